@@ -1,0 +1,1 @@
+"""The transport layer between Python programs and Claude."""
