@@ -41,7 +41,7 @@ Every constructor takes the message first and data as keywords, so that errors s
 
 from __future__ import annotations
 
-import datetime as _datetime
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -363,7 +363,7 @@ class ResultError(ClaudeTransportError):
     code = "result.failed"
     category = "api"
 
-    def __init__(self, message: str = "", *, result: Any = None, resets_at: _datetime.datetime | None = None, **common: Any) -> None:
+    def __init__(self, message: str = "", *, result: Any = None, resets_at: dt.datetime | None = None, **common: Any) -> None:
         super().__init__(message, **common)
         self.result = result
         self.resets_at = resets_at
