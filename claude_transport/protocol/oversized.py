@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 __all__ = ["OversizedLine"]
 
 
@@ -15,7 +17,7 @@ class OversizedLine(bytes):
     size: int
     limit: int
 
-    def __new__(cls, head: bytes, *, size: int, limit: int) -> OversizedLine:
+    def __new__(cls, head: bytes, *, size: int, limit: int) -> Self:
         """A line of `size` bytes of which only `head` was kept."""
         self = super().__new__(cls, head)
         self.size = size

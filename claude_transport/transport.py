@@ -1,0 +1,213 @@
+"""`Transport`: the contract, clause by clause.
+
+A transport carries newline-delimited JSON to a Claude and back. The six abstract methods have the names and shapes of the
+official SDK's own abstract class, so that every transport written here can be handed to it and every transport written for
+it can be handed to `Query`. `read_lines` is the seventh, concrete one and carries the speed: raw lines in batches, decoded
+once, where they are consumed.
+
+Each clause below has an ID. `claude_transport.testing.conformance` has one function for each of them, so that a transport
+of your own can be held to the same promises.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
+
+import msgspec
+
+from claude_transport.errors import UsageError
+from claude_transport.protocol.codec import encode_line
+from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+
+__all__ = ["Transport", "TransportInfo", "TransportLike", "read_lines_of"]
+
+
+class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a connection at this moment: a snapshot, sizes in bytes, `started_at` in UTC.
+
+    `noise_lines` counts every line that held no JSON object and was left out; `malformed_lines` those of them that began
+    like one; `oversized_lines` the lines over the limit. `killed` is True when closing had to resort to a signal.
+    """
+
+    kind: str
+    address: str | None = None
+    pid: int | None = None
+    pgid: int | None = None
+    cli_path: str | None = None
+    cli_version: str | None = None
+    started_at: dt.datetime | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    killed: bool = False
+    stderr_tail: str = ""
+    bytes_read: int = 0
+    bytes_written: int = 0
+    lines_read: int = 0
+    noise_lines: int = 0
+    malformed_lines: int = 0
+    oversized_lines: int = 0
+
+
+@runtime_checkable
+class TransportLike(Protocol):
+    """Anything with the six methods: what `Query` and the wrappers accept, whoever wrote it."""
+
+    async def connect(self) -> None: ...
+    async def write(self, data: str) -> None: ...
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]: ...
+    async def end_input(self) -> None: ...
+    async def close(self) -> None: ...
+    def is_ready(self) -> bool: ...
+
+
+class Transport(ABC):
+    """A two-way stream of JSON lines to one Claude, with a life of its own: connected once, closed once.
+
+    Always true in a boolean context, and without a length: the official SDK's client tests the truth value of the
+    transport it is given.
+    """
+
+    @abstractmethod
+    async def connect(self) -> None:
+        """Make the connection; when it returns, `is_ready()` is True.
+
+        * `connect.not-ready-before`: `is_ready()` is False until then.
+        * `connect.ready-after`: and True from then on.
+        * `connect.twice-is-noop`: connecting a connected transport does nothing.
+        * `connect.failure-is-clean`: a failure leaves nothing behind, and `connect()` may be tried again.
+        * `connect.cancel-is-clean`: so does a cancellation.
+        * `connect.once-closed-stays-closed`: after `close()` it raises `TransportClosed`.
+
+        Raises:
+            ConfigurationError: what was asked for cannot be run (`CLINotFoundError`: there is no `claude`).
+            CLIConnectionError: the connection could not be made; nothing was said.
+        """
+
+    @abstractmethod
+    async def write(self, data: str | bytes) -> None:
+        """Send one or more whole lines; text is encoded as UTF-8, and a missing final newline is added.
+
+        * `write.order`: lines arrive in the order of the calls.
+        * `write.no-interleaving`: a line is never cut by another one, however many tasks write at once.
+        * `write.backpressure`: it returns when the data has been handed over, and waits while the peer does not read.
+        * `write.cancel-poisons`: a call cancelled in the middle of a line leaves the transport broken for writing, rather
+          than the peer with half a line.
+        * `write.broken-stays-broken`: once broken, every further write says so.
+        * `write.after-end-raises`: `InputClosed` after `end_input()`.
+        * `write.after-close-raises`: `TransportClosed` after `close()`, `NotConnected` before `connect()`.
+        * `write.large-write-while-peer-writes`: megabytes may be written while the peer writes megabytes, as long as
+          somebody reads.
+
+        Raises:
+            UsageError: as above.
+            TransportClosed: the peer is gone; carries its exit code, signal and last words when they are known.
+        """
+
+    @abstractmethod
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        """The messages as dicts, one at a time: the simple view, for people and for the official SDK.
+
+        * `read.order`: in the order they were sent.
+        * `read.any-chunking`: however the bytes were cut on their way, also inside a UTF-8 sequence.
+        * `read.skips-noise`: lines that hold no JSON object are left out, logged, and counted in `info`.
+        * `read.bad-line-costs-one-line`: so is a corrupt line, and the next one is delivered.
+        * `read.line-limit`: so is a line over the limit; memory stays bounded.
+        * `read.final-line-without-newline`: a complete last line counts without its newline.
+        * `read.truncated-tail-is-reported`: an incomplete one raises `TruncatedStream`, after everything before it.
+        * `read.clean-eof-stops`: the iteration ends when the peer ended well.
+        * `read.failure-after-last-message`: and raises `ConnectionLost` (`ProcessError`) when it did not, after the last message.
+        * `read.one-reader`: a second reader at the same time gets `Busy`.
+        * `read.resumable`: leaving the loop and iterating again loses nothing.
+        * `read.cancel-loses-nothing`: neither does cancelling a reader.
+        """
+
+    @abstractmethod
+    async def end_input(self) -> None:
+        """Tell the peer that nothing more will be written.
+
+        * `end.half-close`: reading goes on until the peer ends.
+        * `end.idempotent`: ending twice does nothing.
+
+        For the CLI this means "no more input", not "stop": the running turn finishes first, but hooks, permissions and
+        in-process MCP servers can no longer be asked (PROTOCOL (d) 10).
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release everything, in bounded time, whatever the peer does.
+
+        * `close.idempotent`: closing twice does nothing, closing what was never connected neither.
+        * `close.wakes-reader`: the iteration of a waiting reader ends.
+        * `close.wakes-writer`: a waiting writer gets `TransportClosed`.
+        * `close.when-cancelled`: a cancelled close still closes; the cancellation is delivered afterwards.
+        * `close.bounded`: it takes no longer than its timeout.
+        * `close.any-task`: any task may call it.
+        * `close.leaves-nothing`: no file descriptor, process, thread or task stays behind.
+        """
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """True between a successful `connect()` and the moment the transport is closed or known to be broken."""
+
+    def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        """The lines as they came, in batches, without terminators and undecoded: one batch for each chunk that was read.
+
+        This is the primitive that `Query`, recorders, metrics and gateways use. The default encodes what `read_messages`
+        yields, so that a transport with only the six methods works everywhere, at the price of decoding twice.
+        """
+        return _EncodedMessages(self.read_messages())
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known of the connection at this moment."""
+        return TransportInfo(kind=type(self).__name__)
+
+    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+        """Note a line that held no message, for `info`: called by whoever decodes the lines of `read_lines()` itself."""
+
+    async def __aenter__(self) -> Self:
+        """Connect, and close at the end of the block."""
+        await self.connect()
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        await self.close()
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def read_lines_of(transport: TransportLike) -> AsyncIterator[Sequence[bytes]]:
+    """`transport.read_lines()`, or the same made from `read_messages()` where somebody else's transport has no such method."""
+    read_lines = getattr(transport, "read_lines", None)
+    if read_lines is not None:
+        lines: AsyncIterator[Sequence[bytes]] = read_lines()
+        return lines
+    return _EncodedMessages(transport.read_messages())
+
+
+class _EncodedMessages:
+    """Batches of one encoded message each."""
+
+    def __init__(self, messages: AsyncIterator[dict[str, Any]]) -> None:
+        self._messages = messages
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[bytes]:
+        message = await anext(self._messages)
+        if not isinstance(message, Mapping):
+            msg = f"read_messages() yielded {type(message).__name__}, not a dict"
+            raise UsageError(msg)
+        return (encode_line(message)[:-1],)
+
+    async def aclose(self) -> None:
+        """Close the underlying iterator, when it is one that can be closed."""
+        aclose = getattr(self._messages, "aclose", None)
+        if aclose is not None:
+            await aclose()
