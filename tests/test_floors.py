@@ -1,0 +1,411 @@
+"""The house has floors: imports only go down, and this test reads every import of the package to prove it.
+
+The table is that of `docs/explanation/architecture.md`. The checker itself is tested below on small made-up trees, because a
+checker that finds nothing is indistinguishable from a house without faults.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "claude_transport"
+ROOT = Path(__file__).parent.parent / PACKAGE
+
+# The first component below the package is the unit that has a floor. A new unit must be given one here, on purpose.
+FLOORS = {
+    "errors": 0,
+    "backoff": 1,
+    "background": 1,
+    "protocol": 1,
+    "launch": 1,
+    "transport": 2,
+    "streams": 3,
+    "transports": 4,
+    "wrappers": 4,
+    "query": 5,
+    "completion": 6,
+    "gateway": 6,
+    "interop": 6,
+    "one_shot": 6,  # `query()` builds the default SubprocessTransport, which the package `query` must never see
+    "pool": 6,
+    "testing": 6,
+    "app": 7,
+    "__init__": 8,
+    "__main__": 8,
+}
+
+EVENT_LOOPS = frozenset({"anyio", "asyncio", "curio", "sniffio", "trio", "uvloop"})
+
+# What a unit may not import although its floor would allow it, and why.
+FORBIDDEN_UNITS: Mapping[str, tuple[frozenset[str], str]] = {
+    "protocol": (frozenset({"launch"}), "the wire does not know how a program is started"),
+    "launch": (frozenset({"protocol"}), "starting a program does not know what is said to it"),
+    "query": (frozenset({"transports"}), "a Query runs over any Transport; the default one is chosen in one_shot"),
+    "wrappers": (frozenset({"transports", "streams", "launch"}), "a wrapper wraps any Transport and may know none of them"),
+}
+FORBIDDEN_MODULES: Mapping[str, tuple[frozenset[str], str]] = {
+    "errors": (EVENT_LOOPS, "errors belong to no event loop"),
+    "backoff": (EVENT_LOOPS, "schedules are pure: the caller does the waiting"),
+    "protocol": (
+        EVENT_LOOPS | {"multiprocessing", "select", "selectors", "signal", "socket", "ssl", "subprocess", "threading", "time"},
+        "the protocol is pure: no event loop, no I/O, no clock",
+    ),
+    "launch": (EVENT_LOOPS, "deciding what would be run needs no event loop"),
+}
+# Two units on one floor are neighbours, and neighbours do not know each other, except these: "importer → imported": why.
+NEIGHBOURS: Mapping[str, str] = {}
+FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}
+FORBIDDEN_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "types", "_internal", "misc"})
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
+# What is longer, and the sentence that justifies it. An entry that is no longer needed fails the test.
+LONG_MODULES: Mapping[str, str] = {
+    "claude_transport.errors": "one tree of errors, drawn whole in its docstring, is easier to read in one file than in eight",
+}
+LONG_FUNCTIONS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file: its dotted name, its parsed tree, its length."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    lines: int
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @property
+    def unit(self) -> str:
+        return unit_of(self.name)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: who, what (the deepest module of the house it names, or the foreign module), and where."""
+
+    importer: str
+    target: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def unit_of(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def is_ours(name: str) -> bool:
+    return name == PACKAGE or name.startswith(f"{PACKAGE}.")
+
+
+def read_house(root: Path) -> dict[str, Module]:
+    """Every module under `root` by dotted name; `__init__.py` has the name of its package."""
+    house = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = [PACKAGE, *path.relative_to(root).with_suffix("").parts]
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        source = path.read_text("utf-8")
+        house[name] = Module(name, path, ast.parse(source, str(path)), len(source.splitlines()))
+    return house
+
+
+def read_imports(module: Module, house: Mapping[str, Module]) -> Iterator[Import]:
+    """Every import of `module`, wherever it stands: inside functions and under TYPE_CHECKING too, because a name that is
+    only needed for types is still knowledge of the module it comes from."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module.name, alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_base(module, node)
+            for alias in node.names:
+                submodule = f"{base}.{alias.name}"
+                yield Import(module.name, submodule if submodule in house else base, node.lineno)
+        elif isinstance(node, ast.Call) and (target := dynamic_target(node)):
+            yield Import(module.name, target, node.lineno)
+
+
+def resolve_base(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    drop = node.level - 1 if module.is_package else node.level
+    return ".".join([*parts[: len(parts) - drop], *([node.module] if node.module else [])])
+
+
+def dynamic_target(call: ast.Call) -> str | None:
+    """The module that `import_module("…")` or `__import__("…")` names, when it is spelled out."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+    if name not in {"import_module", "__import__"} or not call.args or not isinstance(call.args[0], ast.Constant):
+        return None
+    return str(call.args[0].value)
+
+
+def faults_of_floors(house: Mapping[str, Module]) -> Iterator[str]:
+    """One sentence per module without a floor and per import that does not go down."""
+    for module in house.values():
+        if module.unit not in FLOORS:
+            yield f"{module.name} has no floor: give `{module.unit}` one in FLOORS and in docs/explanation/architecture.md"
+            continue
+        for found in read_imports(module, house):
+            if not is_ours(found.target) or unit_of(found.target) == module.unit:
+                continue
+            here, there = FLOORS[module.unit], FLOORS.get(unit_of(found.target))
+            if there is None:
+                yield f"{found}, which has no floor"
+            elif there > here:
+                yield f"{found}: upward, from floor {here} to floor {there}"
+            elif there == here and f"{module.unit} → {unit_of(found.target)}" not in NEIGHBOURS:
+                yield f"{found}: sideways, both on floor {here}; move what they share down, or justify it in NEIGHBOURS"
+
+
+def faults_of_knowledge(house: Mapping[str, Module]) -> Iterator[str]:
+    """One sentence per import of something that its importer must not know, whatever the floors say."""
+    for module in house.values():
+        units, units_why = FORBIDDEN_UNITS.get(module.unit, (frozenset(), ""))
+        modules, modules_why = FORBIDDEN_MODULES.get(module.unit, (frozenset(), ""))
+        floor = FLOORS.get(module.unit)
+        for found in read_imports(module, house):
+            top = found.target.split(".")[0]
+            if top in FORBIDDEN_EVERYWHERE:
+                yield f"{found}: {FORBIDDEN_EVERYWHERE[top]}"
+            elif is_ours(found.target) and unit_of(found.target) in units:
+                there = FLOORS.get(unit_of(found.target))
+                yield f"{found} (floor {floor} to floor {there}): {units_why}"
+            elif not is_ours(found.target) and top in modules:
+                yield f"{found} (on floor {floor}): {modules_why}"
+
+
+def faults_of_cycles(house: Mapping[str, Module]) -> Iterator[str]:
+    """One sentence per cycle among modules, also inside one package.
+
+    An import counts for the deepest module it names. That Python also runs the `__init__` of every package on the way is left out:
+    counting it would make a cycle of every package that re-exports its own modules.
+    """
+    edges = {
+        name: sorted({found.target for found in read_imports(module, house) if found.target in house and found.target != name})
+        for name, module in house.items()
+    }
+    done: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> Iterator[str]:
+        if name in path:
+            yield "import cycle: " + " → ".join([*path[path.index(name) :], name])
+        elif name not in done:
+            for target in edges[name]:
+                yield from walk(target, [*path, name])
+            done.add(name)
+
+    for name in edges:
+        yield from walk(name, [])
+
+
+def faults_of_names(house: Mapping[str, Module]) -> Iterator[str]:
+    for module in house.values():
+        for bad in FORBIDDEN_NAMES.intersection(module.name.split(".")[1:]):
+            yield f"{module.name}: `{bad}` names no noun; say what the module owns"
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the end, without the docstring."""
+    docstring = function.body[0] if ast.get_docstring(function) is not None else None
+    total = (function.end_lineno or function.lineno) - function.lineno + 1
+    return total - ((docstring.end_lineno or docstring.lineno) - docstring.lineno + 1 if docstring else 0)
+
+
+def read_functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{prefix}.{child.name}"
+            if not isinstance(child, ast.ClassDef):
+                yield name, child
+            yield from read_functions(child, name)
+        else:
+            yield from read_functions(child, prefix)
+
+
+def faults_of_size(house: Mapping[str, Module], long_modules: Mapping[str, str], long_functions: Mapping[str, str]) -> Iterator[str]:
+    """One sentence per module or function that is too long without a justification, and per justification without a need."""
+    modules = {module.name: module.lines for module in house.values() if module.lines > MAX_MODULE_LINES}
+    functions = {
+        name: lines
+        for module in house.values()
+        for name, function in read_functions(module.tree, module.name)
+        if (lines := body_lines(function)) > MAX_FUNCTION_LINES
+    }
+    for kind, found, listed, limit in (
+        ("module", modules, long_modules, MAX_MODULE_LINES),
+        ("function", functions, long_functions, MAX_FUNCTION_LINES),
+    ):
+        for name, lines in found.items():
+            if not listed.get(name, "").strip():
+                yield f"{kind} {name} has {lines} lines, more than {limit}: split it, or justify it in one sentence"
+        for name in listed:
+            if name not in found:
+                yield f"{kind} {name} is justified as too long, but is not (any more): strike it off the list"
+
+
+HOUSE = read_house(ROOT)
+
+
+def report(faults: Iterator[str]) -> str:
+    return "\n".join(faults)
+
+
+def test_every_module_has_a_floor_and_imports_only_from_below() -> None:
+    assert report(faults_of_floors(HOUSE)) == ""
+
+
+def test_no_module_knows_what_it_must_not_know() -> None:
+    assert report(faults_of_knowledge(HOUSE)) == ""
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert report(faults_of_cycles(HOUSE)) == ""
+
+
+def test_every_file_is_named_after_the_noun_it_owns() -> None:
+    assert report(faults_of_names(HOUSE)) == ""
+
+
+def test_long_modules_and_functions_are_justified() -> None:
+    assert report(faults_of_size(HOUSE, LONG_MODULES, LONG_FUNCTIONS)) == ""
+
+
+def test_every_justified_neighbourhood_is_still_needed() -> None:
+    used = {f"{module.unit} → {unit_of(found.target)}" for module in HOUSE.values() for found in read_imports(module, HOUSE)}
+    assert set(NEIGHBOURS) <= used
+
+
+# ------------------------------------------------------------------------------------------- the checker, on made-up houses
+
+
+def build_house(root: Path, files: Mapping[str, str]) -> dict[str, Module]:
+    """A made-up package with these files (path below the package → source); missing `__init__.py` files are added empty."""
+    for name, source in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, "utf-8")
+    for folder in {root, *(path.parent for path in root.rglob("*.py"))}:
+        (folder / "__init__.py").touch()
+    return read_house(root)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from claude_transport.query import turns",
+        "from claude_transport.query.turns import Turn",
+        "import claude_transport.query.turns",
+        "from .query import turns",
+        "from . import query",
+        "def later():\n    from claude_transport.query import turns",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from claude_transport.query import turns",
+        "import importlib\nimportlib.import_module('claude_transport.query.turns')",
+    ],
+)
+def test_an_upward_import_is_named_with_both_floors_however_it_is_written(tmp_path: Path, source: str) -> None:
+    house = build_house(tmp_path, {"transport.py": source, "query/turns.py": ""})
+    (fault,) = faults_of_floors(house)
+    assert "claude_transport.transport:" in fault
+    assert "imports claude_transport.query" in fault
+    assert "from floor 2 to floor 5" in fault
+
+
+def test_the_public_face_may_not_be_imported_from_inside(tmp_path: Path) -> None:
+    house = build_house(tmp_path, {"app/main.py": "import claude_transport as ct"})
+    assert [*faults_of_floors(house)] == ["claude_transport.app.main:1 imports claude_transport: upward, from floor 7 to floor 8"]
+
+
+def test_neighbours_on_one_floor_do_not_import_each_other(tmp_path: Path) -> None:
+    (fault,) = faults_of_floors(build_house(tmp_path, {"pool.py": "from claude_transport.gateway import serve", "gateway/__init__.py": ""}))
+    assert "sideways, both on floor 6" in fault
+
+
+def test_imports_that_go_down_or_stay_in_their_package_are_fine(tmp_path: Path) -> None:
+    files = {
+        "errors.py": "",
+        "transport.py": "from claude_transport.errors import Busy\nimport anyio",
+        "query/turns.py": "from ..transport import Transport\nfrom . import handlers",
+        "query/handlers.py": "from claude_transport import errors",
+    }
+    house = build_house(tmp_path, files)
+    assert [*faults_of_floors(house), *faults_of_knowledge(house), *faults_of_cycles(house), *faults_of_names(house)] == []
+
+
+def test_a_module_without_a_floor_is_reported(tmp_path: Path) -> None:
+    house = build_house(tmp_path, {"attic.py": "", "pool.py": "from claude_transport import attic"})
+    assert [fault.split(":")[0] for fault in faults_of_floors(house)] == ["claude_transport.attic has no floor", "claude_transport.pool"]
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "named"),
+    [
+        ("protocol/codec.py", "from claude_transport.launch import argv", "claude_transport.launch.argv"),
+        ("launch/argv.py", "from ..protocol import codec", "claude_transport.protocol.codec"),
+        ("query/query.py", "from claude_transport.transports.mock import MockTransport", "claude_transport.transports.mock"),
+        ("wrappers/logging.py", "from claude_transport.transports import mock", "claude_transport.transports.mock"),
+        ("protocol/codec.py", "import asyncio", "asyncio"),
+        ("protocol/codec.py", "import anyio.abc", "anyio.abc"),
+        ("protocol/codec.py", "from time import monotonic", "time"),
+        ("launch/argv.py", "def probe():\n    import trio", "trio"),
+        ("launch/argv.py", "import sniffio", "sniffio"),
+        ("interop/agent_sdk.py", "import claude_agent_sdk", "claude_agent_sdk"),
+        ("app/main.py", "from claude_agent_sdk import query", "claude_agent_sdk"),
+    ],
+)
+def test_forbidden_knowledge_is_named_with_its_reason(tmp_path: Path, path: str, source: str, named: str) -> None:
+    files = {"launch/argv.py": "", "protocol/codec.py": "", "transports/mock.py": "", path: source}
+    (fault,) = faults_of_knowledge(build_house(tmp_path, files))
+    assert f"imports {named}" in fault
+    assert len(fault.rsplit(": ", 1)[1]) > 20
+
+
+@pytest.mark.parametrize("guard", ["", "if TYPE_CHECKING:\n    ", "def later():\n    "])
+def test_a_cycle_inside_one_package_is_reported_with_its_path(tmp_path: Path, guard: str) -> None:
+    files = {
+        "query/turns.py": "from claude_transport.query.handlers import Handlers",
+        "query/handlers.py": f"{guard}from .mcp import Bridge",
+        "query/mcp.py": "from . import turns",
+    }
+    (fault,) = faults_of_cycles(build_house(tmp_path, files))
+    handlers, mcp, turns = (f"{PACKAGE}.query.{name}" for name in ("handlers", "mcp", "turns"))
+    assert fault == f"import cycle: {handlers} → {mcp} → {turns} → {handlers}"
+
+
+def test_a_package_may_reexport_its_modules_but_they_may_not_import_it_back(tmp_path: Path) -> None:
+    files = {"query/__init__.py": "from .turns import Turn", "query/turns.py": "from claude_transport.errors import Busy", "errors.py": ""}
+    assert [*faults_of_cycles(build_house(tmp_path, files))] == []
+    files["query/turns.py"] = "from claude_transport.query import Turn"
+    assert len([*faults_of_cycles(build_house(tmp_path, files))]) == 1
+
+
+@pytest.mark.parametrize("path", ["utils.py", "query/helpers.py", "protocol/common.py", "_internal/codec.py", "launch/types.py"])
+def test_a_name_that_owns_nothing_is_reported(tmp_path: Path, path: str) -> None:
+    assert any("names no noun" in fault for fault in faults_of_names(build_house(tmp_path, {path: ""})))
+
+
+def test_excess_length_needs_a_sentence_and_a_sentence_needs_excess_length(tmp_path: Path) -> None:
+    long_function = "def long():\n    '''Doc.'''\n" + "    pass\n" * MAX_FUNCTION_LINES
+    fits = "def fits():\n    '''One\n    two.'''\n" + "    pass\n" * (MAX_FUNCTION_LINES - 1)
+    files = {"errors.py": "#\n" * (MAX_MODULE_LINES + 1), "backoff.py": long_function + fits, "transport.py": "#\n" * MAX_MODULE_LINES}
+    house = build_house(tmp_path, files)
+    assert [fault.split(" has ")[0] for fault in faults_of_size(house, {}, {})] == [
+        "module claude_transport.errors",
+        "function claude_transport.backoff.long",
+    ]
+    assert [*faults_of_size(house, {"claude_transport.errors": "A reason."}, {"claude_transport.backoff.long": "A reason."})] == []
+    stale = faults_of_size(house, {"claude_transport.errors": " ", "claude_transport.transport": "A reason."}, {"x": "A reason."})
+    assert len([*stale]) == 4
