@@ -1,0 +1,86 @@
+"""Everything this project claims about itself, checked: run `nox`, or `nox -s tests -- -k something`.
+
+Each session has its own environment, made from the dependency groups of pyproject.toml; nothing is expected of the machine but
+git, a supported Python and a package index. Arguments after `--` go to the session's main command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5"
+# The cheapest answer first, and the tests last: pytest's closing line is then the last thing of substance on the screen.
+nox.options.sessions = ["lint", "types", "docs", "e2e", "tests"]
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.reuse_existing_virtualenvs = True
+nox.options.error_on_missing_interpreters = False  # `tests_all` covers the Pythons that are there, also where CI is set
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = nox.project.python_versions(PYPROJECT)
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    """The project, editable, with the named dependency groups, in one resolution."""
+    session.install("-e", ".", *nox.project.dependency_groups(PYPROJECT, *groups))
+
+
+def run_pytest(session: nox.Session, *args: str) -> None:
+    """pytest without the user's own pytest options, which could change what is run."""
+    session.run("python", "-m", "pytest", *args, *session.posargs, env={"PYTEST_ADDOPTS": ""})
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and the mistakes that a linter finds."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "lint"))
+    session.run("ruff", "check", *session.posargs, ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy --strict on the package; pyright on the package and the tests."""
+    install(session, "types")
+    session.run("mypy", *session.posargs)
+    session.run("pyright", "--warnings", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation, every warning an error and every reference resolved; then the next changelog, from its fragments."""
+    install(session, "docs")
+    session.run(
+        "sphinx-build", "-W", "-n", "--keep-going", "-q", "-d", "docs/_build/doctrees", *session.posargs, "docs", "docs/_build/html"
+    )
+    session.run("towncrier", "build", "--draft", "--version", "unreleased", silent=True)
+
+
+@nox.session
+def e2e(session: nox.Session) -> None:
+    """The tests that run the real `claude` binary, against a Messages API on loopback."""
+    install(session, "test")
+    run_pytest(session, "-m", "e2e")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Every other test, on the Python that runs nox."""
+    install(session, "test")
+    run_pytest(session, "-m", "not e2e")
+
+
+@nox.session(python=PYTHONS, default=False)
+def tests_all(session: nox.Session) -> None:
+    """All tests, on every supported Python that is installed; those that are not are reported as skipped."""
+    install(session, "test")
+    run_pytest(session)
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Every benchmark in benchmarks/, one after the other, so that they do not disturb each other."""
+    install(session, "bench")
+    for path in sorted(Path("benchmarks").glob("bench_*.py")):
+        session.run("python", str(path), *session.posargs)
