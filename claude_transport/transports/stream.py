@@ -1,0 +1,362 @@
+"""`StreamTransport`: the one real transport. Whatever can be opened as a byte stream becomes a `Transport` here.
+
+Locking, framing, the single-reader guard, state and the order of closing are written once, in this file. A new medium is an
+opener: an object whose `await connect()` gives an `anyio.abc.ByteStream`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol, Self
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from anyio.abc import ByteStream
+
+from claude_transport.background import BackgroundTask
+from claude_transport.errors import (
+    Busy,
+    ClaudeTransportError,
+    CLIConnectionError,
+    ConnectionLost,
+    InputClosed,
+    NotConnected,
+    ProcessError,
+    TransportClosed,
+    TruncatedStream,
+    UsageError,
+)
+from claude_transport.protocol.codec import LineDecoder
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
+from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.transport import Transport, TransportInfo
+
+__all__ = ["Connectable", "StreamTransport"]
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 64 * 2**10
+"""Bytes asked for per read: a pipe holds no more on Linux, and a batch of small messages is a few hundred lines."""
+
+
+class Connectable(Protocol):
+    """An opener: what makes a byte stream."""
+
+    async def connect(self) -> ByteStream:
+        """A new, open stream; a `ClaudeTransportError` when there can be none."""
+        ...
+
+
+class StreamTransport(Transport):
+    """A `Transport` over any byte stream that `connectable` opens.
+
+    Args:
+        connectable: the opener; its `connect()` is called once for each attempt to connect.
+        max_line_bytes: a longer line costs that one message (`OversizedMessage`), never the stream.
+        strict: raise `CLIJSONDecodeError` or `LineTooLong` for a bad line instead of leaving it out.
+    """
+
+    def __init__(self, connectable: Connectable, *, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES, strict: bool = False) -> None:
+        self._connectable = connectable
+        self._stream: ByteStream | None = None
+        self._framer = LineFramer(max_line_bytes=max_line_bytes)
+        self._decoder = LineDecoder(strict=strict)
+        self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
+        self._connect_lock = anyio.Lock()
+        self._write_lock = anyio.Lock(fast_acquire=True)
+        self._reading = False
+        self._input_ended = False
+        self._write_failure: BaseException | None = None
+        self._read_end: _ReadEnd | None = None
+        self._closer: BackgroundTask | None = None
+        self._closed = False
+        self._bytes_read = 0
+        self._bytes_written = 0
+        self._lines_read = 0
+        self._failures: dict[str, int] = {}
+
+    # ---------------------------------------------------------------------------------------------------------- connecting
+
+    async def connect(self) -> None:
+        """Open the stream."""
+        async with self._connect_lock:
+            self._refuse_if_closed()
+            if self._stream is not None:
+                return
+            try:
+                stream = await self._connectable.connect()
+            except ClaudeTransportError:
+                raise
+            except OSError as exc:
+                raise CLIConnectionError(f"cannot connect: {exc}") from exc
+            self._stream = stream
+        if self._closed:
+            # close() came while the stream was being opened, and had nothing to close
+            await self._close_stream(stream)
+            raise TransportClosed("the transport was closed while it was connecting")
+
+    def is_ready(self) -> bool:
+        """True while connected, not closed, and neither direction is known to be broken."""
+        return (
+            self._stream is not None and not self._closed and self._write_failure is None and (self._read_end is None or self._input_ended)
+        )
+
+    # ------------------------------------------------------------------------------------------------------------- writing
+
+    async def write(self, data: str | bytes) -> None:
+        """Send whole lines; a missing final newline is added, a final CRLF becomes a newline."""
+        payload = _whole_lines(data)
+        stream = self._open_stream()
+        async with self._write_lock:
+            self._refuse_if_unwritable()
+            try:
+                await stream.send(payload)
+            except anyio.ClosedResourceError as exc:
+                raise self._closed_error("the transport was closed during the write") from exc
+            except (anyio.BrokenResourceError, OSError) as exc:
+                self._write_failure = exc.__cause__ or exc
+                raise self._closed_error("the peer is gone") from self._write_failure
+            except anyio.get_cancelled_exc_class() as exc:
+                # nobody knows how much of the line is out: the next line must not be glued to half of this one
+                self._write_failure = exc
+                raise
+            self._bytes_written += len(payload)
+
+    async def end_input(self) -> None:
+        """Close the writing direction, after the writes that came before."""
+        stream = self._open_stream()
+        async with self._write_lock:
+            if self._input_ended or self._closed:
+                return
+            self._input_ended = True
+            try:
+                await stream.send_eof()
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                # the peer is gone already: it will not read anything more, which is all that was asked for
+                logger.debug("end of input to a peer that is gone", exc_info=True)
+
+    def _refuse_if_unwritable(self) -> None:
+        self._refuse_if_closed()
+        if self._input_ended:
+            raise InputClosed("end_input() was called: nothing more can be written")
+        failure = self._write_failure
+        if isinstance(failure, anyio.get_cancelled_exc_class()):
+            raise TransportClosed("an earlier write was cancelled in the middle of a line: the connection cannot be written to any more")
+        if failure is not None:
+            raise self._closed_error("the peer is gone") from failure
+        if self._read_end is not None and self._read_end.error is not None:
+            raise self._closed_error("the peer is gone") from self._read_end.error
+
+    # ------------------------------------------------------------------------------------------------------------- reading
+
+    def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        """The lines in batches, as they were read."""
+        self._open_stream()
+        return _LineBatches(self)
+
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        """The messages one by one, as dicts."""
+        self._open_stream()
+        return _Messages(self)
+
+    async def _next_batch(self) -> Sequence[bytes]:
+        """At least one line; StopAsyncIteration at a good end, the typed cause at a bad one."""
+        if self._reading:
+            raise Busy("somebody else is reading from this transport")
+        if self._pending:
+            batch = list(self._pending)
+            self._pending.clear()
+            return batch
+        self._reading = True
+        try:
+            return await self._read_batch()
+        finally:
+            self._reading = False
+
+    async def _read_batch(self) -> Sequence[bytes]:
+        stream = self._stream
+        while self._read_end is None and stream is not None and not self._closed:
+            try:
+                chunk = await stream.receive(_CHUNK_BYTES)
+            except anyio.ClosedResourceError:
+                break  # our own close(): the reader simply ends
+            except anyio.EndOfStream:
+                self._read_end = _ReadEnd(None)
+            except ClaudeTransportError as exc:
+                self._read_end = _ReadEnd(exc)
+            except (anyio.BrokenResourceError, OSError) as exc:
+                lost = ConnectionLost(f"the connection broke while reading: {exc}")
+                lost.__cause__ = exc
+                self._read_end = _ReadEnd(lost)
+            else:
+                self._bytes_read += len(chunk)
+                if lines := self._framer.feed(chunk):
+                    self._lines_read += len(lines)
+                    return lines
+                continue
+            if last := self._last_line():
+                self._lines_read += 1
+                return [last]
+        if self._read_end is not None and self._read_end.error is not None and not self._closed:
+            raise self._read_end.error
+        raise StopAsyncIteration
+
+    def _last_line(self) -> bytes:
+        """A final line without its newline if it is whole; a torn one is left as the error of the stream."""
+        tail = self._framer.finish()
+        if not tail.lstrip().startswith(b"{") or _is_json(tail):
+            return tail
+        if self._read_end is not None:
+            truncated = TruncatedStream(f"the stream ended inside a line, after {len(tail)} bytes of it", bytes_tail=tail)
+            if self._read_end.error is None:
+                self._read_end = _ReadEnd(truncated)
+            else:
+                self._read_end.error.__cause__ = truncated
+        return b""
+
+    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+        """Count and log a line that held no message."""
+        kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
+        self._failures[kind] = self._failures.get(kind, 0) + 1
+        logger.warning("%s: left out a line that holds no message (%s, %d bytes)", type(self).__name__, kind, len(failure.raw))
+
+    # ------------------------------------------------------------------------------------------------------------- closing
+
+    async def close(self) -> None:
+        """End the input, wake who waits, and release the stream; a cancelled close still closes."""
+        self._closed = True
+        stream = self._stream
+        if stream is None:
+            await anyio.lowlevel.checkpoint()
+            return
+        await self._close_stream(stream)
+
+    async def _close_stream(self, stream: ByteStream) -> None:
+        if self._closer is None:
+            self._closer = BackgroundTask.spawn(lambda: self._aclose(stream), name="close transport")
+        await self._closer.join()
+
+    async def _aclose(self, stream: ByteStream) -> None:
+        try:
+            await stream.aclose()
+        except (anyio.BrokenResourceError, OSError):
+            logger.debug("the stream was broken when it was closed", exc_info=True)
+        self._released()
+
+    def _released(self) -> None:
+        """Called once, when the stream is gone: for what a subclass keeps beside it."""
+
+    # --------------------------------------------------------------------------------------------------------------- facts
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known at this moment."""
+        fact = self._fact
+        noise = sum(self._failures.values()) - self._failures.get("oversized", 0)
+        return TransportInfo(
+            kind=type(self).__name__,
+            address=fact(StreamAttribute.address, None),
+            pid=fact(StreamAttribute.pid, None),
+            pgid=fact(StreamAttribute.pid, None),
+            started_at=fact(StreamAttribute.started_at, None),
+            exit_code=fact(StreamAttribute.exit_code, None),
+            signal=fact(StreamAttribute.signal, None),
+            killed=fact(StreamAttribute.killed, False),
+            stderr_tail=fact(StreamAttribute.stderr_tail, ""),
+            bytes_read=self._bytes_read,
+            bytes_written=self._bytes_written,
+            lines_read=self._lines_read,
+            noise_lines=noise,
+            malformed_lines=noise - self._failures.get("noise", 0),
+            oversized_lines=self._failures.get("oversized", 0),
+        )
+
+    def _fact(self, attribute: Any, default: Any) -> Any:
+        return default if self._stream is None else self._stream.extra(attribute, default)
+
+    def _open_stream(self) -> ByteStream:
+        self._refuse_if_closed()
+        if self._stream is None:
+            raise NotConnected("connect() has not been called, or did not succeed")
+        return self._stream
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise self._closed_error("the transport is closed")
+
+    def _closed_error(self, message: str) -> TransportClosed:
+        cause = self._read_end.error if self._read_end is not None else self._write_failure
+        if isinstance(cause, ProcessError):
+            return TransportClosed(message, exit_code=cause.exit_code, signal=cause.signal, stderr_tail=cause.stderr_tail)
+        return TransportClosed(
+            message,
+            exit_code=self._fact(StreamAttribute.exit_code, None),
+            signal=self._fact(StreamAttribute.signal, None),
+            stderr_tail=self._fact(StreamAttribute.stderr_tail, ""),
+        )
+
+
+class _ReadEnd:
+    """That the stream has ended, and the error it ended with, if any."""
+
+    def __init__(self, error: ClaudeTransportError | None) -> None:
+        self.error = error
+
+
+class _LineBatches:
+    """One view of a transport's lines. It holds no state of its own: leaving it loses nothing."""
+
+    def __init__(self, transport: StreamTransport) -> None:
+        self._next: Callable[[], Any] = transport._next_batch  # noqa: SLF001 - two halves of one module
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[bytes]:
+        batch: Sequence[bytes] = await self._next()
+        return batch
+
+
+class _Messages:
+    """The other view: the same lines, decoded to dicts. Lines not handed out yet stay with the transport."""
+
+    def __init__(self, transport: StreamTransport) -> None:
+        self._transport = transport
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        transport = self._transport
+        pending = transport._pending  # noqa: SLF001
+        while True:
+            if not pending:
+                pending.extend(await transport._next_batch())  # noqa: SLF001
+            line = pending.popleft()
+            message = transport._decoder.as_dict(line)  # noqa: SLF001
+            if isinstance(message, dict):
+                return message
+            if message is not None:
+                transport.count_failure(message)
+
+
+def _whole_lines(data: str | bytes) -> bytes:
+    try:
+        payload = data.encode() if isinstance(data, str) else bytes(data)
+    except UnicodeEncodeError as exc:
+        raise UsageError(f"the text cannot be sent as UTF-8: {exc}") from exc
+    if payload.endswith(b"\r\n"):
+        return payload[:-2] + b"\n"
+    return payload if payload.endswith(b"\n") else payload + b"\n"
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return True
