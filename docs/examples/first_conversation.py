@@ -1,0 +1,33 @@
+"""A first conversation: one question, the messages of its turn, and how it ended."""
+
+from __future__ import annotations
+
+import anyio
+
+import claude_transport as ct
+
+
+def rehearsed_claude() -> ct.MockTransport:
+    """A Claude that has one answer ready, and needs neither a key nor a network."""
+    answer = "Hello! What shall we build?"
+    return ct.MockTransport(
+        [
+            {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": answer}]}},
+            {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": answer},
+        ]
+    )
+
+
+async def main() -> None:
+    async with ct.Query(rehearsed_claude()) as query:
+        turn = await query.send("Hello")
+        async for message in turn:
+            if isinstance(message, ct.AssistantMessage):
+                print("Claude:", message.text)
+        result = await turn.result()
+        result.raise_for_error()
+        print("Turns: ", result.num_turns)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

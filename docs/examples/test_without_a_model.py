@@ -1,0 +1,33 @@
+"""Testing code that talks to Claude: hand it a mock, then look at what came back and at what was sent."""
+
+from __future__ import annotations
+
+import anyio
+
+import claude_transport as ct
+
+
+async def summarise(text: str, *, transport: ct.Transport) -> str:
+    """The code under test: it takes its transport from outside."""
+    async with ct.Query(transport) as query:
+        turn = await query.send(f"Summarise in one sentence: {text}")
+        result = await turn.result()
+        result.raise_for_error()
+        return result.result or ""
+
+
+async def main() -> None:
+    good = ct.MockTransport([{"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "All is well."}])
+    print(await summarise("a long report", transport=good))
+    prompts = [message["message"]["content"] for message in good.written if message["type"] == "user"]
+    print(prompts)
+
+    limited = {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 429, "num_turns": 1, "result": "Rate limited"}
+    try:
+        await summarise("a long report", transport=ct.MockTransport([limited]))
+    except ct.RateLimited as error:
+        print(error.code, "- worth another try:", error.retryable)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

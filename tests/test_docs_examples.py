@@ -1,0 +1,70 @@
+"""What the documentation shows is what runs: every file in docs/examples, the code in README.md, and README's second command."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+
+import anyio
+import pytest
+
+import claude_transport
+
+PROJECT = Path(__file__).parent.parent
+EXAMPLES = sorted((PROJECT / "docs" / "examples").glob("*.py"))
+README = (PROJECT / "README.md").read_text("utf-8")
+
+
+def fenced(language: str) -> list[str]:
+    """The code blocks of README.md in this language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def load(path: Path) -> ModuleType:
+    """The example as a module, under a name that does not run its `if __name__ == "__main__"` block."""
+    spec = importlib.util.spec_from_file_location(f"docs_example_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+async def test_an_example_runs_and_prints_what_its_page_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with anyio.fail_after(30):
+        await load(path).main()
+    assert capsys.readouterr().out == path.with_suffix(".txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_shown_on_a_page_together_with_its_output(path: Path) -> None:
+    pages = "".join(page.read_text("utf-8") for page in (PROJECT / "docs").rglob("*.md"))
+    for name in (path.name, path.with_suffix(".txt").name):
+        assert f"examples/{name}" in pages, f"no page includes docs/examples/{name}"
+
+
+async def test_the_code_in_the_readme_runs_against_a_mock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = fenced("python")
+    started: list[Callable[[], Awaitable[None]]] = []
+    first_conversation = load(PROJECT / "docs" / "examples" / "first_conversation.py")
+    with monkeypatch.context() as patched:
+        patched.setattr(anyio, "run", started.append)
+        patched.setattr(claude_transport, "SubprocessTransport", lambda _options: first_conversation.rehearsed_claude())
+        exec(code, {})
+        with anyio.fail_after(30):
+            await started[0]()
+    assert capsys.readouterr().out == "Hello! What shall we build?\n"
+
+
+def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:
+    _first, second = fenced("bash")[:2]
+    assert second.strip() in (PROJECT / ".ci" / "run").read_text("utf-8")
+
+
+def test_the_readme_links_only_to_files_that_are_there() -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", README):
+        assert target.startswith("https://") or (PROJECT / target).exists(), target
