@@ -1,0 +1,234 @@
+"""Plays steps: one small function per kind of step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from . import payloads
+from .speech import say_assistant, say_result, say_text
+from .stage import POLL_SECONDS, encode
+from .tools import ask, use_tool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .stage import Stage
+
+    Step = dict[str, Any]
+
+FLOOD_BYTES = 1 << 16
+
+
+def play(stage: Stage, steps: list[Step]) -> None:
+    """Plays steps in order; input that is there is handled before each."""
+    for step in steps:
+        stage.wait(0)
+        DEEDS[step["step"]](stage, step)
+
+
+def say_init(stage: Stage, _step: Step | None = None) -> None:
+    frame = payloads.system_init(stage.model, stage.scenario["version"], stage.mode, bool(stage.option("--permission-prompt-tool")))
+    if stage.turn is not None and stage.turn.uuids:
+        frame["user_message_uuids"] = list(stage.turn.uuids)
+    stage.emit(frame)
+
+
+def _emit(stage: Stage, step: Step) -> None:
+    message = stage.fill(step["message"])
+    if step["complete"]:
+        stage.emit(message)
+    else:
+        stage.output.write(encode(message))
+
+
+def _emit_raw(stage: Stage, step: Step) -> None:
+    import binascii
+
+    data = binascii.a2b_base64(step["data"])
+    pause = (lambda: time.sleep(step["pause"])) if step["pause"] else None
+    stage.output.write(data, chunk_size=step["chunk_size"], pause=pause)
+
+
+def _noise(stage: Stage, step: Step) -> None:
+    stage.output.write(f"{step['text']}\n".encode())
+
+
+def _big_line(stage: Stage, step: Step) -> None:
+    stage.message_id = stage.short_id("msg")
+    text = {"type": "text", "text": ""}
+    frame = {
+        "type": "assistant",
+        "message": {"id": stage.message_id, "type": "message", "role": "assistant", "model": stage.model, "content": [text]},
+        "parent_tool_use_id": None,
+        "session_id": stage.session_id,
+        "uuid": stage.uuid(),
+        "timestamp": stage.timestamp(),
+    }
+    empty = encode(frame)
+    stage.output.write(empty.replace(b'"text":""', b'"text":"' + b"x" * (step["size"] - len(empty)) + b'"', 1))
+
+
+def _flood(stage: Stage, step: Step) -> None:
+    stage.message_id = stage.short_id("msg")
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "flood "}}
+    left, batch = step["size"], b""
+    while left > 0:
+        frame = {"type": "stream_event", "event": delta, "session_id": stage.session_id, "parent_tool_use_id": None}
+        line = encode({**frame, "uuid": stage.uuid(), "api_message_id": stage.message_id})
+        left -= len(line)
+        batch += line
+        if len(batch) >= FLOOD_BYTES:
+            stage.output.write(batch)
+            batch = b""
+    stage.output.write(batch)
+
+
+def _stderr_flood(stage: Stage, step: Step) -> None:
+    size, width = step["size"], step["line_size"] or step["size"]
+    line = b"e" * max(width - 1, 0) + (b"\n" if step["line_size"] else b"e")
+    while size > 0 and line:
+        data = (line * max(FLOOD_BYTES // len(line), 1))[:size]
+        stage.errors.write(data)
+        size -= len(data)
+
+
+def _request(stage: Stage, step: Step) -> None:
+    stage.tool_use_id = stage.tool_use_id or stage.short_id("toolu")
+    body = stage.fill(step["request"])
+    if body["subtype"] == "hook_callback" and body.get("callback_id") == "":
+        play(stage, step["on_success"])  # the host registered no hook for the event: nothing is called
+        return
+    response = ask(stage, body, wait=step["wait"], timeout=step["timeout"])
+    if stage.turn is not None:
+        stage.turn.answer = response
+    answer = response.get("response")
+    if response.get("subtype") == "error":
+        play(stage, step["on_error"])
+    elif isinstance(answer, dict) and answer.get("behavior") == "deny":
+        play(stage, step["on_deny"])
+    else:
+        play(stage, step["on_success"])
+
+
+def _fold_queued(stage: Stage, _step: Step) -> None:
+    turn = stage.turn
+    if turn is None:
+        return
+    folded = [message for message in stage.queue if message.get("priority") != "later"]
+    stage.queue[:] = [message for message in stage.queue if message.get("priority") == "later"]
+    for message in folded:
+        turn.adopt(message)
+        if isinstance(message.get("uuid"), str):
+            turn.folded.append(message["uuid"])
+            stage.lifecycle(message["uuid"], "started")
+
+
+def _wait_for_file(stage: Stage, step: Step) -> None:
+    path = stage.locate(step["path"])
+    stage.wait(None, lambda: os.path.exists(path), POLL_SECONDS)  # noqa: PTH110 - pathlib costs 5 ms
+
+
+def _wait_for_input(stage: Stage, step: Step) -> None:
+    kind, subtype = step["type"], step["subtype"]
+
+    def seen() -> bool:
+        inputs = stage.turn.inputs if stage.turn is not None else []
+        return any(got == kind and subtype in (None, got_subtype) for got, got_subtype in inputs) or stage.input.ended
+
+    stage.wait(None, seen)
+
+
+def _write_file(stage: Stage, step: Step) -> None:
+    path = stage.locate(step["path"])
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(fd, stage.fill(step["text"]).encode())
+    os.close(fd)
+
+
+def _on_signal(stage: Stage, step: Step) -> None:
+    number = getattr(signal, step["name"])
+    stage.on_signal[number] = step.get("steps")
+    signal.signal(number, stage.catch)
+
+
+def _await_signal(stage: Stage, step: Step) -> None:
+    number = getattr(signal, step["name"])
+    came: list[int] = []
+
+    def note(number: int, _frame: Any) -> None:
+        came.append(number)
+        stage.journal.record("signal", number=int(number))
+
+    before = signal.signal(number, note)
+    stage.wait(None, lambda: bool(came), POLL_SECONDS)
+    signal.signal(number, before)
+
+
+def _fork_grandchild(stage: Stage, step: Step) -> None:
+    import subprocess
+
+    output = None if step["holds_stdout"] else subprocess.DEVNULL
+    code = f"import time; time.sleep({step['seconds']!r})"
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=step["own_session"],
+    )
+    stage.journal.record("grandchild", pid=child.pid)
+
+
+def _stop_reading(stage: Stage, _step: Step) -> None:
+    stage.input.stopped = True
+
+
+def _hang(stage: Stage, _step: Step) -> None:
+    stage.journal.record("hang")
+    while True:
+        time.sleep(3600)
+
+
+def _die_by_signal(stage: Stage, step: Step) -> None:
+    number = getattr(signal, step["name"])
+    stage.journal.record("dies", signal=int(number))
+    if step["name"] not in ("SIGKILL", "SIGSTOP"):  # these two cannot be set, and need not
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    time.sleep(60)  # a signal sent to oneself is delivered before this ends
+
+
+DEEDS: dict[str, Callable[[Stage, Step], object]] = {
+    "emit": _emit,
+    "emit_raw": _emit_raw,
+    "noise": _noise,
+    "big_line": _big_line,
+    "flood": _flood,
+    "init": say_init,
+    "text": say_text,
+    "assistant": say_assistant,
+    "tool_use": use_tool,
+    "result": say_result,
+    "fold_queued": _fold_queued,
+    "request": _request,
+    "stderr": lambda stage, step: stage.errors.write(step["text"].encode()),
+    "stderr_flood": _stderr_flood,
+    "delay": lambda stage, step: stage.wait(step["seconds"]),
+    "wait_for_file": _wait_for_file,
+    "wait_for_input": _wait_for_input,
+    "write_file": _write_file,
+    "ignore_signal": _on_signal,
+    "on_signal": _on_signal,
+    "await_signal": _await_signal,
+    "fork_grandchild": _fork_grandchild,
+    "close_stdout": lambda stage, step: stage.output.close(),
+    "stop_reading": _stop_reading,
+    "hang": _hang,
+    "exit": lambda stage, step: stage.exit(step["code"]),
+    "die_by_signal": _die_by_signal,
+}

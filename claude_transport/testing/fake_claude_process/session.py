@@ -1,0 +1,185 @@
+"""One run of the fake from its first byte to its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from .control import answer_request
+from .journal import Journal
+from .play import play, say_init
+from .speech import end_aborted_turn
+from .stage import Signalled, Stage, Turn, TurnAborted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SCENARIO_GONE = 70  # EX_SOFTWARE: no exit code of the real CLI, so nobody mistakes it for one
+HANDLED = ("SIGTERM", "SIGINT", "SIGHUP")
+
+
+def play_scenario(directory: str, argv: list[str]) -> None:
+    """Plays what lies in `directory` and ends the process."""
+    try:
+        with open(f"{directory}/scenario.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms
+            play_file = json.load(file)
+        journal = Journal(directory)
+    except FileNotFoundError:
+        os.write(2, b"fake claude: the scenario is gone; keep the FakeClaude open while its command runs\n")
+        sys.exit(SCENARIO_GONE)
+    asked = play_file["record_env"]
+    journal.record(
+        "start",
+        pid=os.getpid(),
+        argv=argv,
+        cwd=os.getcwd(),  # noqa: PTH109 - pathlib costs 5 ms
+        env_names=sorted(os.environ),
+        env={name: os.environ[name] for name in asked if name in os.environ},
+    )
+    Session(Stage(directory, argv, play_file["scenario"], journal)).run()
+
+
+class Session:
+    """Reads lines, plays turns, obeys signals."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.uuids: set[str] = set()
+        stage.handle = self.handle
+        for name in HANDLED:
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), stage.catch)
+
+    def run(self) -> None:
+        stage = self.stage
+        try:
+            self._play()
+            stage.exit(self._exit_code())
+        except Signalled as signalled:
+            self._end_by_signal(signalled.number)
+
+    def _play(self) -> None:
+        stage = self.stage
+        play(stage, stage.scenario["startup"])
+        if stage.scenario["script"] is not None:
+            from .replay import Replay
+
+            Replay(stage).run(stage.scenario["script"])
+            return
+        while not stage.ending:
+            if stage.queue:
+                self._play_turn(self._next_messages())
+            elif stage.input.ended:
+                break
+            else:
+                stage.wait(None, lambda: bool(stage.queue) or stage.input.ended or stage.ending)
+        if not stage.ending:
+            play(stage, stage.scenario["at_eof"])
+
+    def _exit_code(self) -> int:
+        wanted = self.stage.scenario["exit_code"]
+        # 1 if the last result was an error, PROTOCOL.md (e)
+        return int(wanted) if wanted is not None else int(self.stage.failed)
+
+    def _end_by_signal(self, number: int) -> None:
+        stage = self.stage
+        steps = stage.on_signal.get(number)
+        if steps is not None:
+            stage.on_signal[number] = None  # a second one does not start them again
+            play(stage, steps)
+            stage.exit(128 + number)
+        end_aborted_turn(stage, TurnAborted("interrupt"))
+        stage.exit(0)  # SIGINT aborts the turn and ends well (recordings 20b, 20d)
+
+    # ---------------------------------------------------------------------------------------------------------------- turns
+
+    def _next_messages(self) -> list[dict[str, Any]]:
+        """All waiting messages as one turn (recording 10i), or the first of them."""
+        queue = self.stage.queue
+        count = len(queue) if self.stage.scenario["merge_queued"] else 1
+        messages, queue[:] = queue[:count], queue[count:]
+        return messages
+
+    def _play_turn(self, messages: list[dict[str, Any]]) -> None:
+        stage = self.stage
+        turn = stage.turn = Turn(messages)
+        for uuid in turn.uuids:
+            stage.lifecycle(uuid, "started")
+        stage.change_state("running")
+        scripted = self._choose(turn.prompt)
+        try:
+            if scripted["init"]:
+                say_init(stage)
+            if "--replay-user-messages" in stage.argv:
+                self._replay(messages)
+            play(stage, scripted["steps"])
+        except TurnAborted as aborted:
+            end_aborted_turn(stage, aborted)
+        stage.turn = None
+
+    def _choose(self, prompt: str) -> dict[str, Any]:
+        scenario = self.stage.scenario
+        for rule in scenario["rules"]:
+            if rule["contains"].lower() in prompt.lower():
+                return dict(rule["turn"])
+        if scenario["replies"]:
+            return dict(scenario["replies"].pop(0))
+        return dict(scenario["otherwise"])
+
+    def _replay(self, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            identity = {"uuid": message["uuid"]} if isinstance(message.get("uuid"), str) else {}
+            frame = {"type": "user", "message": message["message"], "parent_tool_use_id": None, "isReplay": True}
+            self.stage.emit({**frame, **identity, "timestamp": self.stage.timestamp()})
+
+    # ---------------------------------------------------------------------------------------------------------------- input
+
+    def handle(self, line: bytes) -> None:
+        """One line of stdin, as the CLI takes it (PROTOCOL.md (a) 6-9)."""
+        if not line.strip():
+            return
+        self.stage.journal.record_input(line)
+        frame = self.parse(line)
+        if frame is None:
+            return
+        kind = frame.get("type")
+        request = frame.get("request")
+        if self.stage.turn is not None:
+            self.stage.turn.inputs.append((str(kind), request.get("subtype") if isinstance(request, dict) else None))
+        if kind == "user":
+            self._receive_user(frame)
+        elif kind == "control_request":
+            answer_request(self.stage, frame)
+        elif kind == "control_response":
+            response = frame.get("response")
+            if isinstance(response, dict) and response.get("request_id") in self.stage.pending:
+                self.stage.answers[response["request_id"]] = response
+
+    def parse(self, line: bytes) -> dict[str, Any] | None:
+        """The frame, None for JSON that is no object (silently ignored, recording 18d); anything else is fatal (recording 18a)."""
+        text = line.decode("utf-8", "replace").strip()
+        try:
+            frame = json.loads(text)
+        except ValueError:
+            kind = text.partition('"type":')[2].lstrip().partition('"')[2].partition('"')[0] or "unknown"
+            self.stage.fail(f"Error parsing streaming input line (type={kind}, {len(text)} chars): SyntaxError")
+        return frame if isinstance(frame, dict) else None
+
+    def _receive_user(self, frame: dict[str, Any]) -> None:
+        stage = self.stage
+        message = frame.get("message")
+        role = message.get("role", "undefined") if isinstance(message, dict) else "undefined"
+        if role != "user":
+            stage.fail(f"Error: Expected message role 'user', got '{role}'")  # recordings 18h, 18i
+        uuid = frame.get("uuid")
+        if isinstance(uuid, str):
+            if uuid in self.uuids:
+                return  # a repeated uuid is dropped without a word, PROTOCOL.md (b)
+            self.uuids.add(uuid)
+            stage.lifecycle(uuid, "queued")
+        stage.queue.append(frame)
+        if frame.get("priority") == "now" and stage.turn is not None and not stage.turn.finished:
+            raise TurnAborted("now")  # recording 10c

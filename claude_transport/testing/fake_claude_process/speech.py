@@ -1,0 +1,218 @@
+"""What the simulated model says: API messages, streamed or whole, results, and how an aborted turn ends."""
+
+from __future__ import annotations
+
+from . import payloads
+from .stage import TurnAborted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .stage import Stage
+
+START_USAGE = {"input_tokens": 12, "output_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+DELTA_CHARACTERS = 8  # the size of the text deltas in recording 03
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the new_string was NOT "
+    "written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
+)
+
+
+def _api_message(stage: Stage, content: list[dict[str, Any]], model: str | None = None) -> dict[str, Any]:
+    return {
+        "id": stage.message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": model or stage.model,
+        "content": content,
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": dict(START_USAGE),
+    }
+
+
+def new_message(stage: Stage) -> None:
+    """A new API call and its id."""
+    stage.message_id = stage.short_id("msg")
+    if stage.turn is not None:
+        stage.turn.model_calls += 1
+
+
+def begin_message(stage: Stage) -> None:
+    """A new API call; with partial messages also `system/status` and `message_start` (recording 03)."""
+    new_message(stage)
+    if stage.partial:
+        uuids = stage.turn.uuids if stage.turn is not None else []
+        stage.emit(
+            {"type": "system", "subtype": "status", "status": "requesting", **({"user_message_uuids": list(uuids)} if uuids else {})}
+        )
+        event = {"type": "message_start", "message": _api_message(stage, [])}
+        marks = stage.turn.marks("stream_event") if stage.turn is not None else {}
+        _stream(stage, event, ttft_ms=10, thinking_display="updates", **marks)
+
+
+def _stream(stage: Stage, event: dict[str, Any], **extra: Any) -> None:
+    if stage.partial:
+        frame = {"type": "stream_event", "event": event, "parent_tool_use_id": None, "api_message_id": stage.message_id}
+        stage.emit({**frame, **extra})
+
+
+def end_message(stage: Stage, stop_reason: str | None) -> None:
+    _stream(stage, {"type": "message_delta", "delta": {"stop_reason": stop_reason, "stop_sequence": None}, "usage": {"output_tokens": 7}})
+    _stream(stage, {"type": "message_stop"})
+
+
+def say_block(stage: Stage, block: dict[str, Any], *, model: str | None = None, **extra: Any) -> None:
+    """One `assistant` frame with one block, as the CLI sends them."""
+    marks = stage.turn.marks("assistant") if stage.turn is not None else {}
+    frame = {
+        "type": "assistant",
+        "message": {**_api_message(stage, [block], model), "context_management": None},
+        "parent_tool_use_id": None,
+        "timestamp": stage.timestamp(),
+        "request_id": "req_fake",
+    }
+    stage.emit({**frame, **marks, **extra})
+
+
+def say_text(stage: Stage, step: dict[str, Any]) -> None:
+    text = stage.fill(step["text"])
+    chunks = step["chunks"] or cut(text, by_word=step["by_word"])
+    pace = step["pace"]
+    if step["at_most"] is not None and chunks:
+        pace = min(pace, step["at_most"] / len(chunks))
+    begin_message(stage)
+    _stream(stage, {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+    said = {"text": ""}
+    if stage.turn is not None:
+        stage.turn.said = said
+    for chunk in chunks:
+        stage.wait(pace)
+        said["text"] += chunk
+        _stream(stage, {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": chunk}})
+    if stage.turn is not None:
+        stage.turn.said, stage.turn.text = None, text
+    # the whole block comes before its own stop event, PROTOCOL.md (d) 4
+    say_block(stage, {"type": "text", "text": text})
+    _stream(stage, {"type": "content_block_stop", "index": 0})
+    end_message(stage, "end_turn")
+
+
+def cut(text: str, *, by_word: bool) -> list[str]:
+    """The text in pieces that add up to it."""
+    if not by_word:
+        return [text[start : start + DELTA_CHARACTERS] for start in range(0, len(text), DELTA_CHARACTERS)]
+    words = text.split(" ")
+    return [f"{word} " for word in words[:-1]] + words[-1:]
+
+
+def say_assistant(stage: Stage, step: dict[str, Any]) -> None:
+    new_message(stage)
+    for block in stage.fill(step["content"]):
+        if block.get("type") == "text" and stage.turn is not None:
+            stage.turn.text = block.get("text", "")
+        say_block(stage, block, model=step["model"], **stage.fill(step["extra"]))
+
+
+def say_tool_result(stage: Stage, content: Any, *, is_error: bool, result: Any, meta: dict[str, Any]) -> None:
+    """The `user` frame that carries a tool's result (recordings 04a, 04b)."""
+    block = {"type": "tool_result", "content": content, "is_error": is_error, "tool_use_id": stage.tool_use_id}
+    frame = {
+        "type": "user",
+        "message": {"role": "user", "content": [block]},
+        "parent_tool_use_id": None,
+        "timestamp": stage.timestamp(),
+        "tool_use_result": result,
+        "tool_result_meta": [{"id": stage.tool_use_id, **meta}],
+    }
+    stage.emit(frame)
+
+
+def say_result(stage: Stage, step: dict[str, Any]) -> None:
+    """The frame that ends the turn, and what follows it: idle, completed (recordings 02f, 10i)."""
+    turn = stage.turn
+    for uuid in turn.folded if turn is not None else ():
+        stage.lifecycle(uuid, "completed")  # a folded message is done just before the result it shares (recording 10f)
+    stage.emit(result_frame(stage, step))
+    stage.results += 1
+    stage.failed = bool(step["is_error"])
+    if turn is not None and not turn.finished:
+        turn.finished = True
+        stage.change_state("idle")
+        for uuid in turn.uuids:
+            if uuid not in turn.folded:
+                stage.lifecycle(uuid, step.get("lifecycle", "completed"))
+
+
+def result_frame(stage: Stage, step: dict[str, Any]) -> dict[str, Any]:
+    """A `result` with its keys in the order of the recordings, where `type` is not first (PROTOCOL.md (a) 3)."""
+    turn = stage.turn
+    tokens_in, tokens_out, cost = step["input_tokens"], step["output_tokens"], step["cost_usd"]
+    stage.totals = [stage.totals[0] + tokens_in, stage.totals[1] + tokens_out, stage.totals[2] + cost]
+    frame: dict[str, Any] = {
+        "duration_api_ms": 10,
+        "stop_reason": step["stop_reason"],
+        "session_id": stage.session_id,
+        "total_cost_usd": stage.totals[2],
+        "usage": payloads.turn_usage(tokens_in, tokens_out),
+        "modelUsage": payloads.model_usage(stage.model, *stage.totals),
+        "permission_denials": list(turn.denials) if turn is not None else [],
+    }
+    if step["terminal_reason"] is not None:
+        frame["terminal_reason"] = step["terminal_reason"]
+    calls = step.get("num_turns", max(turn.model_calls if turn is not None else 1, 1))
+    frame |= {**payloads.FAST_MODE, "subagent_stats": payloads.NO_SUBAGENTS, "safety_stops": 0, "is_error": step["is_error"]}
+    frame |= {"num_turns": calls, "subtype": step["subtype"]}
+    if step["subtype"] == "success":
+        text = stage.fill(step["text"]) if step["text"] is not None else (turn.text if turn is not None else "")
+        frame |= {"api_error_status": step["api_error_status"], "result": text, "ttft_ms": 10}
+    else:
+        frame["errors"] = list(step["errors"])
+    frame |= {"type": "result", "duration_ms": 20, "uuid": stage.uuid()}
+    if turn is not None and turn.uuids:
+        frame |= {"user_message_uuid": turn.uuids[0], "user_message_uuids": list(turn.uuids)}
+    frame |= {"queued_turn_count": 0, "result_index": stage.results}
+    frame["model_usage_since_last_result"] = payloads.model_usage(stage.model, tokens_in, tokens_out, cost)
+    return {**frame, **stage.fill(step["extra"])}
+
+
+def end_aborted_turn(stage: Stage, aborted: TurnAborted) -> None:
+    """The frames of a turn that was cut off: 07a (text), 07g (tool), 10c (urgent message), 04c (denied with interrupt)."""
+    turn = stage.turn
+    if turn is None or turn.finished:
+        return
+    in_tool = turn.tool is not None
+    if turn.said is not None and turn.said["text"]:
+        turn.text = turn.said["text"]
+        turn.marked.discard("assistant")
+        say_block(stage, {"type": "text", "text": turn.text}, aborted=True)
+    if turn.tool is not None:
+        meta = {"non_execution_kind": "user-rejected"}
+        say_tool_result(stage, REJECTED, is_error=True, result="User rejected tool use", meta=meta)
+    if aborted.by != "now":
+        words = "[Request interrupted by user for tool use]" if in_tool else "[Request interrupted by user]"
+        message = {"role": "user", "content": [{"type": "text", "text": words}]}
+        stage.emit({"type": "user", "message": message, "parent_tool_use_id": None, "timestamp": stage.timestamp()})
+    if turn.said is not None:
+        _stream(stage, {"type": "content_block_stop", "index": 0})
+        end_message(stage, None)
+    reason = "tool_use" if in_tool else "null"
+    step: dict[str, Any] = {
+        "text": turn.text,
+        "subtype": "error_during_execution",
+        "is_error": True,
+        "terminal_reason": "aborted_tools" if in_tool else "aborted_streaming",
+        "stop_reason": "tool_use" if in_tool else None,
+        "api_error_status": None,
+        "errors": [f"[ede_diagnostic] result_type=user last_content_type=n/a stop_reason={reason}"],
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "cost_usd": 0.0,
+        "extra": {},
+        "num_turns": 3 if in_tool else 2,
+        "lifecycle": "cancelled",
+    }
+    if aborted.by == "now":
+        step |= {"subtype": "success", "is_error": False, "num_turns": 1}
+    say_result(stage, step)

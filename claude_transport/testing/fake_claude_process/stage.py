@@ -1,0 +1,263 @@
+"""Where a scenario is played: pipes, ids, the running turn, and the one place where the fake waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+from .journal import Journal
+from .stdio import Input, Output
+from .templates import UNKNOWN, fill, look_into
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+# frames that carry neither session_id nor uuid, PROTOCOL.md (b)
+BARE = frozenset({"control_request", "control_response", "control_cancel_request", "keep_alive", "transcript_mirror"})
+POLL_SECONDS = 0.005  # how often a closed gate is looked at
+EPOCH = 1_795_132_800  # 2026-11-20T00:00:00Z: the fake's clock starts here and ticks once per look, so that runs are repeatable
+MASK = (1 << 64) - 1
+
+
+class TurnAborted(Exception):
+    """The running turn ends here: `by` is "interrupt", "now" (an urgent message), "deny" (denied and interrupted) or "end"."""
+
+    def __init__(self, by: str) -> None:
+        super().__init__(by)
+        self.by = by
+
+
+class Signalled(BaseException):
+    """A signal with something to do has come; raised between two writes, never inside one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Turn:
+    """The user messages being answered, and what has been said so far."""
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self.uuids: list[str] = []
+        self.prompt = "\n".join(text_of(message) for message in messages)
+        self.folded: list[str] = []
+        self.text = ""
+        self.said: dict[str, Any] | None = None  # the text message being streamed: id, text, whether partials were sent
+        self.tool: dict[str, Any] | None = None  # the tool call being decided: id, name, input
+        self.denials: list[dict[str, Any]] = []
+        self.model_calls = 0
+        self.answer: Any = None
+        self.inputs: list[tuple[str, str | None]] = []
+        self.finished = False
+        self.marked: set[str] = set()
+        for message in messages:
+            self.adopt(message)
+
+    def adopt(self, message: dict[str, Any]) -> None:
+        if isinstance(message.get("uuid"), str):
+            self.uuids.append(message["uuid"])
+
+    def marks(self, frame_type: str) -> dict[str, Any]:
+        """`user_message_uuid(s)` for the first frame of its type in the turn; later ones carry none (recordings 07a, 10f)."""
+        if not self.uuids or frame_type in self.marked:
+            return {}
+        self.marked.add(frame_type)
+        return {"user_message_uuid": self.uuids[-1], "user_message_uuids": list(self.uuids)}
+
+
+def text_of(message: dict[str, Any]) -> str:
+    content = message.get("message", {}).get("content", "")
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict) and block.get("type") == "text")
+
+
+class Stage:
+    """Everything a step may touch."""
+
+    def __init__(self, directory: str, argv: list[str], scenario: dict[str, Any], journal: Journal) -> None:
+        self.directory = directory
+        self.argv = argv
+        self.scenario = scenario
+        self.journal = journal
+        self.input = Input(0)
+        self.output = Output(1, scenario["chunk_size"])
+        self.errors = Output(2)
+        self.handle: Callable[[bytes], None] = lambda line: None
+        self.turn: Turn | None = None
+        self.queue: list[dict[str, Any]] = []
+        self.answers: dict[str, dict[str, Any]] = {}
+        self.pending: dict[str, dict[str, Any]] = {}
+        self.hooks: dict[str, str] = {}
+        self.servers: list[str] = []
+        self.ending = False
+        self.on_signal: dict[int, list[dict[str, Any]] | None] = {}
+        self.signals: list[int] = []
+        self.session_state = "idle"
+        self.results = 0
+        self.failed = False
+        self.totals: list[float] = [0, 0, 0.0]  # input tokens, output tokens, dollars
+        self.tool_use_id = self.message_id = ""
+        self._clock = 0
+        # the run's number is mixed in: two processes of one scenario are two sessions, and each is the same every time
+        self._random: int = (scenario["seed"] * 0x9E3779B97F4A7C15 + journal.number * 0xD1B54A32D192ED03) & MASK
+        self.session_id = self.option("--session-id") or self.option("--resume") or self.uuid()
+        self.model = self.option("--model") or scenario["model"]
+        self.mode = self.option("--permission-mode") or "default"
+        self.partial = "--include-partial-messages" in argv
+
+    # ------------------------------------------------------------------------------------------------- argv, ids, the clock
+
+    def option(self, name: str) -> str:
+        """The value of a CLI option in either spelling, or ""."""
+        for position, word in enumerate(self.argv):
+            if word == name:
+                return self.argv[position + 1] if position + 1 < len(self.argv) else ""
+            if word.startswith(f"{name}="):
+                return word[len(name) + 1 :]
+        return ""
+
+    def number(self) -> int:
+        """The next of a fixed sequence of 64-bit numbers (splitmix64)."""
+        self._random = (self._random + 0x9E3779B97F4A7C15) & MASK
+        mixed = self._random
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK
+        return mixed ^ (mixed >> 31)
+
+    def uuid(self) -> str:
+        high, low = self.number(), self.number()
+        groups = (high >> 32, (high >> 16) & 0xFFFF, 0x4000 | high & 0xFFF, 0x8000 | (low >> 48) & 0x3FFF, low & 0xFFFFFFFFFFFF)
+        return "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}".format(*groups)
+
+    def short_id(self, prefix: str) -> str:
+        return f"{prefix}_{self.number() & 0xFFFFFFFFFFFF:012x}"
+
+    def timestamp(self) -> str:
+        self._clock += 1
+        seconds, milliseconds = divmod(self._clock, 1000)
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(EPOCH + seconds)) + f".{milliseconds:03d}Z"
+
+    # ----------------------------------------------------------------------------------------------------------- what goes out
+
+    def emit(self, frame: dict[str, Any]) -> None:
+        """One frame as one line, with the ids that its type carries."""
+        if frame.get("type") not in BARE:
+            frame.setdefault("session_id", self.session_id)
+            frame.setdefault("uuid", self.uuid())
+        self.output.write(encode(frame))
+        self.raise_signal()
+
+    def lifecycle(self, uuid: Any, state: str) -> None:
+        if isinstance(uuid, str):
+            self.emit({"type": "command_lifecycle", "command_uuid": uuid, "state": state})
+
+    def change_state(self, state: str) -> None:
+        """Records the session's state; says so when the environment asks for it (recording 02f)."""
+        self.session_state = state
+        host_only = os.environ.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1"
+        if host_only or os.environ.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
+            extra = {"sdk_host_only": True} if host_only else {}
+            self.emit({"type": "system", "subtype": "session_state_changed", "state": state, **extra})
+
+    def fill(self, value: Any) -> Any:
+        return fill(value, self._look_up)
+
+    def _look_up(self, name: str) -> Any:
+        root, *path = name.split(".")
+        turn = self.turn
+        if root == "hook":
+            return self.hooks.get(".".join(path), "")
+        if root == "answer":
+            return look_into(turn.answer if turn else None, path) if path else (turn.answer if turn else None)
+        values: dict[str, Callable[[], Any]] = {
+            "session_id": lambda: self.session_id,
+            "uuid": self.uuid,
+            "user_uuid": lambda: turn.uuids[-1] if turn and turn.uuids else "",
+            "user_uuids": lambda: list(turn.uuids) if turn else [],
+            "prompt": lambda: turn.prompt if turn else "",
+            "excerpt": lambda: excerpt(turn.prompt) if turn else "",
+            "text": lambda: turn.text if turn else "",
+            "pid": os.getpid,
+            "cwd": os.getcwd,
+            "directory": lambda: self.directory,
+            "model": lambda: self.model,
+            "version": lambda: self.scenario["version"],
+            "timestamp": self.timestamp,
+            "message_id": lambda: self.message_id,
+            "tool_use_id": lambda: self.tool_use_id,
+            "result_index": lambda: self.results,
+        }
+        found = values.get(name)
+        return found() if found is not None else UNKNOWN
+
+    def locate(self, path: str) -> str:
+        return os.path.join(self.directory, self.fill(path))  # noqa: PTH118 - pathlib costs 5 ms
+
+    # -------------------------------------------------------------------------------------------------------------- waiting
+
+    def wait(self, seconds: float | None, until: Callable[[], bool] = lambda: False, every: float | None = None) -> bool:
+        """Reads and handles input until `until()` holds (True) or `seconds` have passed (False); None waits for ever."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            self.raise_signal()
+            while (line := self.input.next_line()) is not None:
+                self.handle(line)
+                if until():
+                    return True
+            if until():
+                return True
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                if seconds == 0 and not self.input.ended and not self.input.stopped and self.input.receive(0):
+                    continue  # a poll takes what is there
+                return False
+            self.input.receive(every if left is None else left if every is None else min(left, every))
+
+    def raise_signal(self) -> None:
+        if self.signals:
+            raise Signalled(self.signals.pop(0))
+
+    def catch(self, number: int, _frame: Any = None) -> None:
+        """The handler of every signal: ends the process at once, unless the scenario has other plans."""
+        self.journal.record("signal", number=int(number))
+        if number in self.on_signal and self.on_signal[number] is None:
+            return
+        if number not in self.on_signal and number != signal.SIGINT:
+            self.exit(128 + number)  # from inside a blocked write too: a full pipe must not keep the fake alive
+        self.signals.append(int(number))
+        if not self.output.writing:
+            self.raise_signal()
+
+    # -------------------------------------------------------------------------------------------------------------- the end
+
+    def exit(self, code: int) -> NoReturn:
+        self.journal.record("exit", code=code)
+        os._exit(code)  # nothing is buffered, and the interpreter's own farewell takes longer than the play
+
+    def fail(self, text: str) -> NoReturn:
+        """Ends as the CLI does on input it cannot take: a line on stderr, exit code 1, nothing on stdout (recordings 18a, 18h)."""
+        self.errors.write(f"{text}\n".encode())
+        self.exit(1)
+
+
+def excerpt(text: str, size: int = 200) -> str:
+    return text if len(text) <= size else f"{text[: size - 1]}…"
+
+
+def encode(frame: dict[str, Any]) -> bytes:
+    # like the CLI: no spaces, astral and accented characters raw, line separators escaped (recording 23e)
+    text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+    for character in "\x7f\x85\u2028\u2029":
+        if character in text:
+            text = text.replace(character, f"\\u{ord(character):04x}")
+    try:
+        return f"{text}\n".encode()
+    except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form; JSON can only escape it
+        return (json.dumps(frame, separators=(",", ":")) + "\n").encode()

@@ -1,0 +1,181 @@
+"""What a fake claude does, as data: frozen, printable, and one JSON file on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.testing.recorded_steps import read_recorded_steps
+from claude_transport.testing.steps import Assistant, Result, Step, Text, ToolUse
+
+__all__ = ["Answer", "Rule", "Scenario", "Turn"]
+
+
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the parts of a scenario share."""
+
+
+class _Steps(_Struct, frozen=True):
+    steps: Sequence[Step] = ()
+
+
+class Turn(_Steps, frozen=True, kw_only=True):
+    """The steps that answer one user message, after `system/init` (left out with `init=False`)."""
+
+    init: bool = True
+
+
+class Rule(_Struct, frozen=True, kw_only=True):
+    """The turn for every prompt that contains these words, whatever their case."""
+
+    contains: str
+    turn: Turn
+
+
+class Answer(_Struct, frozen=True, kw_only=True):
+    """How one kind of control request of the host is answered.
+
+    The keys of `response` are laid over the fake's usual answer. `error` answers with an error instead, `never` not at all. `before`
+    is played before the answer (a real CLI sends an MCP `initialize` there, recording 06a), then `delay` seconds pass; `after` follows
+    the answer.
+    """
+
+    response: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    error: str | None = None
+    error_code: str | None = None
+    never: bool = False
+    delay: float = 0.0
+    before: Sequence[Step] = ()
+    after: Sequence[Step] = ()
+
+
+ECHO = Turn((Text("{{prompt}}"), Result()))
+
+
+class Scenario(_Struct, frozen=True, kw_only=True):
+    """Everything a `FakeClaude` will do.
+
+    A user message is answered by the first of `rules` that fits, else by the next of `replies`, else by `otherwise`. `startup` is
+    played before the first byte of stdin is read, `at_eof` when the input has ended and the last turn is over (the place for a late
+    transcript flush, or for a `Hang`). `answers` maps control request subtypes to what the fake should answer instead of its usual.
+    `script` replaces all of this by one linear play. `exit_code=None` exits 1 if the last result was an error and 0 otherwise, as the
+    CLI does. `chunk_size` (bytes) cuts everything on stdout. With `merge_queued` all messages waiting at the end of a turn become one
+    turn (recording 10i). `seed` makes the ids.
+    """
+
+    replies: Sequence[Turn] = ()
+    rules: Sequence[Rule] = ()
+    otherwise: Turn = ECHO
+    startup: Sequence[Step] = ()
+    answers: Mapping[str, Answer] = msgspec.field(default_factory=dict)
+    at_eof: Sequence[Step] = ()
+    script: Sequence[Step] | None = None
+    exit_code: int | None = None
+    chunk_size: int | None = None
+    merge_queued: bool = True
+    model: str = "claude-opus-5-5"
+    version: str = "2.1.329"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.chunk_size is not None and self.chunk_size < 1:
+            raise ConfigurationError(f"Scenario.chunk_size must be at least 1 byte, got {self.chunk_size}", option="chunk_size")
+
+    # --------------------------------------------------------------------------------------------------------- ready-made ones
+
+    @classmethod
+    def echo(cls, **changes: Any) -> Scenario:
+        """Every prompt is its own answer."""
+        return cls(**changes)
+
+    @classmethod
+    def text(cls, text: str, *, chunks: Sequence[str] | None = None, **changes: Any) -> Scenario:
+        """Every prompt gets this answer, streamed in these chunks when partial messages are on."""
+        return cls(otherwise=Turn((Text(text, chunks=chunks), Result())), **changes)
+
+    @classmethod
+    def turns(cls, turns: Sequence[Turn | Sequence[Step] | str], *, init: bool = True, **changes: Any) -> Scenario:
+        """One turn per user message, in order: a `Turn`, its steps, or just the text of its answer; then prompts are echoed."""
+        return cls(replies=tuple(_as_turn(turn, init=init) for turn in turns), **changes)
+
+    @classmethod
+    def simulated(cls, *, pace: float = 0.03) -> Scenario:
+        """The Claude of `claude-transport ask --offline`: friendly, deterministic, plainly labelled, free, done in less than 1.5 s.
+
+        A prompt that says "use a tool" gets a permission question for `echo hello` (recording 04a), one that says "simulate an error"
+        a rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
+        """
+        return cls(
+            otherwise=Turn((_simulated(GREETING, pace=pace), FREE)),
+            rules=(Rule(contains="use a tool", turn=_simulated_tool(pace)), Rule(contains="simulate an error", turn=SIMULATED_ERROR)),
+        )
+
+    @classmethod
+    def from_recording(cls, path: str | Path) -> Scenario:
+        """A session replayed from its recording (`{"t", "dir": "in"|"out"|"err"|"note", "line"}` per line), as fast as its host allows.
+
+        Every recorded output line comes once the inputs before it have come; the host's request ids replace the recorded ones, all other
+        bytes are the recording's. Requests that the recording does not have get the fake's usual answers. Raises `ConfigurationError`.
+        """
+        steps, exit_code = read_recorded_steps(path)
+        return cls(script=tuple(steps), exit_code=exit_code)
+
+    # -------------------------------------------------------------------------------------------------------------- as a file
+
+    def to_json(self) -> bytes:
+        """The scenario as JSON text, indented for people."""
+        return msgspec.json.format(msgspec.json.encode(self))
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Scenario:
+        """A scenario from its JSON text; `ConfigurationError` says where it is wrong."""
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ConfigurationError(f"not a scenario: {error}", option="scenario") from error
+
+
+def _as_turn(turn: Turn | Sequence[Step] | str, *, init: bool) -> Turn:
+    if isinstance(turn, Turn):
+        return turn
+    if isinstance(turn, str):
+        return Turn((Text(turn), Result()), init=init)
+    return Turn(tuple(turn), init=init)
+
+
+# ------------------------------------------------------------------------------------------------------------- the simulated Claude
+
+GREETING = (
+    "[simulated] Hello! I am the stand-in that answers when there is no network and no key. You said: “{{excerpt}}” "
+    "A real Claude would have something to say about that; I only show you how its words arrive."
+)
+FREE = Result(input_tokens=0, output_tokens=0, cost_usd=0.0)
+SIMULATED_ERROR = Turn(
+    (
+        Assistant(
+            [{"type": "text", "text": "API Error: Request rejected (429) · [simulated] you asked for an error"}],
+            model="<synthetic>",
+            extra={"error": "rate_limit", "is_api_error_message": True, "api_error_status": 429},
+        ),
+        Result(is_error=True, terminal_reason="api_error", api_error_status=429, input_tokens=0, output_tokens=0, cost_usd=0.0),
+    )
+)
+
+
+def _simulated(text: str, *, pace: float, at_most: float = 1.2) -> Text:
+    return Text(text, by_word=True, pace=pace, at_most=at_most)
+
+
+def _simulated_tool(pace: float) -> Turn:
+    return Turn(
+        (
+            _simulated("[simulated] You asked for a tool, so I would like to run `echo hello`.", pace=pace, at_most=0.5),
+            ToolUse("Bash", input={"command": "echo hello", "description": "Say hello"}, output="hello", description="Say hello"),
+            _simulated("[simulated] That was a tool call and its answer. Nothing was really run.", pace=pace, at_most=0.5),
+            FREE,
+        )
+    )
