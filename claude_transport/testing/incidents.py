@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-def checkcheck_not_negative(step: str, field: str, value: float | None) -> None:
+def check_not_negative(step: str, field: str, value: float | None) -> None:
     if value is not None and value < 0:
         raise ConfigurationError(f"{step}.{field} must not be negative, got {value!r}", option=field)
 
