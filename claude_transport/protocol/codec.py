@@ -1,0 +1,306 @@
+"""Lines to messages: one decode, straight from the bytes, and a ladder of ever more patient readers for what does not fit.
+
+The rungs, each counted:
+
+1. *typed*: msgspec reads the line into one of the Structs.
+2. *salvaged*: the `type` is known but something in it is not: unknown blocks become `UnknownBlock`, odd fields keep their default.
+3. *unknown*: the `type` is not known, or there is none: `UnknownMessage`.
+4. *lossy*: only the standard library can read it, or it is not UTF-8 (see `jsontext`); then 2 or 3.
+5. `DecodeFailure` (*noise*, *malformed*) or `OversizedMessage` (*oversized*): that one line is lost, and said to be.
+
+A newer CLI never ends a session, and every message keeps its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, get_args
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from claude_transport.errors import CLIJSONDecodeError, LineTooLong, ProtocolError, UsageError
+from claude_transport.protocol import events
+from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
+from claude_transport.protocol.encoding import encode_line, encode_message
+from claude_transport.protocol.envelope import Damage, Message
+from claude_transport.protocol.jsontext import JSONTextError, parse_json
+from claude_transport.protocol.messages import (
+    SYSTEM_SUBTYPES,
+    AssistantMessage,
+    DecodeFailure,
+    OversizedMessage,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+    UnknownMessage,
+    UserMessage,
+)
+from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.salvage import salvage
+
+__all__ = ["DecodeCounters", "LineDecoder", "decode_message", "encode_line", "encode_message"]
+
+_AnyMessage = (
+    StreamEvent
+    | AssistantMessage
+    | UserMessage
+    | SystemMessage
+    | ResultMessage
+    | ControlRequest
+    | ControlResponse
+    | ControlCancelRequest
+    | events.RateLimitEvent
+    | events.ToolProgress
+    | events.CommandLifecycle
+    | events.ConversationReset
+    | events.TranscriptMirror
+    | events.KeepAlive
+    | events.UpdateEnvironmentVariables
+    | events.ActiveGoal
+    | events.AuthStatus
+    | events.PromptSuggestion
+    | events.ToolUseSummary
+)
+_CLASSES: Final[dict[str, type[Message]]] = {str(cls.__struct_config__.tag): cls for cls in get_args(_AnyMessage)}
+
+_decode: Final[Callable[[bytes], Message]] = msgspec.json.Decoder(_AnyMessage).decode
+_decode_dict: Final[Callable[[bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
+# A system line is decoded twice, first to learn its subtype: they are rare, and msgspec knows only one tag per Struct.
+_decode_subtype: Final[dict[str, Callable[[bytes], SystemMessage]]] = {
+    subtype: msgspec.json.Decoder(cls).decode for subtype, cls in SYSTEM_SUBTYPES.items()
+}
+
+# What msgspec raises for bytes it does not like: its own errors, UnicodeDecodeError (a ValueError), and for 10 000 brackets RecursionError.
+_REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+_BOM: Final = b"\xef\xbb\xbf"
+_HEAD_BYTES: Final = 1024  # kept of a line over `max_line_bytes`, to recognise it in a log
+_MAX_GLUED_TRIES: Final = 8  # places in a noise line where JSON may begin; each costs a parse, so a hostile line is bounded
+
+
+class DecodeCounters(msgspec.Struct, kw_only=True):
+    """How many lines ended on which rung. Each line counts once, except that noise glued in front of a message adds one to `noise`."""
+
+    lines: int = 0
+    """All lines, blank ones included."""
+    typed: int = 0
+    salvaged: int = 0
+    unknown: int = 0
+    lossy: int = 0
+    noise: int = 0
+    malformed: int = 0
+    """No JSON object: broken, an array, a scalar, too deep."""
+    oversized: int = 0
+    blank: int = 0
+    dicts: int = 0
+    """Lines the dict view read at once, without looking at what they say."""
+
+
+class _Reading(NamedTuple):
+    """One line read: the message (None for a blank line), the rung it ended on, and the noise that stood in front of it."""
+
+    message: Message | None
+    rung: str
+    noise: bytes = b""
+
+
+def decode_message(line: bytes) -> Message:
+    """The message in `line`: typed, or an `UnknownMessage`, `DecodeFailure` or `OversizedMessage`. Never raises, whatever the bytes."""
+    message = _read(line).message
+    return message if message is not None else DecodeFailure(kind="blank", error="a blank line", raw=bytes(line))
+
+
+class LineDecoder:
+    """Decodes the lines of one stream, in batches: `messages()` for the typed view, `dicts()` and `as_dict()` for the plain one.
+
+    Lines that hold no message stay in their place as `DecodeFailure` or `OversizedMessage`. With `strict=True` the first one raises
+    `CLIJSONDecodeError` or `LineTooLong` instead, and `before_failure` holds what the same batch gave before it.
+    `max_line_bytes` is for lines that come from no framer (which has its own limit). `on_noise` is called with every piece of noise.
+    """
+
+    __slots__ = ("_max_line_bytes", "_on_noise", "_strict", "before_failure", "counters")
+
+    def __init__(
+        self, *, strict: bool = False, max_line_bytes: int | None = None, on_noise: Callable[[bytes], object] | None = None
+    ) -> None:
+        self._strict = strict
+        self._max_line_bytes = max_line_bytes
+        self._on_noise = on_noise
+        self.counters = DecodeCounters()
+        self.before_failure: list[Message] | list[dict[str, Any]] = []
+
+    def messages(self, lines: Sequence[bytes]) -> list[Message]:
+        """One message for each line, in order; blank lines give none."""
+        if self._max_line_bytes is not None:
+            lines = self._bounded(lines)
+        out: list[Message] = []
+        append, decode, set_raw = out.append, _decode, force_setattr
+        first, rescued, blank, failed = self.counters.lines, 0, 0, 0
+        remaining, line = iter(lines), b""
+        try:
+            while True:
+                try:  # around the whole batch: a good line costs a decode, two looks at a class, and keeping its bytes
+                    for line in remaining:
+                        message = decode(line)
+                        if message.__class__ is SystemMessage or line.__class__ is not bytes:
+                            message = _second_look(message, line)
+                        set_raw(message, "raw", line)
+                        append(message)
+                    break
+                except _REFUSED:
+                    rescued += 1
+                    saved = self._rescue(line, first + len(out) + blank + 1)
+                    if saved is None:
+                        blank += 1
+                    else:
+                        append(saved)
+        except ProtocolError:
+            failed = 1
+            self.before_failure = out
+            raise
+        finally:
+            consumed = len(out) + blank + failed
+            self.counters.lines = first + consumed
+            self.counters.typed += consumed - rescued
+        return out
+
+    def dicts(self, lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[DecodeFailure | OversizedMessage]]:
+        """The objects on the lines, and beside them what was left out because it is none. Duplicate keys: the last one counts."""
+        out: list[dict[str, Any]] = []
+        failures: list[DecodeFailure | OversizedMessage] = []
+        try:
+            for line in lines:
+                message = self.as_dict(line)
+                if isinstance(message, dict):
+                    out.append(message)
+                elif message is not None:
+                    failures.append(message)
+        except ProtocolError:
+            self.before_failure = out
+            raise
+        return out, failures
+
+    def as_dict(self, line: bytes) -> dict[str, Any] | DecodeFailure | OversizedMessage | None:
+        """The object on one line; None for a blank line. What its `type` is, or whether it has one, does not matter here."""
+        counters = self.counters
+        counters.lines += 1
+        if self._max_line_bytes is not None:
+            (line,) = self._bounded((line,))
+        if line.__class__ is bytes:
+            try:
+                message = _decode_dict(line)
+            except _REFUSED:
+                pass  # read again below, by something more patient
+            else:
+                counters.dicts += 1
+                return message
+        saved = self._rescue(line, counters.lines)
+        return saved if saved is None or isinstance(saved, (DecodeFailure, OversizedMessage)) else saved.to_dict()
+
+    def _bounded(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        limit = self._max_line_bytes
+        if limit is None or max(map(len, lines), default=0) <= limit:
+            return lines
+        return [OversizedLine(line[:_HEAD_BYTES], size=len(line), limit=limit) if len(line) > limit else line for line in lines]
+
+    def _rescue(self, line: bytes, number: int) -> Message | None:
+        """What the patient rungs make of `line`, counted; raises for a failure when strict."""
+        message, rung, noise = _read(line)
+        setattr(self.counters, rung, getattr(self.counters, rung) + 1)
+        if noise:
+            if rung != "noise":
+                self.counters.noise += 1
+            if self._on_noise is not None:
+                self._on_noise(noise)
+        if isinstance(message, (DecodeFailure, OversizedMessage)):
+            force_setattr(message, "line_number", number)
+            if self._strict:
+                raise _error_for(message)
+        return message
+
+
+def _error_for(message: DecodeFailure | OversizedMessage) -> ProtocolError:
+    number = message.line_number
+    if isinstance(message, OversizedMessage):
+        text = f"line {number} has {message.size} bytes, over the limit of {message.limit}"
+        return LineTooLong(text, size=message.size, limit=message.limit)
+    return CLIJSONDecodeError(f"line {number} is no JSON object: {message.error}", line=message.raw, line_number=number)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the ladder
+
+
+def _second_look(message: Message, line: bytes) -> Message:
+    """The message by its subtype, where it is a system message; refuses lines that are more than bytes."""
+    if line.__class__ is not bytes:
+        raise ValueError("not plain bytes")  # an OversizedLine whose head happens to be whole JSON is still oversized
+    if isinstance(message, SystemMessage) and (decode := _decode_subtype.get(message.subtype)) is not None:
+        return decode(line)
+    return message
+
+
+def _read(line: bytes) -> _Reading:
+    """Every rung, for one line."""
+    if isinstance(line, OversizedLine):
+        return _Reading(OversizedMessage(size=line.size, limit=line.limit, raw=bytes(line)), "oversized")
+    if not isinstance(line, (bytes, bytearray, memoryview)):
+        raise UsageError(f"a line is bytes, not {type(line).__name__}")
+    line = bytes(line)
+    body = line.strip().removeprefix(_BOM).lstrip()
+    if not body:
+        return _Reading(None, "blank")
+    if body.startswith(b"{"):
+        return _read_object(body if _BOM in line[: len(line) - len(body)] else line)
+    try:
+        parse_json(body)
+    except JSONTextError:
+        return _read_noise(line)
+    return _Reading(DecodeFailure(kind="not_object", error="JSON, but not an object", raw=line), "malformed")
+
+
+def _read_object(line: bytes) -> _Reading:
+    """A line that starts like an object."""
+    try:
+        message = _second_look(_decode(line), line)
+        force_setattr(message, "raw", line)
+        return _Reading(message, "typed")
+    except _REFUSED:
+        pass  # the next rungs say what to make of it
+    try:
+        value, lossy = parse_json(line)
+    except JSONTextError as error:
+        return _Reading(DecodeFailure(kind=error.kind, error=str(error), raw=line), "malformed")
+    if not isinstance(value, dict):
+        return _Reading(DecodeFailure(kind="not_object", error="JSON, but not an object", raw=line), "malformed")
+    message, rung = _build(value, lossy=lossy)
+    force_setattr(message, "raw", line)
+    return _Reading(message, rung)
+
+
+def _build(value: dict[str, Any], *, lossy: bool) -> tuple[Message, str]:
+    """A message of an object that the typed union refused."""
+    kind = value.get("type")
+    cls = _CLASSES.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        unknown = UnknownMessage(wire_type=kind if isinstance(kind, str) else "", damage=Damage(lossy=True) if lossy else None)
+        return unknown, "lossy" if lossy else "unknown"
+    if cls is SystemMessage and isinstance(subtype := value.get("subtype"), str):
+        cls = SYSTEM_SUBTYPES.get(subtype, cls)
+    misfits: list[str] = []
+    message = salvage(cls, value, misfits=misfits)
+    force_setattr(message, "damage", Damage(tuple(misfits), lossy=lossy) if misfits or lossy else None)
+    return message, "lossy" if lossy else "salvaged"
+
+
+def _read_noise(line: bytes) -> _Reading:
+    """Noise, unless a message with a `type` is glued to its end (an object without one may well be part of a log line)."""
+    at = -1
+    for _ in range(_MAX_GLUED_TRIES):
+        at = line.find(b'{"', at + 1)
+        if at < 0:
+            break
+        message, rung, _ = _read_object(line[at:])
+        if message is not None and not isinstance(message, DecodeFailure) and message.type:
+            return _Reading(message, rung, line[:at])
+    return _Reading(DecodeFailure(kind="noise", error="does not look like JSON", raw=line), "noise", line)
