@@ -26,7 +26,7 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "show-inheritance": True, "no-value": True}
 python_use_unqualified_type_names = True
 
 # References into this package must resolve. Those to other projects would need their inventories, hence a network.
