@@ -44,7 +44,7 @@ Block: TypeAlias = dict[str, Any]
 ERROR_TYPES: Mapping[int, tuple[str, str]] = {
     400: ("invalid_request_error", "The request is not valid."),
     401: ("authentication_error", "invalid x-api-key"),
-    402: ("billing_error", "There is an issue with billing."),
+    402: ("billing_error", "Your credit balance is too low to access the Anthropic API."),  # the words by which the CLI knows it
     403: ("permission_error", "This key may not do that."),
     404: ("not_found_error", "Not found."),
     413: ("request_too_large", "Request exceeds the maximum size."),

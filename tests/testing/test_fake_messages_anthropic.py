@@ -96,7 +96,7 @@ async def test_errors_become_the_exceptions_of_the_sdk(
     assert caught.value.request_id
 
 
-# On trio the SDK (2.11) and its HTTP client leave their async generators to the garbage collector when a stream fails: not the server's business.
+# On trio the SDK (2.11) and its HTTP client leave async generators to the garbage collector when a stream fails; not our business.
 @pytest.mark.filterwarnings("ignore:Async generator '(anthropic|httpx|httpcore):ResourceWarning")
 async def test_an_error_in_the_middle_of_a_stream_is_raised_there(
     fake_messages_api: FakeMessagesAPI, sdk: anthropic.AsyncAnthropic

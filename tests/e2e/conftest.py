@@ -1,0 +1,80 @@
+"""What the tests on the real `claude` binary share: where it is, and a clean world to run it in. Nothing leaves the loopback interface."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from claude_transport.testing import FakeMessagesAPI
+
+HERE = Path(__file__).parent
+BINARY = "claude.exe" if os.name == "nt" else "claude"
+
+# The CLI opens TMPDIR/cc-socks/<pid>.sock. A socket path holds 103 bytes on macOS and 107 on Linux; where it does not fit, CLI 2.1.329
+# silently uses /tmp/cc-socks-<uid>, which is not ours to fill.
+LONGEST_TMPDIR = 103 - len("/cc-socks/4194304.sock")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder is `e2e`."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.e2e)
+
+
+@dataclass(frozen=True)
+class CLIHome:
+    """The directories of one CLI: a HOME, a configuration, a project to work in, a place for temporary files."""
+
+    home: Path
+    config: Path
+    project: Path
+    tmp: Path
+
+
+@pytest.fixture(scope="session")
+def claude_cli() -> str:
+    """The path of the real binary, which comes with the official SDK; the SDK itself is not imported."""
+    found = importlib.util.find_spec("claude_agent_sdk")
+    if found is None or found.origin is None:
+        pytest.fail("the e2e tests run the binary inside claude-agent-sdk: install the dependency group `test`, or pass -m 'not e2e'")
+    binary = Path(found.origin).parent / "_bundled" / BINARY
+    if not os.access(binary, os.X_OK):
+        pytest.fail(f"no executable at {binary}: install claude-agent-sdk from a wheel of this platform, or pass -m 'not e2e'")
+    return str(binary)
+
+
+@pytest.fixture
+def cli_home(tmp_path: Path) -> Iterator[CLIHome]:
+    """An empty home for one CLI, and all of it gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="ct-", ignore_cleanup_errors=True) as short:
+        tmp = tmp_path / "t"
+        if len(os.fsencode(tmp)) > LONGEST_TMPDIR:
+            tmp = Path(short) / "t"
+        home = CLIHome(home=tmp_path / "home", config=tmp_path / "config", project=tmp_path / "project", tmp=tmp)
+        for directory in (home.home, home.config, home.project, home.tmp):
+            directory.mkdir()
+        yield home
+
+
+@pytest.fixture
+def cli_env(cli_home: CLIHome) -> Callable[..., dict[str, str]]:
+    """`cli_env(api, **extra)`: the whole environment of a CLI that talks to `api`; nothing of the tests' own environment is in it."""
+
+    def environment(api: FakeMessagesAPI, **extra: str) -> dict[str, str]:
+        clean = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(cli_home.home),
+            "CLAUDE_CONFIG_DIR": str(cli_home.config),
+            "TMPDIR": str(cli_home.tmp),
+            "LANG": "C.UTF-8",
+        }
+        return {**clean, **api.environment(**extra)}
+
+    return environment
