@@ -23,7 +23,7 @@ from claude_transport.errors import UsageError
 from claude_transport.protocol.codec import encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 
-__all__ = ["Transport", "TransportInfo", "TransportLike", "read_lines_of"]
+__all__ = ["SessionTerms", "Transport", "TransportInfo", "TransportLike", "read_lines_of"]
 
 
 class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +50,17 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
     noise_lines: int = 0
     malformed_lines: int = 0
     oversized_lines: int = 0
+
+
+class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a transport's options ask of the layer that speaks through it.
+
+    `initialize` are fields for the `initialize` request; `verbatim_prompts` marks every prompt `client_composed`, so that
+    the CLI expands neither `@path` nor slash commands in it.
+    """
+
+    initialize: Mapping[str, Any] = {}
+    verbatim_prompts: bool = False
 
 
 @runtime_checkable
@@ -165,6 +176,16 @@ class Transport(ABC):
     def info(self) -> TransportInfo:
         """What is known of the connection at this moment."""
         return TransportInfo(kind=type(self).__name__)
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        """Told before `connect()` what the layer above will answer ("can_use_tool", "hooks", "mcp"): the terms it has to keep.
+
+        A transport that starts a CLI turns on what is needed for it. The default has nothing to turn on and no terms.
+
+        Raises:
+            ConfigurationError: it is too late, or an option stands in the way; names the option.
+        """
+        return SessionTerms()
 
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Note a line that held no message, for `info`: called by whoever decodes the lines of `read_lines()` itself."""

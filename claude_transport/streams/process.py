@@ -42,8 +42,8 @@ _EXIT_GRACE = 2.0
 class ProcessConnectable:
     """Opens `command` as a child in a session of its own: `await connect()` gives its `ProcessStream`.
 
-    `env` is the child's whole environment (None: the host's). `diagnose` may turn the `ProcessError` of a failed exit
-    into a more telling one. `on_closed` is called once, when the process is gone.
+    `env` is the child's whole environment (None: the host's); `user` whom to run as. `diagnose` may turn the `ProcessError`
+    of a failed exit into a more telling one.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class ProcessConnectable:
         *,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         on_stderr: Callable[[str], object] | None = None,
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
         diagnose: Callable[[ProcessError], ProcessError] | None = None,
@@ -59,6 +60,7 @@ class ProcessConnectable:
         self._command = list(command)
         self._cwd = cwd
         self._env = env
+        self._user = user
         self._on_stderr = on_stderr
         self._close_timeout = close_timeout
         self._diagnose = diagnose
@@ -82,6 +84,7 @@ class ProcessConnectable:
                 bufsize=0,
                 cwd=self._cwd,
                 env=self._env,
+                user=self._user,
                 start_new_session=True,
             )
         except (OSError, ValueError) as exc:

@@ -71,6 +71,7 @@ class StreamTransport(Transport):
         self._reading = False
         self._input_ended = False
         self._write_failure: BaseException | None = None
+        self._torn = False  # a write was cancelled: half a line may be out
         self._read_end: _ReadEnd | None = None
         self._closer: BackgroundTask | None = None
         self._closed = False
@@ -101,9 +102,8 @@ class StreamTransport(Transport):
 
     def is_ready(self) -> bool:
         """True while connected, not closed, and neither direction is known to be broken."""
-        return (
-            self._stream is not None and not self._closed and self._write_failure is None and (self._read_end is None or self._input_ended)
-        )
+        broken = self._torn or self._write_failure is not None or self._read_end is not None
+        return self._stream is not None and not self._closed and not broken
 
     # ------------------------------------------------------------------------------------------------------------- writing
 
@@ -120,9 +120,9 @@ class StreamTransport(Transport):
             except (anyio.BrokenResourceError, OSError) as exc:
                 self._write_failure = exc.__cause__ or exc
                 raise self._closed_error("the peer is gone") from self._write_failure
-            except anyio.get_cancelled_exc_class() as exc:
+            except anyio.get_cancelled_exc_class():
                 # nobody knows how much of the line is out: the next line must not be glued to half of this one
-                self._write_failure = exc
+                self._torn = True
                 raise
             self._bytes_written += len(payload)
 
@@ -143,11 +143,10 @@ class StreamTransport(Transport):
         self._refuse_if_closed()
         if self._input_ended:
             raise InputClosed("end_input() was called: nothing more can be written")
-        failure = self._write_failure
-        if isinstance(failure, anyio.get_cancelled_exc_class()):
+        if self._torn:
             raise TransportClosed("an earlier write was cancelled in the middle of a line: the connection cannot be written to any more")
-        if failure is not None:
-            raise self._closed_error("the peer is gone") from failure
+        if self._write_failure is not None:
+            raise self._closed_error("the peer is gone") from self._write_failure
         if self._read_end is not None and self._read_end.error is not None:
             raise self._closed_error("the peer is gone") from self._read_end.error
 
@@ -276,7 +275,7 @@ class StreamTransport(Transport):
         )
 
     def _fact(self, attribute: Any, default: Any) -> Any:
-        return default if self._stream is None else self._stream.extra(attribute, default)
+        return default if self._stream is None else self._stream.extra(attribute, default)  # noqa: S610 - anyio's method, not Django's
 
     def _open_stream(self) -> ByteStream:
         self._refuse_if_closed()

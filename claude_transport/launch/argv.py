@@ -1,0 +1,360 @@
+"""The command line, from a table: one row per flag, every value bound to its flag as `--flag=value`.
+
+Observed on CLI 2.1.329: every option with a value, variadic ones included, takes the `=` form; such a value is never read as a flag, also
+when it starts with `-` (`--name=--version` names the session), and a variadic option does not swallow what follows. So there is one form.
+
+What is large or may be secret is not here: see `payloads`. The three fixed arguments are needed for a stream-json host (`[19c]`, `[19e]`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Final, Literal
+
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.launch import windows
+from claude_transport.launch.discovery import CLI
+from claude_transport.launch.environ import bare_can_authenticate, build_environment
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.payloads import INLINE_SCHEMA_LIMIT, path_argument, path_arguments, schema_text
+from claude_transport.launch.settings import is_inline_json, load_settings
+
+__all__ = ["FIXED_ARGUMENTS", "FLAGS", "RESERVED_FLAGS", "Flag", "build_argv", "check_length", "effective_values", "flag_arguments"]
+
+FIXED_ARGUMENTS: Final = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
+
+RESERVED_FLAGS: Final[Mapping[str, str]] = {
+    "input-format": "it is always stream-json",
+    "output-format": "it is always stream-json",
+    "verbose": "it is always given: stream-json output requires it",
+    "print": "a stream-json session on pipes needs no -p, and its prompt argument is ignored",
+    "sdk-url": "the vendor reserves it for its own Remote Control workers, and the CLI refuses every other host",
+    "help": "it prints a text and exits",
+    "version": "it prints a text and exits",
+    "init-only": "it exits without a conversation",
+}
+"""Flags that `extra_args` may not name, and why."""
+
+Form = Literal["value", "repeat", "switch"]
+Convert = Callable[[Any], Sequence[str]]
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """One row: the option it reads, the flag it becomes, how, and what that means.
+
+    `form` is `value` (once, `--flag=value`), `repeat` (`--flag=value` per item) or `switch` (`--flag`). `hidden` flags are in the binary but
+    not in `claude --help`.
+    """
+
+    option: str
+    flag: str
+    form: Form
+    doc: str
+    convert: Convert
+    hidden: bool = False
+    note: str = ""
+
+
+def _one(value: Any) -> Sequence[str]:
+    return (str(value),)
+
+
+def _each(value: Any) -> Sequence[str]:
+    return tuple(os.fspath(item) for item in value)
+
+
+def _switch(value: Any) -> Sequence[str]:
+    return ("",) if value is True else ()
+
+
+def _off(value: Any) -> Sequence[str]:
+    return ("",) if value is False else ()
+
+
+def _on_off(value: Any) -> Sequence[str]:
+    return ("on" if value else "off",)
+
+
+def _commas(value: Any) -> Sequence[str]:
+    return (value if isinstance(value, str) else ",".join(value),)
+
+
+def _number(value: Any) -> Sequence[str]:
+    return (format(value, "f").rstrip("0").rstrip(".") if isinstance(value, float) else str(value),)
+
+
+def _tools(value: Any) -> Sequence[str]:
+    if isinstance(value, Mapping):
+        return ("default",)
+    return tuple(value) or ("",)
+
+
+def _plugin_paths(value: Any) -> Sequence[str]:
+    return tuple(os.fspath(plugin["path"]) for plugin in value)
+
+
+def _debug_filter(value: Any) -> Sequence[str]:
+    return (value,) if isinstance(value, str) and value else ()
+
+
+def _thinking_mode(value: Any) -> Sequence[str]:
+    return () if value["type"] == "enabled" else (value["type"],)
+
+
+def _thinking_budget(value: Any) -> Sequence[str]:
+    return (str(value["budget_tokens"]),) if value["type"] == "enabled" and "budget_tokens" in value else ()
+
+
+def _thinking_display(value: Any) -> Sequence[str]:
+    return (value["display"],) if "display" in value else ()
+
+
+def _schema(value: Any) -> Sequence[str]:
+    return (schema_text(value),)
+
+
+FLAGS: Final[tuple[Flag, ...]] = (
+    Flag("model", "--model", "value", "Model alias or full name. A name nobody knows is only reported by the first turn.", _one),
+    Flag("fallback_model", "--fallback-model", "value", "Models to use when the main one is busy, in order.", _commas),
+    Flag("betas", "--betas", "repeat", "Beta headers (API key only); the CLI warns about those it does not allow.", _each),
+    Flag(
+        "effort", "--effort", "value", "How much effort the model spends.", _one, note="An unknown level is only warned about by the CLI."
+    ),
+    Flag("thinking", "--thinking", "value", "`adaptive` or `disabled`.", _thinking_mode, hidden=True),
+    Flag("thinking", "--max-thinking-tokens", "value", "`enabled` with `budget_tokens`.", _thinking_budget, hidden=True),
+    Flag("thinking", "--thinking-display", "value", "`summarized`, `omitted` or `highlights`.", _thinking_display, hidden=True),
+    Flag("max_thinking_tokens", "--max-thinking-tokens", "value", "Thinking budget in tokens; 0 turns thinking off.", _one, hidden=True),
+    Flag("advisor", "--advisor", "value", "Turn on the advisor tool with this model.", _one, hidden=True),
+    Flag("autocompact", "--autocompact", "value", "`auto`, or the auto-compact window in tokens (at least 100 000).", _one),
+    Flag(
+        "exclude_dynamic_system_prompt_sections",
+        "--exclude-dynamic-system-prompt-sections",
+        "switch",
+        "Move what is particular to this machine from the system prompt to the first user message, for a shared prompt cache.",
+        _switch,
+    ),
+    Flag("system_prompt_snapshot", "--system-prompt-snapshot", "value", "Whether a conversation keeps its first system prompt.", _on_off),
+    Flag(
+        "output_format",
+        "--json-schema",
+        "value",
+        "JSON schema of the structured output.",
+        _schema,
+        note=f"Over {INLINE_SCHEMA_LIMIT} characters it goes by `initialize.jsonSchema`, where the CLI drops an invalid schema silently.",
+    ),
+    Flag("tools", "--tools", "repeat", "The built-in tools to offer; empty for none, the preset for the default set.", _tools),
+    Flag("allowed_tools", "--allowedTools", "repeat", "Permission rules that allow without asking.", _each),
+    Flag("disallowed_tools", "--disallowedTools", "repeat", "Rules that deny; a bare tool name removes the tool.", _each),
+    Flag("permission_mode", "--permission-mode", "value", "How tool use is approved.", _one, note="bypassPermissions is refused to root."),
+    Flag(
+        "permission_prompt_tool_name",
+        "--permission-prompt-tool",
+        "value",
+        "Who answers permission prompts: `stdio` for the host (can_use_tool requests), or an MCP tool.",
+        _one,
+        hidden=True,
+        note="None adds nothing: asks are denied `[04h]`. With `stdio` the host must answer every ask; the CLI waits without limit `[04l]`.",
+    ),
+    Flag("permission_prompts", "--permission-prompts", "value", "`host`, or `none`: whatever would prompt is denied.", _one),
+    Flag("dangerously_skip_permissions", "--dangerously-skip-permissions", "switch", "Ask for nothing. Refused to root.", _switch),
+    Flag(
+        "allow_dangerously_skip_permissions",
+        "--allow-dangerously-skip-permissions",
+        "switch",
+        "Let the session switch to bypassPermissions later. Refused to root.",
+        _switch,
+    ),
+    Flag(
+        "restricted", "--restricted", "switch", "No tools that run code, no settings files, file tools confined to the workspace.", _switch
+    ),
+    Flag(
+        "strict_mcp_config",
+        "--strict-mcp-config",
+        "switch",
+        "Only the MCP servers given here. None: on when `mcp_servers` has any.",
+        _switch,
+    ),
+    Flag("agent", "--agent", "value", "The agent that leads the session.", _one, note="An unknown name is ignored by the CLI."),
+    Flag("plugins", "--plugin-dir", "repeat", 'Local plugins, `{"type": "local", "path": ...}`.', _plugin_paths),
+    Flag("plugin_urls", "--plugin-url", "repeat", "Plugins to fetch as .zip, for this session.", _each),
+    Flag("disable_slash_commands", "--disable-slash-commands", "switch", "No skills and no slash commands.", _switch),
+    Flag("chrome", "--chrome", "switch", "True turns Claude in Chrome on.", _switch),
+    Flag("chrome", "--no-chrome", "switch", "False turns it off.", _off),
+    Flag("continue_conversation", "--continue", "switch", "Go on with the newest conversation of this directory.", _switch),
+    Flag("resume", "--resume", "value", "Go on with the session of this id or title.", _one),
+    Flag("session_id", "--session-id", "value", "The id (a UUID) of the new session.", _one, note="An id that exists is refused `[16e]`."),
+    Flag("fork_session", "--fork-session", "switch", "Resume into a new session id.", _switch),
+    Flag("resume_session_at", "--resume-session-at", "value", "Resume only up to this transcript entry.", _one, hidden=True),
+    Flag("resume_drops_turn", "--resume-drops-turn", "value", "The prompt whose turn the cut may discard.", _one, hidden=True),
+    Flag("no_session_persistence", "--no-session-persistence", "switch", "Write no transcript; nothing to resume.", _switch),
+    Flag("session_mirror", "--session-mirror", "switch", "Send the transcript as `transcript_mirror` frames too.", _switch, hidden=True),
+    Flag("name", "--name", "value", "Display name of the session.", _one),
+    Flag(
+        "max_turns",
+        "--max-turns",
+        "value",
+        "Stop after this many turns (at least 1).",
+        _one,
+        hidden=True,
+        note="For the CLI 0 means no limit.",
+    ),
+    Flag("max_budget_usd", "--max-budget-usd", "value", "Stop when this much has been spent, in US dollars.", _number),
+    Flag(
+        "task_budget",
+        "--task-budget",
+        "value",
+        '`{"total": tokens}`: the budget the model is told.',
+        lambda b: _one(b["total"]),
+        hidden=True,
+    ),
+    Flag("include_partial_messages", "--include-partial-messages", "switch", "`stream_event` frames as the model writes.", _switch),
+    Flag("include_hook_events", "--include-hook-events", "switch", "Frames about hooks that settings files define.", _switch),
+    Flag("forward_subagent_text", "--forward-subagent-text", "switch", "Text and thinking of subagents as messages.", _switch),
+    Flag("replay_user_messages", "--replay-user-messages", "switch", "Echo every user message when it is taken up.", _switch),
+    Flag("prompt_suggestions", "--prompt-suggestions", "value", "Suggest the next prompt after a turn.", lambda _: ("true",)),
+    Flag("auth_status_events", "--enable-auth-status", "switch", "`auth_status` frames.", _switch, hidden=True),
+    Flag(
+        "await_initialize",
+        "--await-initialize",
+        "switch",
+        "The first line will be `initialize`, whose plugins and mcpServers then count. Any other first line is fatal `[19x]`.",
+        _switch,
+        hidden=True,
+    ),
+    Flag("debug", "--debug", "switch", "Debug log to a file.", _switch),
+    Flag("debug", "--debug", "value", "Debug log to a file, of these categories (`api,hooks`, `!mcp`).", _debug_filter),
+    Flag("debug_file", "--debug-file", "value", "Where the debug log is written.", lambda p: (os.fspath(p),)),
+    Flag("debug_to_stderr", "--debug-to-stderr", "switch", "Debug log to stderr.", _switch, hidden=True),
+    Flag("add_dirs", "--add-dir", "repeat", "More directories that tools may use.", _each, note="One that does not exist is accepted."),
+    Flag("setting_sources", "--setting-sources", "value", "Which settings files count; empty for none, None for all.", _commas),
+    Flag("files", "--file", "repeat", "Files to download at start-up, `file_id:path`.", _each, note="Needs a session access token."),
+    Flag(
+        "project_config_root", "--project-config-root", "value", "Read project settings from here.", lambda p: (os.fspath(p),), hidden=True
+    ),
+    Flag(
+        "bare",
+        "--bare",
+        "switch",
+        "Minimal start: no hooks, plugins, memory, keychain or CLAUDE.md.",
+        _switch,
+        note="Dropped, with a note, when the child has no credential that works under it: it ignores the login and the OAuth token.",
+    ),
+    Flag("safe_mode", "--safe-mode", "switch", "No customisation at all, for finding out what broke.", _switch),
+    Flag("workload", "--workload", "value", "Tag for the attribution of scheduled work.", _one, hidden=True),
+    Flag("extra_args", "", "value", "Any other flag: names without dashes, None for a switch.", lambda extra: _extra(extra)),
+)
+
+
+def _extra(extra: Mapping[str, str | None]) -> Sequence[str]:
+    """`--name=value` or `--name` for each extra argument."""
+    return tuple(f"--{name}" if value is None else f"--{name}={value}" for name, value in extra.items())
+
+
+def effective_values(
+    options: ClaudeOptions,
+    *,
+    environment: Mapping[str, str] | None = None,
+    permission_prompt: str | None = None,
+    remote: bool = False,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What the table is asked to write, after the rules that look at more than one option; and a note for each rule that took something away.
+
+    * `--bare` is dropped when the child would have no credential that works under it (S4.1).
+    * `--strict-mcp-config` is on when MCP servers are configured, unless `strict_mcp_config=False` (S4.1).
+    * `skills` adds permission to use them; `system_prompt` presets set their two switches; a long JSON schema leaves the command line.
+    * `permission_prompt` (the transport's) counts when `permission_prompt_tool_name` is None.
+
+    `remote` means that paths are those of another machine: a settings file is not looked into.
+    """
+    values = {name: getattr(options, name) for name in options.__struct_fields__}
+    notes: list[str] = []
+    if options.bare:
+        env = build_environment(options, os.environ) if environment is None else environment
+        unread = remote and isinstance(options.settings, (str, os.PathLike)) and not is_inline_json(os.fspath(options.settings))
+        if not unread and not bare_can_authenticate(env, load_settings(options)):
+            values["bare"] = False
+            notes.append(
+                "--bare was dropped: it reads neither the login nor the OAuth token, and there is no API key in the child's environment"
+            )
+    if options.strict_mcp_config is None:
+        values["strict_mcp_config"] = bool(options.mcp_servers)
+    if options.skills is not None:
+        rules = ["Skill"] if options.skills == "all" else [f"Skill({name})" for name in options.skills]
+        values["allowed_tools"] = [*options.allowed_tools, *(rule for rule in rules if rule not in options.allowed_tools)]
+    if isinstance(options.system_prompt, Mapping):
+        if options.system_prompt.get("exclude_dynamic_sections"):
+            values["exclude_dynamic_system_prompt_sections"] = True
+        if options.system_prompt.get("snapshot") is not None:
+            values["system_prompt_snapshot"] = options.system_prompt["snapshot"]
+    if options.output_format is not None and len(_schema(options.output_format)[0]) > INLINE_SCHEMA_LIMIT:
+        values["output_format"] = None
+    if options.permission_prompt_tool_name is None and permission_prompt is not None:
+        values["permission_prompt_tool_name"] = permission_prompt
+    return values, tuple(notes)
+
+
+def flag_arguments(values: Mapping[str, Any]) -> list[str]:
+    """The arguments the table makes of `values` (as `effective_values` gives them), in table order."""
+    arguments: list[str] = []
+    for row in FLAGS:
+        value = values[row.option]
+        if value is None or (row.form == "switch" and not isinstance(value, bool)):
+            continue
+        if value is False and row.convert is not _off and row.convert is not _on_off:
+            continue
+        if isinstance(value, (tuple, list, Mapping)) and not value and row.option not in {"tools", "setting_sources"}:
+            continue
+        converted = row.convert(value)
+        if row.option == "extra_args":
+            arguments += converted
+        elif row.form == "switch":
+            arguments += [row.flag] * len(converted)
+        else:
+            arguments += [f"{row.flag}={item}" for item in converted]
+    return arguments
+
+
+def build_argv(
+    options: ClaudeOptions,
+    cli: CLI | str | PathLike[str],
+    *,
+    permission_prompt: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    files: Sequence[tuple[str, str]] = (),
+) -> list[str]:
+    """The argument list that starts the CLI with `options`, program first; under 8 000 characters as one command line.
+
+    `files` are (flag, path) pairs for the payload files that a transport has written; prompts, settings, MCP servers and agents travel in
+    those or in the `initialize` request, and `build_launch` says which. `permission_prompt="stdio"` makes the host the one who answers
+    permission prompts. `environment` is the child's (default: what `build_environment` makes of this process's), and decides about `--bare`.
+
+    Raises `ConfigurationError`, naming the longest option, when the command line would not fit.
+    """
+    program = cli.path if isinstance(cli, CLI) else os.fspath(cli)
+    values, _ = effective_values(options, environment=environment, permission_prompt=permission_prompt)
+    argv = [program, *FIXED_ARGUMENTS, *flag_arguments(values), *path_arguments(options)]
+    argv += [f"{flag}={path_argument(path)}" for flag, path in files]
+    check_length(argv)
+    return argv
+
+
+def check_length(argv: Sequence[str], *, reserved: int = 0) -> None:
+    """Raise `ConfigurationError`, naming the flag that takes most room, when `argv` and `reserved` more characters do not fit (W1)."""
+    length = windows.command_line_length(argv) + reserved
+    if length <= windows.COMMAND_LINE_BUDGET:
+        return
+    room: dict[str, int] = {}
+    for argument in argv[1:]:
+        flag = argument.partition("=")[0]
+        room[flag] = room.get(flag, 0) + len(argument)
+    longest = max(room, key=room.__getitem__)
+    option = next((row.option for row in FLAGS if row.flag == longest), "extra_args")
+    raise ConfigurationError(
+        f"the command line would be {length} characters long, over the limit of {windows.COMMAND_LINE_BUDGET}; most of it is {longest} "
+        f"(option {option}): shorten it, or put it into a settings file",
+        option=option,
+    )

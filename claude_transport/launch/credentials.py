@@ -1,0 +1,137 @@
+"""Which credential a session would use, which headers go out, and who pays: decided from names, never from values.
+
+The order was observed on CLI 2.1.329 against a loopback API, by the headers it sent (`[25b]`, `[25c]`, `[25e]`, `[25j]` and further runs):
+
+* a cloud switch that is on decides alone;
+* otherwise the two headers are filled separately: `Authorization` from `ANTHROPIC_AUTH_TOKEN`, else from the key helper; `x-api-key` from
+  `ANTHROPIC_API_KEY`, else from the key helper. A token and a key give **both** headers;
+* `CLAUDE_CODE_OAUTH_TOKEN`, and after it the login, count only when neither a key, a helper nor a token is there;
+* variables in the `env` block of settings win over the process's environment; an empty variable is an unset one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from claude_transport.launch.environ import CLOUD_SWITCHES, is_switched_on
+
+__all__ = ["CredentialKind", "CredentialReport", "Payer", "describe_credentials"]
+
+CredentialKind: TypeAlias = Literal["cloud", "auth_token", "api_key", "api_key_helper", "oauth_token", "login", "none", "unknown"]
+Payer: TypeAlias = Literal["cloud account", "api account", "token owner", "subscription", "nobody", "unknown"]
+
+LOGIN_FILE: Final = ".credentials.json"  # inside the configuration directory, on Linux; macOS and Windows keep the login elsewhere
+
+PAYERS: Final[Mapping[str, Payer]] = {
+    "cloud": "cloud account",
+    "auth_token": "token owner",
+    "api_key": "api account",
+    "api_key_helper": "api account",
+    "oauth_token": "subscription",
+    "login": "subscription",
+    "none": "nobody",
+    "unknown": "unknown",
+}
+
+
+class CredentialReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the CLI would use: the `winner`, the `name` that made it win, the headers, the payer, and what else is there but loses.
+
+    Holds names only. `winner` is `unknown` when nothing decides and nobody allowed a look at the login, `none` when there is none.
+    `ambiguous` is True when two credentials are sent at once and the server chooses: `payer` is then what the order of the CLI's
+    documentation says (the token).
+    """
+
+    winner: CredentialKind
+    name: str | None
+    headers: tuple[str, ...]
+    payer: Payer
+    present: tuple[str, ...]
+    ambiguous: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def describe_credentials(
+    env: Mapping[str, str],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    config_dir: str | PathLike[str] | None = None,
+    bare: bool = False,
+) -> CredentialReport:
+    """Which credential wins for a child with this `env` and these `settings` (the parsed document), and who pays.
+
+    With `config_dir`, it is looked whether a login file is in it (whether, not what); without, the login is reported as unknown.
+    `bare` sessions read neither the OAuth token nor the login. Never raises; never opens a credential.
+    """
+    settings = settings or {}
+    overlay = {str(name): str(value) for name, value in (settings.get("env") or {}).items()}
+    merged = {**env, **overlay}
+    present = _present(merged, settings)
+    notes = [f"{name} comes from the settings, which win over the environment" for name in present if overlay.get(name)]
+    cloud = [name for name in present if name in CLOUD_SWITCHES]
+    if cloud:
+        return _report("cloud", cloud[0], (), present, notes)
+    headers = _headers(present)
+    if headers:
+        return _from_headers(headers, present, notes)
+    if bare:
+        notes.append("a bare session reads neither CLAUDE_CODE_OAUTH_TOKEN nor the login")
+        return _report("none", None, (), present, notes)
+    if "CLAUDE_CODE_OAUTH_TOKEN" in present:
+        return _report("oauth_token", "CLAUDE_CODE_OAUTH_TOKEN", ("Authorization",), present, notes)
+    return _login(config_dir, present, notes)
+
+
+def _present(env: Mapping[str, str], settings: Mapping[str, Any]) -> list[str]:
+    """The names of the credentials that are there, strongest first."""
+    found = [name for name in CLOUD_SWITCHES if is_switched_on(env.get(name))]
+    found += [name for name in ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY") if env.get(name)]
+    if settings.get("apiKeyHelper"):
+        found.append("apiKeyHelper")
+    if env.get("CLAUDE_CODE_OAUTH_TOKEN"):
+        found.append("CLAUDE_CODE_OAUTH_TOKEN")
+    return found
+
+
+def _headers(present: list[str]) -> dict[str, str]:
+    """Each header that would be sent, and the name its value comes from."""
+    sources = {"Authorization": ("ANTHROPIC_AUTH_TOKEN", "apiKeyHelper"), "x-api-key": ("ANTHROPIC_API_KEY", "apiKeyHelper")}
+    chosen = {header: next((name for name in names if name in present), None) for header, names in sources.items()}
+    return {header: name for header, name in chosen.items() if name is not None}
+
+
+def _from_headers(headers: Mapping[str, str], present: list[str], notes: list[str]) -> CredentialReport:
+    kinds: Mapping[str, CredentialKind] = {
+        "ANTHROPIC_AUTH_TOKEN": "auth_token",
+        "ANTHROPIC_API_KEY": "api_key",
+        "apiKeyHelper": "api_key_helper",
+    }
+    name = next(name for name in kinds if name in headers.values())
+    ambiguous = len(set(headers.values())) > 1
+    if ambiguous:
+        notes.append(f"two credentials are sent at once, {' and '.join(headers.values())}: the server decides which one counts")
+    return _report(kinds[name], name, tuple(headers), present, notes, ambiguous=ambiguous)
+
+
+def _login(config_dir: str | PathLike[str] | None, present: list[str], notes: list[str]) -> CredentialReport:
+    if config_dir is None:
+        notes.append("a login is used when there is one; it was not looked for")
+        return _report("unknown", None, (), present, notes)
+    if (Path(config_dir) / LOGIN_FILE).is_file():
+        return _report("login", LOGIN_FILE, ("Authorization",), present, notes)
+    notes.append("no login file in the configuration directory (macOS and Windows keep the login elsewhere)")
+    return _report("none", None, (), present, notes)
+
+
+def _report(
+    winner: CredentialKind, name: str | None, headers: tuple[str, ...], present: list[str], notes: list[str], *, ambiguous: bool = False
+) -> CredentialReport:
+    losing = tuple(other for other in present if other != name)
+    return CredentialReport(
+        winner=winner, name=name, headers=headers, payer=PAYERS[winner], present=losing, ambiguous=ambiguous, notes=tuple(notes)
+    )

@@ -1,0 +1,223 @@
+"""The child's environment: built as a new dict, from a table and three policies. `os.environ` is never touched.
+
+From weakest to strongest: inherited variables, what the options imply (`VARIABLES`), `options.env`. Taken away from what is inherited:
+
+* the marks of a session (`NESTING`): everything the CLI 2.1.329 was observed to put into the environment of the tools it runs, so that a
+  host which itself runs under Claude starts a session of its own, not a nested one (S2). Two of them are a socket and its token;
+* what `billing` does not allow to pay (`billing`), and what `env_mode` does not let through.
+
+`CLAUDE_CODE_ENTRYPOINT` is dropped and, unless the option `entrypoint` is given, not set: the CLI then calls itself `sdk-cli`, which is true.
+Several of its decisions ask for one of the names it knows, and `sdk-py` is another project's name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.launch import windows
+from claude_transport.launch.options import ClaudeOptions
+
+__all__ = [
+    "ALWAYS_ALLOWED",
+    "CLOUD_SWITCHES",
+    "NESTING",
+    "POLICIES",
+    "VARIABLES",
+    "Variable",
+    "bare_can_authenticate",
+    "build_environment",
+    "describe_environment",
+    "is_switched_on",
+]
+
+CLOUD_SWITCHES: Final = (
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_MANTLE",
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS",
+    "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
+)
+NOT_SUBSCRIPTION: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR", *CLOUD_SWITCHES)
+NOT_API_KEY: Final = ("ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", *CLOUD_SWITCHES)
+
+NESTING: Final = frozenset(
+    {
+        "AI_AGENT",
+        "CLAUDECODE",
+        "CLAUDE_CODE_CHILD_NOTES_DIR",
+        "CLAUDE_CODE_CHILD_SESSION",
+        "CLAUDE_CODE_ENTRYPOINT",
+        "CLAUDE_CODE_EXECPATH",
+        "CLAUDE_CODE_HOST_CHECKED_FOLDER",
+        "CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS",
+        "CLAUDE_CODE_MESSAGING_SOCKET",
+        "CLAUDE_CODE_MESSAGING_TOKEN",
+        "CLAUDE_CODE_SESSION_ATTENDED",
+        "CLAUDE_CODE_SESSION_ID",
+        "CLAUDE_CODE_SSE_PORT",
+        "CLAUDE_EFFORT",
+        "CLAUDE_PID",
+    }
+)
+"""Marks of an enclosing session, never inherited."""
+
+ALWAYS_ALLOWED: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR", "TEMP", "TMP", "XDG_*"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE", "USERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA"),
+    *("LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
+)
+"""What `env_mode="allowlist"` lets through besides `env_allow`: what a program needs to run, and no credential."""
+
+POLICIES: Final[Mapping[str, str]] = {
+    "env": "Variables for the child; they win over inherited ones and over what other options imply.",
+    "env_mode": "`inherit` everything, only an `allowlist`, or exactly what `env` and the other options say.",
+    "env_allow": "Names (`*` and `?` allowed) that `allowlist` lets through, besides the ones any program needs.",
+    "billing": "Who may pay: `inherit` (the CLI decides), `subscription` (keys, tokens and cloud switches are removed), "
+    "`subscription_strict` (refuse to start when one is set), `api_key` (require a key, remove the others).",
+    "isolated_config": "A private `CLAUDE_CONFIG_DIR` for this session, made by the transport. The login is not in it.",
+}
+"""Options that decide about the environment as a whole."""
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """One row: the option, the variable it becomes, and how its value is written."""
+
+    option: str
+    name: str
+    doc: str
+    convert: Callable[[Any], str] = str
+    note: str = ""
+
+
+def _flag(_: Any) -> str:
+    return "1"
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(math.ceil(seconds * 1000))
+
+
+VARIABLES: Final[tuple[Variable, ...]] = (
+    Variable("max_retries", "CLAUDE_CODE_MAX_RETRIES", "How often the CLI repeats a failed API request (its default is 10)."),
+    Variable("max_output_tokens", "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "`max_tokens` of every API request."),
+    Variable("mcp_timeout", "MCP_TIMEOUT", "Seconds an MCP server may take to connect.", _milliseconds),
+    Variable("mcp_tool_timeout", "MCP_TOOL_TIMEOUT", "Seconds an MCP tool may take.", _milliseconds),
+    Variable(
+        "background_wait_ceiling",
+        "CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS",
+        "Seconds the CLI waits for background agents after its input ended; `math.inf` for no limit.",
+        lambda seconds: "0" if math.isinf(seconds) else _milliseconds(seconds),
+        note="Background shells are waited for without limit whatever this says `[24f]`.",
+    ),
+    Variable("disable_background_tasks", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "No background tasks.", _flag),
+    Variable("enable_file_checkpointing", "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "`rewind_files` works.", lambda _: "true"),
+    Variable("session_state_events", "CLAUDE_CODE_SDK_READS_SESSION_STATE", "`session_state_changed` frames.", _flag),
+    Variable("pin_cli", "DISABLE_AUTOUPDATER", "The CLI does not update itself under a running service.", _flag),
+    Variable("config_dir", "CLAUDE_CONFIG_DIR", "Where the CLI keeps its configuration, login and sessions.", os.fspath),
+    Variable("client_app", "CLAUDE_AGENT_SDK_CLIENT_APP", "Your program, for the User-Agent (`my-app/1.0`)."),
+    Variable("entrypoint", "CLAUDE_CODE_ENTRYPOINT", "What the CLI calls itself; None leaves it at `sdk-cli`."),
+)
+
+
+def is_switched_on(value: str | None) -> bool:
+    """Whether a switch variable counts as on, as the CLI reads it."""
+    return (value or "").strip().lower() in {"1", "true", "yes", "on"}
+
+
+def bare_can_authenticate(env: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
+    """Whether a session started with `--bare` would find a credential: a key, a token or a cloud in `env`, or a key helper in `settings`.
+
+    Observed: `--bare` works with `ANTHROPIC_API_KEY` and with `ANTHROPIC_AUTH_TOKEN`; the login and `CLAUDE_CODE_OAUTH_TOKEN` are not read.
+    """
+    env = {**env, **{name: str(value) for name, value in (settings.get("env") or {}).items()}}
+    if env.get("ANTHROPIC_API_KEY") or env.get("ANTHROPIC_AUTH_TOKEN") or settings.get("apiKeyHelper"):
+        return True
+    return any(is_switched_on(env.get(name)) for name in CLOUD_SWITCHES)
+
+
+def build_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
+    """The complete environment of the child; `inherited` is usually `os.environ` and is only read.
+
+    Raises `ConfigurationError` when the billing policy cannot be kept: a variable it forbids is in `options.env`, or is set at all
+    (`subscription_strict`), or the key it needs is missing (`api_key`).
+    """
+    return _plan(options, inherited, platform)[0]
+
+
+def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
+    """Every variable name with its origin, never a value: `inherited`, `options.env`, `option NAME`, or `removed: WHY` (S5, S3.1)."""
+    return dict(sorted(_plan(options, inherited, platform)[1].items()))
+
+
+def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -> tuple[dict[str, str], dict[str, str]]:
+    fold = str.upper if windows.is_windows(platform) else str  # names are case-insensitive on Windows, as they are in os.environ there
+    given = {fold(name): value for name, value in options.env.items()}
+    inherited = {fold(name): value for name, value in inherited.items()}
+    _check_billing(options, inherited, given)
+    env: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    for name, value in inherited.items():
+        reason = _why_removed(name, options)
+        if reason is None:
+            env[name] = value
+        origins[name] = "inherited" if reason is None else f"removed: {reason}"
+    for row in VARIABLES:
+        value = getattr(options, row.option)
+        if value is not None and value is not False:
+            env[row.name] = row.convert(value)
+            origins[row.name] = f"option {row.option}"
+    if options.cwd is not None and not windows.is_windows(platform):
+        env["PWD"] = os.path.abspath(options.cwd)  # noqa: PTH100: resolving links is what PWD is there to avoid
+        origins["PWD"] = "option cwd"
+    for name, value in given.items():
+        env[name] = value
+        origins[name] = "options.env"
+    if options.billing == "api_key" and not env.get("ANTHROPIC_API_KEY"):
+        raise ConfigurationError('billing="api_key" needs ANTHROPIC_API_KEY, in the environment or in env; it is not set', option="billing")
+    return env, origins
+
+
+def _why_removed(name: str, options: ClaudeOptions) -> str | None:
+    """The rule that keeps the inherited variable `name` from the child, or None."""
+    if options.env_mode == "exact":
+        return 'env_mode="exact"'
+    if name in NESTING:
+        return "mark of an enclosing session"
+    if name in _forbidden(options):
+        return f'billing="{options.billing}"'
+    if options.env_mode == "allowlist" and not any(fnmatch.fnmatchcase(name, rule) for rule in (*ALWAYS_ALLOWED, *options.env_allow)):
+        return "not in env_allow"
+    return None
+
+
+def _forbidden(options: ClaudeOptions) -> tuple[str, ...]:
+    if options.billing == "api_key":
+        return NOT_API_KEY
+    return () if options.billing == "inherit" else NOT_SUBSCRIPTION
+
+
+def _check_billing(options: ClaudeOptions, inherited: Mapping[str, str], given: Mapping[str, str]) -> None:
+    clash = [name for name in _forbidden(options) if given.get(name)]
+    if clash:
+        raise ConfigurationError(
+            f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids: drop one of the two', option="env"
+        )
+    if options.billing == "subscription_strict":
+        found = [name for name in NOT_SUBSCRIPTION if inherited.get(name)]
+        if found:
+            raise ConfigurationError(
+                f'billing="subscription_strict" refuses to start while {", ".join(found)} is set: another account might pay. '
+                'Unset it, or use billing="subscription", which keeps it from the child.',
+                option="billing",
+            )

@@ -1,0 +1,188 @@
+"""Everything that becomes argv, environment or the `initialize` request, in one frozen Struct without callbacks.
+
+Names and shapes equal those of the official `ClaudeAgentOptions` wherever it has the same option. What differs, on purpose:
+
+* `system_prompt=None` leaves the CLI its own system prompt (the official SDK sends an empty one); `system_prompt=""` sends an empty one.
+* `strict_mcp_config` has three states: None means "strict when MCP servers are configured".
+* `skills` does not touch `setting_sources`: when that is None, the CLI loads every source, and skills are found already.
+* In-process MCP servers, hooks and permission callbacks are objects that live: they are handed to `Query`, not written down here.
+
+What each option turns into is written in the tables of `argv`, `payloads`, `environ` and in `HOST_ONLY` below; a test holds that every
+field is in exactly one of them, and the reference page is generated from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "HOST_ONLY",
+    "BillingPolicy",
+    "ClaudeOptions",
+    "Effort",
+    "EnvironmentMode",
+    "PermissionMode",
+    "SettingSource",
+]
+
+PermissionMode: TypeAlias = Literal["default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"]
+Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
+SettingSource: TypeAlias = Literal["user", "project", "local"]
+BillingPolicy: TypeAlias = Literal["inherit", "subscription", "subscription_strict", "api_key"]
+EnvironmentMode: TypeAlias = Literal["inherit", "allowlist", "exact"]
+
+StrPath: TypeAlias = str | PathLike[str]
+
+HOST_ONLY: Final[Mapping[str, str]] = {
+    "cli_path": "Which program to run; None lets `find_cli` look for it.",
+    "cwd": "The working directory of the child (its workspace root); `PWD` in its environment follows. Checked when it is spawned.",
+    "user": "The operating-system user to run as (POSIX; needs the privilege to switch).",
+    "verbatim_prompts": "Mark every user message `client_composed`: no `@path` expansion, no slash commands. Applied by the sender.",
+}
+"""Options that never reach the CLI's command line, environment or `initialize` request, and who uses them."""
+
+REDACTED: Final = frozenset({"env", "mcp_servers", "settings", "extra_args"})  # may hold secrets: shown by name or not at all
+
+
+class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """How to run the CLI, complete: a frozen value, checked by `validate_options` before anything is spawned.
+
+    Times are seconds, budgets US dollars. Sequences may be lists or tuples. `replace(**changes)` gives a changed copy.
+    """
+
+    # ----------------------------------------------------------------- the model
+    model: str | None = None
+    fallback_model: str | Sequence[str] | None = None
+    betas: Sequence[str] = ()
+    effort: Effort | None = None
+    thinking: Mapping[str, Any] | None = None
+    max_thinking_tokens: int | None = None
+    max_output_tokens: int | None = None
+    advisor: str | None = None
+    autocompact: str | int | None = None
+
+    # ---------------------------------------------------------------- the prompt
+    system_prompt: str | Mapping[str, Any] | None = None
+    append_system_prompt: str | None = None
+    append_subagent_system_prompt: str | None = None
+    exclude_dynamic_system_prompt_sections: bool = False
+    system_prompt_snapshot: bool | None = None
+    plan_mode_instructions: str | None = None
+    output_format: Mapping[str, Any] | None = None
+
+    # ----------------------------------------------------- tools and permissions
+    tools: Sequence[str] | Mapping[str, Any] | None = None
+    allowed_tools: Sequence[str] = ()
+    disallowed_tools: Sequence[str] = ()
+    permission_mode: PermissionMode | None = None
+    permission_prompt_tool_name: str | None = None
+    permission_prompts: Literal["host", "none"] | None = None
+    dangerously_skip_permissions: bool = False
+    allow_dangerously_skip_permissions: bool = False
+    tool_aliases: Mapping[str, str] | None = None
+    sandbox: Mapping[str, Any] | None = None
+    restricted: bool = False
+
+    # --------------------------------------------- servers, agents, plugins, skills
+    mcp_servers: Mapping[str, Mapping[str, Any]] | StrPath = msgspec.field(default_factory=dict)
+    strict_mcp_config: bool | None = None
+    mcp_timeout: float | None = None
+    mcp_tool_timeout: float | None = None
+    agent: str | None = None
+    agents: Mapping[str, Any] | None = None
+    agent_progress_summaries: bool = False
+    skills: Sequence[str] | Literal["all"] | None = None
+    plugins: Sequence[Mapping[str, Any]] = ()
+    plugin_urls: Sequence[str] = ()
+    disable_slash_commands: bool = False
+    supported_dialog_kinds: Sequence[str] = ()
+    per_task_stop_affordance: bool = False
+    chrome: bool | None = None
+
+    # --------------------------------------------------------------- the session
+    continue_conversation: bool = False
+    resume: str | None = None
+    session_id: str | None = None
+    fork_session: bool = False
+    resume_session_at: str | None = None
+    resume_drops_turn: str | None = None
+    no_session_persistence: bool = False
+    session_mirror: bool = False
+    name: str | None = None
+    title: str | None = None
+    enable_file_checkpointing: bool = False
+
+    # -------------------------------------------------------------------- limits
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    task_budget: Mapping[str, int] | None = None
+    max_retries: int | None = None
+    background_wait_ceiling: float | None = None
+    disable_background_tasks: bool = False
+
+    # ------------------------------------------------------- what is put on stdout
+    include_partial_messages: bool = False
+    include_hook_events: bool = False
+    forward_subagent_text: bool = False
+    replay_user_messages: bool = False
+    prompt_suggestions: bool = False
+    auth_status_events: bool = False
+    session_state_events: bool = True
+    await_initialize: bool = False
+    debug: bool | str = False
+    debug_file: StrPath | None = None
+    debug_to_stderr: bool = False
+
+    # -------------------------------------------------------- files and settings
+    cwd: StrPath | None = None
+    add_dirs: Sequence[StrPath] = ()
+    settings: str | PathLike[str] | Mapping[str, Any] | None = None
+    setting_sources: Sequence[SettingSource] | None = None
+    files: Sequence[str] = ()
+    project_config_root: StrPath | None = None
+    bare: bool = False
+    safe_mode: bool = False
+
+    # --------------------------------------------- the program and its environment
+    cli_path: StrPath | None = None
+    extra_args: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    env_mode: EnvironmentMode = "inherit"
+    env_allow: Sequence[str] = ()
+    billing: BillingPolicy = "inherit"
+    config_dir: StrPath | None = None
+    isolated_config: bool = False
+    pin_cli: bool = False
+    client_app: str | None = None
+    entrypoint: str | None = None
+    workload: str | None = None
+    user: str | None = None
+    verbatim_prompts: bool = False
+
+    def replace(self, **changes: Any) -> ClaudeOptions:
+        """A copy with `changes`; raises `TypeError` for a name that is no option."""
+        return msgspec.structs.replace(self, **changes)
+
+    def __repr__(self) -> str:
+        """The options that differ from their defaults; what may hold a secret is shown by its keys, or as `...`."""
+        shown = []
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            if value == default_of(field):
+                continue
+            if field.name in REDACTED:
+                shown.append(f"{field.name}={sorted(map(str, value)) if isinstance(value, Mapping) else '...'}")
+            else:
+                shown.append(f"{field.name}={value!r}")
+        return f"ClaudeOptions({', '.join(shown)})"
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> Any:
+    """The default value of a Struct field, whichever way it was declared."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default

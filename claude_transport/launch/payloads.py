@@ -1,0 +1,241 @@
+"""What is too large or too secret for a command line, and the way it takes instead: a file only its owner can read, or `initialize`.
+
+Two deliveries, both observed to work on CLI 2.1.329 for every row of `PAYLOADS`:
+
+* `files` (the default): a temporary file per payload, named on the command line. Works whether or not anybody sends `initialize`, so a
+  transport used without a `Query` does what its options say.
+* `initialize`: everything in the `initialize` request. For a CLI on another machine (ssh, docker), which cannot see our files; needs
+  `initialize` to be the first line, and `--await-initialize` for MCP servers and settings.
+
+Here files are only described: a transport writes them with mode 0600 and removes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.settings import mcp_document, settings_document, to_json
+
+__all__ = [
+    "INITIALIZE_FIELDS",
+    "INLINE_SCHEMA_LIMIT",
+    "PAYLOADS",
+    "Delivered",
+    "Delivery",
+    "InitializeField",
+    "Payload",
+    "PlannedDirectory",
+    "PlannedFile",
+    "build_payloads",
+    "path_argument",
+    "path_arguments",
+    "schema_text",
+]
+
+Delivery: TypeAlias = Literal["files", "initialize"]
+
+INLINE_SCHEMA_LIMIT: Final = 1_500  # characters; a longer JSON schema goes by `initialize.jsonSchema`, which no parser checks
+
+
+class PlannedFile(msgspec.Struct, frozen=True):
+    """A file to write (mode 0600) before the spawn and to remove after the close; its path becomes `flag=path` in argv."""
+
+    flag: str
+    suffix: str
+    content: bytes
+
+    def __repr__(self) -> str:
+        """Without the content: it may hold secrets."""
+        return f"PlannedFile({self.flag!r}, {self.suffix!r}, <{len(self.content)} bytes>)"
+
+
+class PlannedDirectory(msgspec.Struct, frozen=True):
+    """A private temporary directory (mode 0700) to make before the spawn; its path becomes the environment variable `variable`."""
+
+    variable: str
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """One row: the option, the flag that takes a file with it, and the field of `initialize` that takes it instead."""
+
+    option: str
+    flag: str
+    field: str
+    doc: str
+    note: str = ""
+
+
+class InitializeField(msgspec.Struct, frozen=True):
+    """One row: an option that only the `initialize` request can carry."""
+
+    option: str
+    field: str
+    doc: str
+    convert: Callable[[Any], Any] = lambda value: value
+    note: str = ""
+
+
+PAYLOADS: Final[tuple[Payload, ...]] = (
+    Payload(
+        "system_prompt",
+        "--system-prompt-file",
+        "systemPrompt",
+        'The system prompt: text, or `{"type": "preset" | "custom" | "file", ...}`. None keeps the CLI\'s own, `""` sends none.',
+    ),
+    Payload("append_system_prompt", "--append-system-prompt-file", "appendSystemPrompt", "Text added to the end of the system prompt."),
+    Payload(
+        "append_subagent_system_prompt",
+        "--append-subagent-system-prompt-file",
+        "appendSubagentSystemPrompt",
+        "Text added to the system prompt of every subagent.",
+    ),
+    Payload("agents", "--agents", "agents", "Subagents by name: description, prompt, tools, model and so on."),
+    Payload(
+        "mcp_servers",
+        "--mcp-config",
+        "mcpServers",
+        "MCP servers by name, or the path or text of an MCP configuration.",
+        note="A path is passed on as it is. In-process servers belong to `Query(mcp_servers=...)`.",
+    ),
+    Payload("settings", "--settings", "settings", "More settings: a path, JSON text, or a mapping.", note="A path is passed on as it is."),
+    Payload(
+        "sandbox", "--settings", "settings", "Sandbox settings, merged into `settings` (which is then read and passed as one document)."
+    ),
+)
+
+INITIALIZE_FIELDS: Final[tuple[InitializeField, ...]] = (
+    InitializeField("skills", "skills", 'The skills to list; `"all"` lists every one. Also allows them.', list),
+    InitializeField("plan_mode_instructions", "planModeInstructions", "Replaces the phases of the plan-mode reminder."),
+    InitializeField("tool_aliases", "toolAliases", "Other names for tools.", dict, note="Declared, not exercised."),
+    InitializeField(
+        "agent_progress_summaries", "agentProgressSummaries", "Summaries of what subagents do.", note="Declared, not exercised."
+    ),
+    InitializeField("supported_dialog_kinds", "supportedDialogKinds", "Dialogs the host can show.", list, note="Declared, not exercised."),
+    InitializeField(
+        "per_task_stop_affordance", "perTaskStopAffordance", "The host can stop single tasks.", note="Declared, not exercised."
+    ),
+    InitializeField("title", "title", "Title of the session."),
+)
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """How the payloads of some options travel: arguments, files to write, and fields of `initialize`."""
+
+    arguments: tuple[str, ...] = ()
+    files: tuple[PlannedFile, ...] = ()
+    initialize: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def path_argument(value: str | PathLike[str]) -> str:
+    """`value` as a flag's file argument: never something that the CLI would take for inline JSON."""
+    text = os.fspath(value)
+    return f".{os.sep}{text}" if text.lstrip().startswith("{") else text
+
+
+def schema_text(output_format: Mapping[str, Any]) -> str:
+    """The JSON schema of an `output_format` as compact text."""
+    return to_json(output_format["schema"], option="output_format").decode()
+
+
+def prompt_parts(options: ClaudeOptions) -> tuple[str | None, str | None, str | None]:
+    """What `system_prompt` and `append_system_prompt` come to: (replacement text, path of the replacement, appended text)."""
+    prompt, append = options.system_prompt, options.append_system_prompt
+    if prompt is None or isinstance(prompt, str):
+        return prompt, None, append
+    kind = prompt.get("type")
+    if kind == "custom":
+        return prompt["prompt"], None, append
+    if kind == "file":
+        return None, os.fspath(prompt["path"]), append
+    return None, None, append if append is not None else prompt.get("append")
+
+
+def agent_definitions(options: ClaudeOptions) -> dict[str, Any]:
+    """`agents` as plain data; fields that are None (as in the official `AgentDefinition`) are left out."""
+    agents = {}
+    for name, definition in (options.agents or {}).items():
+        try:
+            fields = msgspec.to_builtins(definition)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"agents[{name!r}] holds something that cannot be written as JSON: {error}", option="agents"
+            ) from error
+        agents[name] = {key: value for key, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
+    return agents
+
+
+def path_arguments(options: ClaudeOptions) -> list[str]:
+    """The payload flags whose value is a file of the caller's own: these are plain arguments in either delivery."""
+    paths = {
+        "--system-prompt-file": prompt_parts(options)[1],
+        "--mcp-config": mcp_document(options),
+        "--settings": settings_document(options, permissions={}),
+    }
+    return [f"{flag}={path_argument(path)}" for flag, path in paths.items() if isinstance(path, str)]
+
+
+def build_payloads(options: ClaudeOptions, *, delivery: Delivery, permissions: Mapping[str, list[str]]) -> Delivered:
+    """Everything of `options` that is no command-line argument of its own; `permissions` are rules that found no room there.
+
+    Raises `ConfigurationError` for what cannot be written as JSON.
+    """
+    text, prompt_path, append = prompt_parts(options)
+    servers = mcp_document(options)
+    settings = settings_document(options, permissions=permissions)
+    initialize = initialize_fields(options)
+    documents: dict[str, Any] = {
+        "system_prompt": text,
+        "append_system_prompt": append,
+        "append_subagent_system_prompt": options.append_subagent_system_prompt,
+        "agents": agent_definitions(options) or None,
+        "mcp_servers": None if isinstance(servers, str) else servers,
+        "settings": None if isinstance(settings, str) else settings,
+    }
+    own_paths = {"--system-prompt-file": prompt_path, "--mcp-config": servers, "--settings": settings}
+    arguments = [f"{flag}={path_argument(path)}" for flag, path in own_paths.items() if isinstance(path, str)]
+    rows = [row for row in PAYLOADS if documents.get(row.option) is not None]
+    if delivery == "initialize":
+        initialize |= _as_fields(rows, documents)
+        return Delivered(arguments=tuple(arguments), initialize=initialize)
+    return Delivered(arguments=tuple(arguments), files=tuple(_as_file(row, documents[row.option]) for row in rows), initialize=initialize)
+
+
+def initialize_fields(options: ClaudeOptions) -> dict[str, Any]:
+    """The fields of `initialize` that have no other way: those of the table, and a JSON schema too long for the command line."""
+    fields: dict[str, Any] = {}
+    for row in INITIALIZE_FIELDS:
+        value = getattr(options, row.option)
+        if value is None or value is False or value == () or (row.option == "skills" and value == "all"):
+            continue
+        fields[row.field] = row.convert(value)
+    if options.output_format is not None and len(schema_text(options.output_format)) > INLINE_SCHEMA_LIMIT:
+        fields["jsonSchema"] = dict(options.output_format["schema"])
+    return fields
+
+
+def _as_file(row: Payload, document: Any) -> PlannedFile:
+    if isinstance(document, str):
+        try:
+            return PlannedFile(row.flag, ".txt", document.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"{row.option} holds a lone surrogate, which is no text: {error.reason}", option=row.option) from None
+    return PlannedFile(row.flag, ".json", to_json(document, option=row.option))
+
+
+def _as_fields(rows: list[Payload], documents: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for row in rows:
+        document = documents[row.option]
+        to_json(document, option=row.option)
+        if row.option == "system_prompt":
+            fields[row.field] = [document]
+        else:
+            fields[row.field] = document["mcpServers"] if row.option == "mcp_servers" else document
+    return fields

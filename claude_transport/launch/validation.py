@@ -1,0 +1,335 @@
+"""Options checked before anything is spawned: whatever the CLI would refuse on stderr, ignore in silence, or misread.
+
+Each rule raises `ConfigurationError` with the option's name in `.option`, and a message that says what to do. Nothing is corrected. Rules
+marked "ignored" are stricter than the CLI 2.1.329, which accepts the value and does something else than asked; the others it refuses (the
+end-to-end tests prove that, value by value).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn, get_args
+
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.launch.argv import FLAGS, RESERVED_FLAGS
+from claude_transport.launch.options import BillingPolicy, ClaudeOptions, Effort, EnvironmentMode, PermissionMode, SettingSource, default_of
+from claude_transport.launch.settings import load_settings, read_json_object
+
+__all__ = ["validate_options"]
+
+UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+FLAG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+SKILL_NAME: Final = re.compile(r"[^\s(),*]+( [^\s(),*]+)*")
+AUTOCOMPACT_FLOOR: Final = 100_000  # tokens; the CLI's own minimum
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "permission_mode": get_args(PermissionMode),
+    "effort": get_args(Effort),  # ignored: the CLI warns and uses the default
+    "billing": get_args(BillingPolicy),
+    "env_mode": get_args(EnvironmentMode),
+    "permission_prompts": ("host", "none"),
+}
+TEXTS: Final = (
+    "model",
+    "agent",
+    "resume",
+    "session_id",
+    "permission_prompt_tool_name",
+    "advisor",
+    "name",
+    "title",
+    "workload",
+    "entrypoint",
+)
+IDS: Final = ("resume_session_at", "resume_drops_turn", "user")
+LISTS: Final = ("betas", "allowed_tools", "disallowed_tools", "add_dirs", "plugin_urls", "files", "env_allow", "supported_dialog_kinds")
+# option → (smallest allowed, what it counts)
+MINIMA: Final[Mapping[str, tuple[int, str]]] = {
+    "max_turns": (1, "turns; for the CLI 0 would mean no limit, so leave it None for that"),
+    "max_thinking_tokens": (0, "tokens"),
+    "max_output_tokens": (1, "tokens"),
+    "max_retries": (0, "retries"),
+}
+POSITIVE: Final = ("max_budget_usd", "mcp_timeout", "mcp_tool_timeout", "background_wait_ceiling")
+PLAIN_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {
+    bool: (bool,),
+    bool | None: (bool, type(None)),
+    int | None: (int, type(None)),
+    float | None: (int, float, type(None)),
+    str | None: (str, type(None)),
+}
+
+
+def validate_options(
+    options: ClaudeOptions,
+    *,
+    uid: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    check_files: bool = True,
+) -> None:
+    """Return when `options` can be run as they stand, else raise `ConfigurationError`, naming the option and the remedy.
+
+    `uid` is the user the child would run as (default: the effective one of this process, where there are such); `environment` the child's
+    (default: `options.env`). `check_files=False` leaves out what needs this machine's disk, for a CLI that runs on another one.
+    """
+    environment = options.env if environment is None else environment
+    _check_types(options)
+    for field in options.__struct_fields__:
+        _check_text(field, getattr(options, field))
+    _check_scalars(options)
+    _check_lists(options)
+    _check_session(options)
+    _check_permissions(options, uid, environment)
+    _check_prompts(options, check_files)
+    _check_model(options)
+    _check_servers(options, check_files)
+    _check_settings(options, check_files)
+    _check_extras(options)
+    _check_environment(options, environment)
+
+
+def _refuse(option: str, message: str) -> NoReturn:
+    raise ConfigurationError(f"{option}: {message}", option=option)
+
+
+def _check_types(options: ClaudeOptions) -> None:
+    """Switches are bools, counts are ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else."""
+    for field in msgspec.structs.fields(options):
+        allowed = PLAIN_TYPES.get(field.type)
+        value = getattr(options, field.name)
+        if allowed is None or (isinstance(value, bool) and bool in allowed):
+            continue
+        if isinstance(value, bool) or not isinstance(value, allowed):
+            names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
+            _refuse(field.name, f"must be {names}, not {type(value).__name__}")
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string in a value, keys included."""
+    if isinstance(value, (str, os.PathLike)):
+        yield os.fspath(value)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _strings(key)
+            yield from _strings(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _strings(item)
+
+
+def _check_text(option: str, value: Any) -> None:
+    """No NUL anywhere: it ends an argument or a variable. No lone surrogate that cannot be encoded for the child."""
+    for text in _strings(value):
+        if "\0" in text:
+            _refuse(option, "holds a NUL character, which no argument, variable or path can carry")
+        try:
+            os.fsencode(text)
+        except UnicodeEncodeError:
+            _refuse(option, "holds a lone surrogate, which cannot be encoded")
+
+
+def _check_scalars(options: ClaudeOptions) -> None:
+    for option, choices in CHOICES.items():
+        value = getattr(options, option)
+        if value is not None and value not in choices:
+            _refuse(option, f"{value!r} is not one of {', '.join(choices)}")
+    for option in (*TEXTS, *IDS):
+        value = getattr(options, option)
+        if value is not None and not value.strip():
+            _refuse(option, "is empty; leave it None instead")
+    for option, (smallest, unit) in MINIMA.items():
+        value = getattr(options, option)
+        if value is not None and value < smallest:
+            _refuse(option, f"{value} is below {smallest} ({unit})")
+    for option in POSITIVE:
+        value = getattr(options, option)
+        if value is None or (option == "background_wait_ceiling" and value == math.inf):
+            continue
+        if not math.isfinite(value) or value <= 0:
+            _refuse(option, f"{value} is not a positive number; leave it None for the CLI's default")
+
+
+def _check_lists(options: ClaudeOptions) -> None:
+    for option in LISTS:
+        _check_sequence(option, getattr(options, option))
+    if options.setting_sources is not None:
+        _check_sequence("setting_sources", options.setting_sources)
+        for source in options.setting_sources:
+            if source not in get_args(SettingSource):
+                _refuse("setting_sources", f"{source!r} is not one of {', '.join(get_args(SettingSource))}")
+    if isinstance(options.tools, Mapping):
+        if options.tools != {"type": "preset", "preset": "claude_code"}:
+            _refuse("tools", 'the only preset is {"type": "preset", "preset": "claude_code"}')
+    elif options.tools is not None:
+        _check_sequence("tools", options.tools)
+    if options.skills is not None and options.skills != "all":
+        _check_sequence("skills", options.skills)
+        for name in options.skills:
+            if not SKILL_NAME.fullmatch(name):
+                _refuse("skills", f"{name!r} is no exact skill name: wildcards, commas, parentheses and outer spaces are not possible")
+    for plugin in options.plugins:
+        if not isinstance(plugin, Mapping) or plugin.get("type") != "local" or not plugin.get("path"):
+            _refuse("plugins", 'each must be {"type": "local", "path": ...}')
+
+
+def _check_sequence(option: str, value: Any) -> None:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        _refuse(option, f"must be a list or tuple, not {type(value).__name__}")
+    for item in value:
+        if not isinstance(item, (str, os.PathLike)) or not os.fspath(item):
+            _refuse(option, f"holds {item!r}, which is not a non-empty string")
+
+
+def _check_session(options: ClaudeOptions) -> None:
+    if options.session_id is not None and not UUID.fullmatch(options.session_id):
+        _refuse("session_id", f"{options.session_id!r} is not a UUID in its usual form")
+    if options.continue_conversation and options.resume is not None:
+        _refuse("continue_conversation", "and resume name two different conversations; give one")  # ignored: resume wins
+    if options.session_id is not None and not options.fork_session and (options.resume is not None or options.continue_conversation):
+        _refuse("session_id", "a resumed session keeps its own id; add fork_session=True to give the copy this one")
+    if options.resume_session_at is not None and options.resume is None:
+        _refuse("resume_session_at", "needs resume")
+    if options.resume_drops_turn is not None and options.resume_session_at is None:
+        _refuse("resume_drops_turn", "needs resume_session_at")
+
+
+def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Mapping[str, str]) -> None:
+    asked = [name for name in ("dangerously_skip_permissions", "allow_dangerously_skip_permissions") if getattr(options, name)]
+    if options.permission_mode == "bypassPermissions":
+        asked.insert(0, "permission_mode")
+    if not asked:
+        return
+    if options.restricted and asked != ["allow_dangerously_skip_permissions"]:
+        _refuse(asked[0], "bypassing permissions is not possible with restricted=True; drop one of the two")
+    if options.user is not None and options.user != "root":
+        return
+    if uid is None:
+        uid = os.geteuid() if hasattr(os, "geteuid") else -1
+    if uid == 0 and environment.get("IS_SANDBOX") != "1" and not environment.get("CLAUDE_CODE_BUBBLEWRAP"):
+        _refuse(
+            asked[0],
+            "the CLI refuses to bypass permissions as root. Run it as another user (user=...), or list what may run in allowed_tools "
+            'or in permissions.allow of the settings; in a container made to be thrown away, env={"IS_SANDBOX": "1"} says so to the CLI',
+        )
+
+
+def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
+    prompt = options.system_prompt
+    if isinstance(prompt, Mapping):
+        shapes: dict[Any, Callable[[], bool]] = {
+            "preset": lambda: prompt.get("preset") == "claude_code" and isinstance(prompt.get("append", ""), str),
+            "custom": lambda: isinstance(prompt.get("prompt"), str),
+            "file": lambda: isinstance(prompt.get("path"), (str, os.PathLike)) and bool(prompt["path"]),
+        }
+        shape = shapes.get(prompt.get("type"))
+        if shape is None or not shape():
+            _refuse("system_prompt", "a mapping needs a type of preset (with preset claude_code), custom (with prompt) or file (with path)")
+        if prompt.get("append") is not None and options.append_system_prompt is not None:
+            _refuse("append_system_prompt", "system_prompt has an append of its own; give one")
+        if prompt["type"] == "file" and check_files and not os.path.isfile(os.path.join(options.cwd or "", prompt["path"])):  # noqa: PTH113, PTH118
+            _refuse("system_prompt", f"there is no file {os.fspath(prompt['path'])}")
+    elif prompt is not None and not isinstance(prompt, str):
+        _refuse("system_prompt", f"must be text or a mapping, not {type(prompt).__name__}")
+    output = options.output_format
+    if output is not None:
+        if not isinstance(output, Mapping) or output.get("type") != "json_schema":
+            _refuse("output_format", 'must be {"type": "json_schema", "schema": {...}}')
+        if not isinstance(output.get("schema"), Mapping):
+            _refuse("output_format", "the schema must be a JSON object")
+
+
+def _check_model(options: ClaudeOptions) -> None:
+    fallback = options.fallback_model
+    if fallback is not None and (not fallback or (not isinstance(fallback, str) and not all(isinstance(m, str) and m for m in fallback))):
+        _refuse("fallback_model", "must name a model, or several")
+    thinking = options.thinking
+    if thinking is not None:
+        if not isinstance(thinking, Mapping) or thinking.get("type") not in {"adaptive", "enabled", "disabled"}:
+            _refuse("thinking", "needs a type of adaptive, enabled or disabled")
+        budget = thinking.get("budget_tokens")
+        if thinking["type"] == "enabled" and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+            _refuse("thinking", "type enabled needs budget_tokens, a positive number of tokens")
+        if thinking.get("display", "omitted") not in {"summarized", "omitted", "highlights"}:
+            _refuse("thinking", "display must be summarized, omitted or highlights")
+        if options.max_thinking_tokens is not None:
+            _refuse("max_thinking_tokens", "thinking says it already; give one")
+    if options.task_budget is not None:
+        total = options.task_budget.get("total") if isinstance(options.task_budget, Mapping) else None
+        if isinstance(total, bool) or not isinstance(total, int) or total < 1:
+            _refuse("task_budget", 'must be {"total": tokens} with a positive number')
+    compact = options.autocompact
+    tokens = int(compact[:-1]) * 1000 if isinstance(compact, str) and re.fullmatch(r"\d{1,9}k", compact) else compact
+    if compact not in {None, "auto"} and (isinstance(tokens, (bool, str)) or tokens is None or tokens < AUTOCOMPACT_FLOOR):
+        _refuse("autocompact", f"must be auto, or at least {AUTOCOMPACT_FLOOR} tokens (500_000, '500k')")
+    if options.debug == "":
+        _refuse("debug", "an empty filter is no filter; use True")
+
+
+def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
+    servers: Any = options.mcp_servers
+    if isinstance(servers, (str, os.PathLike)):
+        text = os.fspath(servers)
+        if not text:
+            return
+        if not check_files and not text.lstrip().startswith("{"):
+            return
+        servers = read_json_object(text, option="mcp_servers", cwd=options.cwd).get("mcpServers")
+    if not isinstance(servers, Mapping):
+        _refuse("mcp_servers", 'must be servers by name, or a configuration {"mcpServers": {...}}')
+    for name, config in servers.items():
+        if not isinstance(name, str) or not name or not isinstance(config, Mapping):
+            _refuse("mcp_servers", f"{name!r} must be a name with a mapping")
+        if "instance" in config:
+            _refuse("mcp_servers", f"{name!r} is a server object of this process; hand it to Query(mcp_servers=...)")
+    agents = options.agents
+    if agents is not None and (not isinstance(agents, Mapping) or not all(isinstance(name, str) and name for name in agents)):
+        _refuse("agents", "must be definitions by name")
+
+
+def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
+    given = options.settings
+    if given is None or isinstance(given, Mapping):
+        return
+    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given).strip():
+        _refuse("settings", "must be a path, the text of a JSON object, or a mapping")
+    if check_files or os.fspath(given).lstrip().startswith("{"):
+        load_settings(options)  # ignored: a settings file that is no JSON object counts for nothing, without a word
+    elif options.sandbox is not None:
+        _refuse("sandbox", "cannot be merged into a settings file on another machine; give settings as a mapping")
+
+
+def _check_extras(options: ClaudeOptions) -> None:
+    owned = {}
+    for field in msgspec.structs.fields(options):
+        if getattr(options, field.name) != default_of(field):
+            owned |= {row.flag.lower().replace("-", ""): field.name for row in FLAGS if row.option == field.name and row.flag}
+    for name, value in options.extra_args.items():
+        if not isinstance(name, str) or not FLAG_NAME.fullmatch(name):
+            _refuse("extra_args", f"{name!r} is no flag name; write it without dashes in front and without =")
+        if value is not None and not isinstance(value, str):
+            _refuse("extra_args", f"the value of {name} must be a string, or None for a switch")
+        if name in RESERVED_FLAGS:
+            _refuse("extra_args", f"--{name} cannot be given: {RESERVED_FLAGS[name]}")
+        if name in {"p", "h", "v"}:
+            _refuse("extra_args", f"--{name} is no flag; short flags cannot be given")
+        if name.lower().replace("-", "") in owned:
+            _refuse("extra_args", f"--{name} is what the option {owned[name.lower().replace('-', '')]} writes; give one of the two")
+
+
+def _check_environment(options: ClaudeOptions, environment: Mapping[str, str]) -> None:
+    for name, value in options.env.items():
+        if not isinstance(name, str) or not name or "=" in name:
+            _refuse("env", f"{name!r} is no variable name")
+        if not isinstance(value, str):
+            _refuse("env", f"the value of {name} must be a string, not {type(value).__name__}")
+    if options.isolated_config and (options.config_dir is not None or "CLAUDE_CONFIG_DIR" in options.env):
+        _refuse("isolated_config", "makes a configuration directory of its own; drop config_dir (or CLAUDE_CONFIG_DIR in env)")
+    if options.client_app is not None and not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", options.client_app):
+        _refuse("client_app", "travels in an HTTP header: characters above U+00FF and control characters would stop every request")
+    if options.files and not environment.get("CLAUDE_CODE_SESSION_ACCESS_TOKEN"):
+        _refuse("files", "the CLI downloads files only with CLAUDE_CODE_SESSION_ACCESS_TOKEN in the environment; it is not set")

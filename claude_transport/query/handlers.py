@@ -1,0 +1,163 @@
+"""Answers to what the CLI asks of its host: permissions and hooks, from the user's callbacks.
+
+A callback may take hours (the CLI has no time-out for permissions, recording 04l). One that raises never leaves the CLI
+without an answer, and by default the answer is no: a guard that fails must not open the gate (`on_callback_error="deny"`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import anyio
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.protocol.control import CanUseTool, HookCallback, PermissionUpdate
+
+__all__ = [
+    "Allow",
+    "CallbackContext",
+    "CanUseToolCallback",
+    "Deny",
+    "HookCallable",
+    "HookMatcher",
+    "HookRegistry",
+    "PermissionHandler",
+]
+
+logger = logging.getLogger(__name__)
+
+OnCallbackError = Literal["deny", "allow"]
+
+
+class Allow(msgspec.Struct, frozen=True):
+    """Let the tool run; with `updated_input` in place of the model's input, and with `updated_permissions` applied."""
+
+    updated_input: dict[str, Any] | None = None
+    updated_permissions: Sequence[PermissionUpdate] = ()
+
+
+class Deny(msgspec.Struct, frozen=True):
+    """Do not let the tool run; `message` is told to the model, and `interrupt=True` ends the turn as well."""
+
+    message: str = "The user does not allow this."
+    interrupt: bool = False
+
+
+class CallbackContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a callback may want to know beside its main arguments.
+
+    `cancel_scope` is cancelled when the CLI withdraws its question (after an interrupt, or when somebody else answered).
+    """
+
+    cancel_scope: anyio.CancelScope
+    request_id: str = ""
+    tool_use_id: str | None = None
+    agent_id: str | None = None
+    suggestions: tuple[PermissionUpdate, ...] = ()
+    blocked_path: str | None = None
+    description: str | None = None
+    requires_user_interaction: bool = False
+
+
+CanUseToolCallback = Callable[[str, dict[str, Any], CallbackContext], Awaitable[Allow | Deny]]
+HookCallable = Callable[[dict[str, Any], str | None, CallbackContext], Awaitable[Mapping[str, Any] | None]]
+
+
+class HookMatcher(msgspec.Struct, frozen=True):
+    """Callbacks for one hook event, for the tools that `matcher` names (None: for all of them).
+
+    `timeout` in seconds is the CLI's own: past it the CLI withdraws the question and refuses the tool (recording 05i).
+    """
+
+    matcher: str | None = None
+    hooks: Sequence[HookCallable] = ()
+    timeout: float | None = None
+
+
+class PermissionHandler:
+    """Answers `can_use_tool`; without a callback every question is answered with no, as the CLI itself would."""
+
+    def __init__(self, callback: CanUseToolCallback | None, *, on_error: OnCallbackError = "deny") -> None:
+        self._callback = callback
+        self._on_error = on_error
+
+    async def answer(self, body: CanUseTool, context: CallbackContext) -> dict[str, Any]:
+        """The response payload (recordings 04a to 04c)."""
+        if self._callback is None:
+            return _permission(Deny("Nobody is there to give permission for this."), body)
+        try:
+            decision = await self._callback(body.tool_name, body.input, context)
+            return _permission(decision, body)
+        except Exception as exc:
+            logger.exception("can_use_tool failed for %s", body.tool_name)
+            if self._on_error == "allow":
+                return _permission(Allow(), body)
+            return _permission(Deny(f"The permission check itself failed ({type(exc).__name__})."), body)
+
+
+def _permission(decision: Allow | Deny, body: CanUseTool) -> dict[str, Any]:
+    if isinstance(decision, Allow):
+        updated = body.input if decision.updated_input is None else decision.updated_input
+        answer: dict[str, Any] = {"behavior": "allow", "updatedInput": updated}
+        if decision.updated_permissions:
+            answer["updatedPermissions"] = [msgspec.to_builtins(update) for update in decision.updated_permissions]
+        return answer
+    if isinstance(decision, Deny):
+        answer = {"behavior": "deny", "message": decision.message}
+        if decision.interrupt:
+            answer["interrupt"] = True
+        return answer
+    msg = f"can_use_tool returned {type(decision).__name__}, not Allow or Deny"
+    raise TypeError(msg)
+
+
+class HookRegistry:
+    """Gives each hook callback an id for `initialize`, and answers the CLI's calls by that id."""
+
+    def __init__(self, hooks: Mapping[str, Sequence[HookMatcher]] | None, *, on_error: OnCallbackError = "deny") -> None:
+        self._on_error = on_error
+        self._callbacks: dict[str, tuple[str, HookCallable]] = {}
+        self._config: dict[str, list[dict[str, Any]]] = {}
+        for event, matchers in (hooks or {}).items():
+            if isinstance(matchers, HookMatcher):
+                raise ConfigurationError(f"hooks[{event!r}] must be a list of HookMatcher", option="hooks")
+            self._config[event] = [self._register(event, matcher) for matcher in matchers]
+
+    @property
+    def config(self) -> dict[str, list[dict[str, Any]]] | None:
+        """What `initialize.hooks` says; None without hooks."""
+        return self._config or None
+
+    def _register(self, event: str, matcher: HookMatcher) -> dict[str, Any]:
+        ids = []
+        for callback in matcher.hooks:
+            callback_id = f"hook_{len(self._callbacks)}"
+            self._callbacks[callback_id] = (event, callback)
+            ids.append(callback_id)
+        if not ids:
+            raise ConfigurationError(f"a HookMatcher for {event!r} has no callbacks", option="hooks")
+        config: dict[str, Any] = {"matcher": matcher.matcher, "hookCallbackIds": ids}
+        if matcher.timeout is not None:
+            config["timeout"] = matcher.timeout
+        if self._on_error == "deny":
+            # without it the CLI lets the tool run when a hook fails (recordings 05g, 05h)
+            config["onFailure"] = "block"
+        return config
+
+    async def answer(self, body: HookCallback, context: CallbackContext) -> dict[str, Any]:
+        """The hook's output as the response payload; raises what the callback raised, for an error response."""
+        event, callback = self._callbacks[body.callback_id]
+        try:
+            output = await callback(body.input, body.tool_use_id, context)
+        except Exception:
+            logger.exception("the %s hook failed", event)
+            if self._on_error == "allow":
+                return {}
+            raise
+        return dict(output) if output else {}
+
+    def __contains__(self, callback_id: str) -> bool:
+        return callback_id in self._callbacks

@@ -1,0 +1,79 @@
+"""Control requests that wait for an answer, and the answers that come, in any order."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from claude_transport.errors import ClaudeTransportError, ConnectionLost, ControlRequestFailed, ControlTimeout
+from claude_transport.protocol.control import ControlResponse, encode_control_request
+from claude_transport.protocol.conversation import Conversation
+
+__all__ = ["PendingRequest", "Requests"]
+
+
+class PendingRequest:
+    """One request, from before it is written until somebody has its answer or has given up."""
+
+    def __init__(self, request_id: str, subtype: str, fields: Mapping[str, Any]) -> None:
+        self.request_id = request_id
+        self.subtype = subtype
+        self.line = encode_control_request(request_id, subtype, **fields)
+        self.settled = anyio.Event()
+        self.response: ControlResponse | None = None
+        self.error: ClaudeTransportError | None = None
+
+
+class Requests:
+    """The requests of one conversation that somebody waits for. Giving up, for whatever reason, leaves no entry behind."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._pending: dict[str, PendingRequest] = {}
+
+    def prepare(self, subtype: str, fields: Mapping[str, Any]) -> PendingRequest:
+        """Register a request, before its line is written."""
+        request = PendingRequest(self._conversation.request(subtype), subtype, fields)
+        self._pending[request.request_id] = request
+        return request
+
+    async def answer_to(self, request: PendingRequest, *, timeout: float) -> ControlResponse:
+        """The successful answer.
+
+        Raises:
+            ControlRequestFailed: the peer refused.
+            ControlTimeout: it did not answer in `timeout` seconds.
+            ClaudeTransportError: the cause for which it never will.
+        """
+        try:
+            with anyio.move_on_after(timeout):
+                await request.settled.wait()
+        finally:
+            self._pending.pop(request.request_id, None)
+            self._conversation.abandoned(request.request_id)
+        if request.error is not None:
+            raise copy.copy(request.error) from request.error.__cause__
+        names = {"subtype": request.subtype, "request_id": request.request_id}
+        response = request.response
+        if response is None:
+            raise ControlTimeout(f"no answer to {request.subtype} in {timeout:g} s", waited=timeout, **names)
+        if not response.ok:
+            raise ControlRequestFailed(response.error or f"{request.subtype} was refused", error_code=response.error_code, **names)
+        return response
+
+    def resolve(self, request_id: str, response: ControlResponse) -> None:
+        """Hand an answer to whoever waits for it."""
+        request = self._pending.get(request_id)
+        if request is not None:
+            request.response = response
+            request.settled.set()
+
+    def fail_all(self, error: ClaudeTransportError | None) -> None:
+        """There will be no more answers; None for an end without a failure."""
+        cause = error or ConnectionLost("the conversation ended before the request was answered")
+        for request in self._pending.values():
+            request.error = cause
+            request.settled.set()

@@ -1,0 +1,115 @@
+"""`Turn`: what became of one prompt."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from contextlib import AbstractContextManager
+from typing import Protocol, Self
+
+import anyio
+
+from claude_transport.errors import MissingResult
+from claude_transport.protocol.conversation import Conversation, TurnState
+from claude_transport.protocol.messages import AssistantMessage, Message, ResultMessage, UserMessage
+from claude_transport.query.mailbox import Letter, Mailbox
+
+__all__ = ["Turn"]
+
+_REMEMBERED = 256
+"""Whole messages kept for `MissingResult.messages`; partial ones are not kept."""
+
+
+class _Reading(Protocol):
+    """What a turn needs of the storage it is kept in."""
+
+    def needing_input(self) -> AbstractContextManager[None]: ...
+    def look_again(self) -> None: ...
+
+
+class Turn:
+    """A handle on one prompt: iterate it for the messages of its turn, await `result()` for how it ended.
+
+    The iteration ends after the result. A prompt that the CLI folded into a turn that was already running shares that
+    turn's messages from there on, and its result. Neither the iteration nor `result()` waits for something that cannot
+    come: when the prompt was cancelled, or the conversation ended first, both say so.
+    """
+
+    def __init__(self, uuid: str, *, conversation: Conversation, reading: _Reading) -> None:
+        self._uuid = uuid
+        self._conversation = conversation
+        self._reading = reading
+        self._state = TurnState.queued
+        self._result: ResultMessage | None = None
+        self._error: BaseException | None = None
+        self._settled = anyio.Event()
+        self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
+        self.mailbox = Mailbox()
+
+    @property
+    def uuid(self) -> str:
+        """The uuid the prompt was sent with."""
+        return self._uuid
+
+    @property
+    def state(self) -> TurnState:
+        """queued, started, done, folded, dropped or lost."""
+        return self._conversation.state_of(self._uuid) or self._state
+
+    @property
+    def is_settled(self) -> bool:
+        """True once the prompt has reached its end, with a result or without."""
+        return self._settled.is_set()
+
+    def __repr__(self) -> str:
+        return f"<Turn {self._uuid} {self.state.value}>"
+
+    async def result(self) -> ResultMessage:
+        """The result of the turn this prompt had, or was folded into, whether or not its messages are read.
+
+        Raises:
+            MissingResult: there will be none, because the prompt was cancelled or the conversation ended; `messages` holds
+                the last messages of the turn.
+            ProcessError, ConnectionLost: there will be none, because the peer failed.
+        """
+        if not self._settled.is_set():
+            with self._reading.needing_input():
+                await self._settled.wait()
+        if self._result is None:
+            raise self._failure()
+        return self._result
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        while True:
+            message = self.mailbox.take()
+            if message is not None:
+                self._reading.look_again()
+                return message
+            if self.mailbox.has_ended:
+                if self._state is TurnState.lost:
+                    raise self._failure()
+                raise StopAsyncIteration
+            await self.mailbox.arrival()
+
+    def deliver(self, letters: list[Letter], size_bytes: int) -> None:
+        """Add messages of this turn (called by the storage)."""
+        self.mailbox.put(letters, size_bytes)
+        self._recent.extend(message for _, message in letters if isinstance(message, AssistantMessage | UserMessage))
+
+    def settle(self, state: TurnState, result: ResultMessage | None, error: BaseException | None = None) -> None:
+        """The prompt has reached its end (called by the storage)."""
+        self._state = state
+        self._result = result
+        self._error = error
+        self.mailbox.end()
+        self._settled.set()
+
+    def _failure(self) -> BaseException:
+        if self._error is not None:
+            return copy.copy(self._error)
+        if self._state is TurnState.dropped:
+            return MissingResult("the message was cancelled before Claude worked on it", messages=self._recent, code="result.cancelled")
+        return MissingResult("the conversation ended before this turn had a result", messages=self._recent)

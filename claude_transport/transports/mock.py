@@ -1,0 +1,249 @@
+"""`MockTransport`: a Claude that says what a test tells it to say."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from claude_transport.errors import Busy, InputClosed, NotConnected, TransportClosed, UsageError
+from claude_transport.protocol.codec import encode_line
+from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+from claude_transport.transport import SessionTerms, Transport, TransportInfo
+
+__all__ = ["MockTransport"]
+
+_INITIALIZED: dict[str, Any] = {
+    "commands": [],
+    "agents": [],
+    "models": [],
+    "account": {"tokenSource": "none"},
+    "output_style": "default",
+    "available_output_styles": ["default"],
+    "claude_code_version": "0.0.0-mock",
+    "capabilities": [],
+}
+
+_POLITENESS = 10
+"""Checkpoints that the first read waits for a first write: whoever speaks the control protocol sends `initialize` at once."""
+
+
+class MockTransport(Transport):
+    """Plays `responses` (dicts, or raw lines as bytes) and records what is written in `written`.
+
+    Read directly, it plays them through and ends. Under the control protocol (`Query`, or the official SDK) it behaves like
+    the CLI: `initialize` and other control requests are answered, each user message releases the responses up to the next
+    `result`, and a `control_request` among the responses holds back what follows until it is answered. When a prompt comes
+    and nothing is left to say, the stream ends, so that a test with too short a script fails instead of hanging.
+    """
+
+    def __init__(self, responses: Iterable[Mapping[str, Any] | bytes] = ()) -> None:
+        self._responses: deque[Mapping[str, Any] | bytes] = deque(responses)
+        self._answers: deque[Mapping[str, Any]] = deque()
+        self._asked: set[str] = set()  # ids of control requests among the responses that wait for the host's answer
+        self._prompts = 0  # user messages whose result has not been played yet
+        self._conversing = False
+        self._change = anyio.Event()
+        self._reading = False
+        self._connected = False
+        self._closed = False
+        self._input_ended = False
+        self._bytes_read = 0
+        self._bytes_written = 0
+        self._noise_lines = 0
+        self._oversized_lines = 0
+        self.written: list[dict[str, Any]] = []
+        """Every message that was written, decoded, in order."""
+        self.announced: frozenset[str] | None = None
+        """What the layer above said it can answer."""
+
+    # ---------------------------------------------------------------------------------------------------------- the contract
+
+    async def connect(self) -> None:
+        """Be ready."""
+        if self._closed:
+            raise TransportClosed("the transport is closed")
+        self._connected = True
+        await anyio.lowlevel.checkpoint()
+
+    def is_ready(self) -> bool:
+        """True between `connect()` and `close()`."""
+        return self._connected and not self._closed
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        """Note what the layer above can answer."""
+        self.announced = answers
+        return SessionTerms()
+
+    async def write(self, data: str | bytes) -> None:
+        """Record the messages and react to them; raises `UsageError` for a line that would kill the CLI (recording 18a)."""
+        self._refuse_unless_open()
+        if self._input_ended:
+            raise InputClosed("end_input() was called")
+        lines = data.encode() if isinstance(data, str) else data
+        for line in lines.split(b"\n"):
+            if line.strip():
+                self._take(line)
+        self._bytes_written += len(lines)
+        self._wake()
+        await anyio.lowlevel.checkpoint()
+
+    def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        """The responses as lines, one to a batch."""
+        self._refuse_unless_open()
+        return _Lines(self)
+
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        """The responses as dicts; lines that hold none are left out and counted."""
+        self._refuse_unless_open()
+        return _Dicts(self)
+
+    async def end_input(self) -> None:
+        """No more input: the stream ends when everything released has been played."""
+        self._refuse_unless_open()
+        self._input_ended = True
+        self._wake()
+        await anyio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        """End the stream."""
+        self._closed = True
+        self._wake()
+        await anyio.lowlevel.checkpoint()
+
+    @property
+    def info(self) -> TransportInfo:
+        """Sizes and counts."""
+        return TransportInfo(
+            kind=type(self).__name__,
+            bytes_read=self._bytes_read,
+            bytes_written=self._bytes_written,
+            noise_lines=self._noise_lines,
+            oversized_lines=self._oversized_lines,
+        )
+
+    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+        """Count a line that held no message."""
+        if isinstance(failure, OversizedMessage):
+            self._oversized_lines += 1
+        else:
+            self._noise_lines += 1
+
+    # -------------------------------------------------------------------------------------------------------- what is played
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = msgspec.json.decode(line, type=dict[str, Any])
+        except (msgspec.MsgspecError, ValueError) as exc:
+            raise UsageError(f"the CLI would die of a line that is no JSON object: {line[:80]!r}") from exc
+        self.written.append(message)
+        kind = message.get("type")
+        if kind == "user":
+            self._prompts += 1
+        elif kind == "control_request":
+            self._conversing = True
+            self._answers.append(_answer_to(message))
+        elif kind == "control_response":
+            self._asked.discard(str((message.get("response") or {}).get("request_id")))
+
+    def _next_response(self) -> Mapping[str, Any] | bytes | None:
+        """What may be said now, if anything."""
+        if self._answers:
+            return self._answers.popleft()
+        if not self._responses:
+            return None
+        if self._conversing and (self._asked or not self._prompts):
+            return None
+        response = self._responses.popleft()
+        if self._conversing and isinstance(response, Mapping):
+            if response.get("type") == "result":
+                self._prompts -= 1
+            elif response.get("type") == "control_request":
+                self._asked.add(str(response.get("request_id")))
+        return response
+
+    def _is_over(self) -> bool:
+        """Whether nothing can come any more. Asked only when there is nothing to say at the moment."""
+        if self._closed:
+            return True
+        if self._responses:
+            return self._input_ended and not self._asked and not self._prompts
+        return not self._conversing or self._input_ended or self._prompts > 0
+
+    async def next_line(self) -> bytes:
+        """The next line without its newline; StopAsyncIteration at the end."""
+        if self._reading:
+            raise Busy("somebody else is reading from this transport")
+        self._reading = True
+        try:
+            for _ in range(_POLITENESS):
+                if self.written or self._closed:
+                    break
+                await anyio.lowlevel.checkpoint()
+            while not self._closed:
+                response = self._next_response()
+                if response is not None:
+                    line = response.rstrip(b"\n") if isinstance(response, bytes) else encode_line(response)[:-1]
+                    self._bytes_read += len(line) + 1
+                    return line
+                if self._is_over():
+                    break
+                self._change = anyio.Event()
+                await self._change.wait()
+            raise StopAsyncIteration
+        finally:
+            self._reading = False
+
+    def _wake(self) -> None:
+        self._change.set()
+
+    def _refuse_unless_open(self) -> None:
+        if self._closed:
+            raise TransportClosed("the transport is closed")
+        if not self._connected:
+            raise NotConnected("connect() has not been called")
+
+
+class _Lines:
+    def __init__(self, transport: MockTransport) -> None:
+        self._transport = transport
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[bytes]:
+        return (await self._transport.next_line(),)
+
+
+class _Dicts:
+    def __init__(self, transport: MockTransport) -> None:
+        self._transport = transport
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        while True:
+            line = await self._transport.next_line()
+            try:
+                message = json.loads(line)
+            except ValueError as exc:
+                self._transport.count_failure(DecodeFailure(kind="malformed", error=str(exc), raw=line))
+                continue
+            if isinstance(message, dict):
+                return message
+            self._transport.count_failure(DecodeFailure(kind="malformed", error="not an object", raw=line))
+
+
+def _answer_to(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A success, as the CLI gives it; `initialize` with the fields people look at."""
+    request = message.get("request")
+    subtype = request.get("subtype") if isinstance(request, Mapping) else None
+    payload = _INITIALIZED if subtype == "initialize" else {"still_queued": []} if subtype == "interrupt" else {}
+    response = {"subtype": "success", "request_id": message.get("request_id"), "response": payload}
+    return {"type": "control_response", "response": response}

@@ -1,0 +1,189 @@
+"""`SubprocessTransport`: a `claude` of its own, started from options, ended for certain."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from logging import getLogger
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError
+from claude_transport.launch.discovery import CLI, find_cli, read_cli_version
+from claude_transport.launch.environ import build_environment
+from claude_transport.launch.launch import Launch, build_launch
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.payloads import initialize_fields
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
+from claude_transport.transport import SessionTerms, TransportInfo
+from claude_transport.transports.stream import StreamTransport
+
+__all__ = ["SubprocessTransport"]
+
+logger = getLogger(__name__)
+
+_UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'\n]+)'")
+
+
+class SubprocessTransport(StreamTransport):
+    """A transport to a child process: the `claude` CLI as `options` say, or any program that speaks NDJSON.
+
+    Args:
+        options: how to run the CLI; checked before anything is started.
+        command: replaces the whole argv; `cwd` and the environment still come from `options`.
+        max_line_bytes: a longer line costs that one message, never the stream.
+        close_timeout: seconds that `close()` may take in all: end of input, a grace, SIGTERM, SIGKILL, each to the whole
+            process group.
+        on_stderr: called with each line of standard error, which is read in any case.
+        strict: raise for a bad line instead of leaving it out.
+
+    `connect()` raises `CLINotFoundError`, `ConfigurationError` (an option that the CLI would refuse), `WorkingDirectoryError`,
+    `NotExecutableError`, `WrongLibcError` or `SpawnError`.
+    """
+
+    def __init__(
+        self,
+        options: ClaudeOptions | None = None,
+        *,
+        command: Sequence[str | os.PathLike[str]] | None = None,
+        max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
+        on_stderr: Callable[[str], object] | None = None,
+        strict: bool = False,
+    ) -> None:
+        if command is not None and (isinstance(command, str | bytes) or not command):
+            raise ConfigurationError("command is a sequence of arguments, with the program first", option="command")
+        super().__init__(_Opener(self), max_line_bytes=max_line_bytes, strict=strict)
+        self._options = options or ClaudeOptions()
+        self._command = None if command is None else [os.fspath(argument) for argument in command]
+        self._close_timeout = close_timeout
+        self._on_stderr = on_stderr
+        self._answers: frozenset[str] | None = None
+        self._cli: CLI | None = None
+        self._cli_version: str | None = None
+        self._payloads: _Payloads | None = None
+
+    @property
+    def options(self) -> ClaudeOptions:
+        """The options it was made with."""
+        return self._options
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        """Turn on permission prompts when somebody will answer them; the `initialize` fields that the options need."""
+        if self.is_ready() and "can_use_tool" in answers and self._permission_prompt() is None and self._command is None:
+            raise ConfigurationError(
+                "the CLI was started before can_use_tool was known, so it will not ask: let Query connect the transport, "
+                'or set permission_prompt_tool_name="stdio"',
+                option="permission_prompt_tool_name",
+            )
+        self._answers = answers
+        return SessionTerms(initialize=initialize_fields(self._options), verbatim_prompts=self._options.verbatim_prompts)
+
+    async def open(self) -> ProcessStream:
+        """Start the process (called by `connect()`)."""
+        # looking for the binary and reading settings files touches the disk, which may be a slow one
+        launch = await anyio.to_thread.run_sync(self._plan)
+        if launch.initialize and self._answers is None:
+            logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
+        for note in launch.notes:
+            logger.info("%s", note)
+        payloads = _Payloads(launch)
+        try:
+            launch = payloads.launch
+            process = ProcessConnectable(
+                launch.argv,
+                cwd=launch.cwd,
+                env=launch.env,
+                user=launch.user,
+                on_stderr=self._on_stderr,
+                close_timeout=self._close_timeout,
+                diagnose=self._diagnose,
+            )
+            stream = await process.connect()
+        except BaseException:
+            payloads.remove()
+            raise
+        self._payloads = payloads
+        return stream
+
+    def _plan(self) -> Launch:
+        inherited = dict(os.environ)
+        if self._command is not None:
+            cwd = None if self._options.cwd is None else os.fspath(self._options.cwd)
+            env = build_environment(self._options, inherited)
+            return Launch(argv=tuple(self._command), env=env, cwd=cwd, user=self._options.user)
+        self._cli = find_cli(self._options.cli_path, env=inherited)
+        self._cli_version = read_cli_version(self._cli)
+        return build_launch(self._options, cli=self._cli, inherited=inherited, permission_prompt=self._permission_prompt())
+
+    def _permission_prompt(self) -> str | None:
+        return "stdio" if self._answers is not None and "can_use_tool" in self._answers else self._options.permission_prompt_tool_name
+
+    def _diagnose(self, error: ProcessError) -> ProcessError:
+        match = _UNKNOWN_OPTION.search(error.stderr_tail)
+        if match is None:
+            return error
+        flag, version = match["flag"], self._cli_version
+        return CLIVersionMismatch(
+            f"this claude ({version or 'of unknown version'}) does not know the option {flag}",
+            flag=flag,
+            version=version,
+            exit_code=error.exit_code,
+            stderr_tail=error.stderr_tail,
+        )
+
+    def _released(self) -> None:
+        if self._payloads is not None:
+            self._payloads.remove()
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known at this moment, with the CLI's path and version."""
+        path = None if self._cli is None else self._cli.path
+        return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
+
+
+class _Opener:
+    """The connectable of a `SubprocessTransport`; a weak reference, so that the two do not keep each other alive."""
+
+    def __init__(self, transport: SubprocessTransport) -> None:
+        self._transport = weakref.ref(transport)
+
+    async def connect(self) -> ProcessStream:
+        transport = self._transport()
+        if transport is None:  # pragma: no cover - only its own connect() calls this
+            raise ReferenceError("the transport is gone")
+        return await transport.open()
+
+
+class _Payloads:
+    """The private files and directories of one launch: there from before the spawn until after the close, or the interpreter's end."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._folder: str | None = None
+        self.launch = launch
+        if launch.files or launch.directories:
+            self._folder = tempfile.mkdtemp(prefix="claude-transport-")  # mode 0700
+            self._finalizer = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self.launch = launch.with_paths(
+                files=[self._write(index, planned.suffix, planned.content) for index, planned in enumerate(launch.files)],
+                directories=[tempfile.mkdtemp(prefix="config-", dir=self._folder) for _ in launch.directories],
+            )
+
+    def _write(self, index: int, suffix: str, content: bytes) -> str:
+        path = Path(self._folder or "", f"payload-{index}{suffix}")
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        return str(path)
+
+    def remove(self) -> None:
+        """Delete everything; does nothing the second time."""
+        if self._folder is not None:
+            self._finalizer()
