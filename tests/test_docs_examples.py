@@ -68,3 +68,8 @@ def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:
 def test_the_readme_links_only_to_files_that_are_there() -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", README):
         assert target.startswith("https://") or (PROJECT / target).exists(), target
+
+
+def test_the_readme_names_only_test_folders_that_are_there() -> None:
+    for target in re.findall(r"\btests/[\w/.]+", README):
+        assert (PROJECT / target).exists(), target
