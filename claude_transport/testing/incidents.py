@@ -108,13 +108,15 @@ class StderrFlood(_Size, frozen=True, tag="stderr_flood", kw_only=True):
     line_size: int | None = 80
 
 
-class Delay(BaseStep, frozen=True, tag="delay"):
-    """These seconds pass; input is still read and interrupts are still obeyed."""
-
+class _Seconds(BaseStep, frozen=True):
     seconds: float
 
     def __post_init__(self) -> None:
-        check_not_negative("Delay", "seconds", self.seconds)
+        check_not_negative(type(self).__name__, "seconds", self.seconds)
+
+
+class Delay(_Seconds, frozen=True, tag="delay"):
+    """These seconds pass; input is still read and interrupts are still obeyed."""
 
 
 class WaitForFile(BaseStep, frozen=True, tag="wait_for_file"):
@@ -123,10 +125,13 @@ class WaitForFile(BaseStep, frozen=True, tag="wait_for_file"):
     path: str
 
 
-class WaitForInput(BaseStep, frozen=True, tag="wait_for_input", kw_only=True):
+class _InputType(BaseStep, frozen=True):
+    type: str
+
+
+class WaitForInput(_InputType, frozen=True, tag="wait_for_input", kw_only=True):
     """Until an input line of this `type` (and, for control requests, `subtype`) has come since the turn began; it is handled as usual."""
 
-    type: str
     subtype: str | None = None
 
 
@@ -155,16 +160,15 @@ class IgnoreSignal(SignalStep, frozen=True, tag="ignore_signal"):
 
 
 class AwaitSignal(SignalStep, frozen=True, tag="await_signal"):
-    """Until the signal has come, which then has no other effect."""
+    """Until the signal has come, which then has no other effect. In a `script` it may come before its step."""
 
 
-class ForkGrandchild(BaseStep, frozen=True, tag="fork_grandchild", kw_only=True):
+class ForkGrandchild(_Seconds, frozen=True, tag="fork_grandchild", kw_only=True):
     """Starts a process that sleeps for `seconds`, as a tool's shell does; its pid goes to the journal.
 
     `holds_stdout` lets it keep stdout and stderr open; `own_session` takes it out of the fake's process group.
     """
 
-    seconds: float
     holds_stdout: bool = False
     own_session: bool = False
 

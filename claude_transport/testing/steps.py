@@ -100,13 +100,15 @@ class Text(_Text, frozen=True, tag="text", kw_only=True):
     """An API message of one text block. With `--include-partial-messages` in argv it streams first, as in recording 03.
 
     `chunks` says how the text is cut (default: 8 characters each, or words with `by_word`); `pace` seconds pass before each chunk,
-    in all at most `at_most` seconds. An interrupt between two chunks aborts the message with what was said so far.
+    in all at most `at_most` seconds. An interrupt between two chunks aborts the message with what was said so far. The last chunk waits
+    for the file `gate`, if one is named (`FakeClaude.open_gate`).
     """
 
     chunks: Sequence[str] | None = None
     by_word: bool = False
     pace: float = 0.0
     at_most: float | None = None
+    gate: str | None = None
 
     def __post_init__(self) -> None:
         check_not_negative("Text", "pace", self.pace)

@@ -128,11 +128,6 @@ def _fold_queued(stage: Stage, _step: Step) -> None:
             stage.lifecycle(message["uuid"], "started")
 
 
-def _wait_for_file(stage: Stage, step: Step) -> None:
-    path = stage.locate(step["path"])
-    stage.wait(None, lambda: os.path.exists(path), POLL_SECONDS)  # noqa: PTH110 - pathlib costs 5 ms
-
-
 def _wait_for_input(stage: Stage, step: Step) -> None:
     kind, subtype = step["type"], step["subtype"]
 
@@ -157,15 +152,10 @@ def _on_signal(stage: Stage, step: Step) -> None:
 
 
 def _await_signal(stage: Stage, step: Step) -> None:
-    number = getattr(signal, step["name"])
-    came: list[int] = []
-
-    def note(number: int, _frame: Any) -> None:
-        came.append(number)
-        stage.journal.record("signal", number=int(number))
-
-    before = signal.signal(number, note)
-    stage.wait(None, lambda: bool(came), POLL_SECONDS)
+    number = int(getattr(signal, step["name"]))
+    before = signal.signal(number, stage.note_signal)
+    stage.wait(None, lambda: number in stage.noted, POLL_SECONDS)
+    stage.noted.remove(number)
     signal.signal(number, before)
 
 
@@ -219,7 +209,7 @@ DEEDS: dict[str, Callable[[Stage, Step], object]] = {
     "stderr": lambda stage, step: stage.errors.write(step["text"].encode()),
     "stderr_flood": _stderr_flood,
     "delay": lambda stage, step: stage.wait(step["seconds"]),
-    "wait_for_file": _wait_for_file,
+    "wait_for_file": lambda stage, step: stage.wait_for_file(step["path"]),
     "wait_for_input": _wait_for_input,
     "write_file": _write_file,
     "ignore_signal": _on_signal,

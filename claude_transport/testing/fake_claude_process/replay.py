@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 from .control import answer_request
 from .play import DEEDS
@@ -28,6 +29,9 @@ class Replay:
     def run(self, script: list[dict[str, Any]]) -> None:
         stage = self.stage
         self.expected = [key_of(step) for step in script if step["step"] == "await_input"]
+        for step in script:
+            if step["step"] == "await_signal":  # a host may send it before the step that waits for it has begun
+                signal.signal(getattr(signal, step["name"]), stage.note_signal)
         for step in script:
             if step["step"] == "await_input":
                 if not self.await_input(step):

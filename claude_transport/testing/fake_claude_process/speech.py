@@ -87,8 +87,10 @@ def say_text(stage: Stage, step: dict[str, Any]) -> None:
     said = {"text": ""}
     if stage.turn is not None:
         stage.turn.said = said
-    for chunk in chunks:
+    for position, chunk in enumerate(chunks):
         stage.wait(pace)
+        if step["gate"] is not None and position == len(chunks) - 1:
+            stage.wait_for_file(step["gate"])
         said["text"] += chunk
         _stream(stage, {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": chunk}})
     if stage.turn is not None:

@@ -99,6 +99,7 @@ class Stage:
         self.ending = False
         self.on_signal: dict[int, list[dict[str, Any]] | None] = {}
         self.signals: list[int] = []
+        self.noted: list[int] = []
         self.session_state = "idle"
         self.results = 0
         self.failed = False
@@ -219,6 +220,15 @@ class Stage:
                     continue  # a poll takes what is there
                 return False
             self.input.receive(every if left is None else left if every is None else min(left, every))
+
+    def wait_for_file(self, name: str) -> None:
+        path = self.locate(name)
+        self.wait(None, lambda: os.path.exists(path), POLL_SECONDS)  # noqa: PTH110 - pathlib costs 5 ms
+
+    def note_signal(self, number: int, _frame: Any = None) -> None:
+        """The handler of a signal that a step waits for."""
+        self.journal.record("signal", number=int(number))
+        self.noted.append(int(number))
 
     def raise_signal(self) -> None:
         if self.signals:
