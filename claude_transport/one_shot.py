@@ -57,7 +57,7 @@ class OneShot:
 
     def __init__(self, prompt: Prompt | AsyncIterable[Prompt], transport: TransportLike, query_options: Mapping[str, Any]) -> None:
         self._query = Query(transport, **query_options)
-        self._prompts = aiter(prompt) if isinstance(prompt, AsyncIterable) else _once(prompt)
+        self._prompts = aiter(prompt) if isinstance(prompt, AsyncIterable) else _Once(prompt)
         self._more_prompts = True
         self._turn: Turn | None = None
         self._messages: AsyncIterator[Message] | None = None
@@ -111,5 +111,17 @@ class OneShot:
             self._input_ended = True
 
 
-async def _once(prompt: Prompt) -> AsyncIterator[Prompt]:
-    yield prompt
+class _Once:
+    """An async iterator of one prompt."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._prompt: Prompt | None = prompt
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Prompt:
+        prompt, self._prompt = self._prompt, None
+        if prompt is None:
+            raise StopAsyncIteration
+        return prompt

@@ -187,7 +187,7 @@ class Transport(ABC):
         """
         return SessionTerms()
 
-    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:  # noqa: B027 - a transport need not count
         """Note a line that held no message, for `info`: called by whoever decodes the lines of `read_lines()` itself."""
 
     async def __aenter__(self) -> Self:
@@ -221,7 +221,7 @@ class _EncodedMessages:
         return self
 
     async def __anext__(self) -> Sequence[bytes]:
-        message = await anext(self._messages)
+        message: object = await anext(self._messages)
         if not isinstance(message, Mapping):
             msg = f"read_messages() yielded {type(message).__name__}, not a dict"
             raise UsageError(msg)

@@ -15,8 +15,9 @@ All the hard knowledge about the CLI lives here:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -171,7 +172,7 @@ class Conversation:
     @property
     def is_running(self) -> bool:
         """True while there is something an interrupt could stop."""
-        return bool(self._open) or self._in_turn or self._session_state == "running"
+        return bool(self._open) or self._in_turn
 
     @property
     def pending_requests(self) -> dict[str, str]:
@@ -190,7 +191,7 @@ class Conversation:
         Background agents hold it open, because the turn they will start may need hooks and permissions; background shells
         do not, because they may never end (PROTOCOL (d) 11).
         """
-        return not (self.is_running or self._inbound or self._agent_tasks)
+        return not (self.is_running or self._session_state == "running" or self._inbound or self._agent_tasks)
 
     # ------------------------------------------------------------------------------------------------------- stimuli: ours
 
@@ -324,11 +325,7 @@ class Conversation:
         return True, self._group, ()
 
     def _on_background_tasks(self, message: BackgroundTasksChanged) -> _Verdict:
-        self._agent_tasks = {
-            str(task.get("task_id", "")): str(task.get("description", ""))
-            for task in message.tasks
-            if task.get("task_type") == "local_agent"
-        }
+        self._agent_tasks = {task.task_id: task.description for task in message.tasks if task.task_type == "local_agent"}
         return True, self._group, ()
 
     def _on_control_request(self, message: ControlRequest) -> _Verdict:
@@ -382,7 +379,7 @@ class Conversation:
 
 _Verdict = tuple[bool, tuple[str, ...], Sequence[Action]]
 
-_HANDLERS = {
+_HANDLERS: dict[type[Message], Callable[[Conversation, Any], _Verdict]] = {
     InitMessage: Conversation._on_init,  # noqa: SLF001 - the table belongs to the class above
     AssistantMessage: Conversation._on_assistant,  # noqa: SLF001
     CommandLifecycle: Conversation._on_lifecycle,  # noqa: SLF001

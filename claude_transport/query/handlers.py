@@ -13,7 +13,7 @@ from typing import Any, Literal
 import anyio
 import msgspec
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.control import CanUseTool, HookCallback, PermissionUpdate
 
 __all__ = [
@@ -98,7 +98,7 @@ class PermissionHandler:
             return _permission(Deny(f"The permission check itself failed ({type(exc).__name__})."), body)
 
 
-def _permission(decision: Allow | Deny, body: CanUseTool) -> dict[str, Any]:
+def _permission(decision: object, body: CanUseTool) -> dict[str, Any]:
     if isinstance(decision, Allow):
         updated = body.input if decision.updated_input is None else decision.updated_input
         answer: dict[str, Any] = {"behavior": "allow", "updatedInput": updated}
@@ -110,8 +110,7 @@ def _permission(decision: Allow | Deny, body: CanUseTool) -> dict[str, Any]:
         if decision.interrupt:
             answer["interrupt"] = True
         return answer
-    msg = f"can_use_tool returned {type(decision).__name__}, not Allow or Deny"
-    raise TypeError(msg)
+    raise UsageError(f"can_use_tool returned {type(decision).__name__}, not Allow or Deny")
 
 
 class HookRegistry:

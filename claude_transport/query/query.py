@@ -12,7 +12,7 @@ import logging
 import uuid as uuids
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import anyio
 import msgspec
@@ -21,23 +21,22 @@ from anyio.abc import TaskGroup
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
     ClaudeTransportError,
-    CLIJSONDecodeError,
-    ConnectionLost,
     ConnectTimeout,
     ControlTimeout,
     NotConnected,
-    ProcessError,
     TransportClosed,
 )
-from claude_transport.protocol.codec import DecodeCounters, LineDecoder
+from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.control import encode_control_request, encode_user_message
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Resolve, Settle, Start
 from claude_transport.protocol.initialization import InitializationInfo
-from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage, ResultMessage
+from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
+from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, Controls
+from claude_transport.query.endings import cause_of_end, translated
 from claude_transport.query.handlers import CanUseToolCallback, HookMatcher, OnCallbackError
 from claude_transport.query.outbox import Outbox
 from claude_transport.query.questions import OnRequest, Questions
-from claude_transport.query.reports import CloseReport, InterruptOutcome, ResumePoint
+from claude_transport.query.reports import CloseReport, ResumePoint
 from claude_transport.query.requests import PendingRequest, Requests
 from claude_transport.query.storage import AllMessages, Storage
 from claude_transport.query.turns import Turn
@@ -47,14 +46,13 @@ __all__ = ["Query"]
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CONTROL_TIMEOUT = 60.0
-"""Seconds for an answer to a control request. Most take 1-20 ms, a full `get_context_usage` 1.1 s (PROTOCOL (c))."""
+Priority = Literal["now", "next", "later"]
 
 DEFAULT_CLOSE_TIMEOUT = 5.0
 """Seconds the conversation gets to end by itself when it is closed, before the transport is closed under it."""
 
 
-class Query:
+class Query(Controls):
     """A conversation over `transport`: initialised, with turns, control requests and callbacks.
 
     Args:
@@ -119,7 +117,7 @@ class Query:
                 await self._transport.connect()
             await self._converse()
         except Exception as exc:  # noqa: BLE001 - somebody else's transport may raise anything; it is translated here
-            self._fail_start(_translated(exc, "the transport failed"))
+            self._fail_start(translated(exc, "the transport failed"))
         finally:
             self._end(None)
             await self._close_transport()
@@ -143,7 +141,7 @@ class Query:
                     self._perform(action)
                 await self._storage.make_room(closing=self._close_requested)
         except Exception as exc:  # noqa: BLE001 - as above
-            error = _translated(exc, "the transport could not read")
+            error = translated(exc, "the transport could not read")
         self._end(error)
 
     def _perform(self, action: Action) -> None:
@@ -157,27 +155,20 @@ class Query:
                 self._requests.resolve(action.request_id, action.response)
             case Start():
                 if self._tasks is not None:
-                    self._tasks.start_soon(self._answer, action)
+                    self._tasks.start_soon(self._questions.answer, action.request, self._reply)
             case Cancel():
                 self._questions.cancel(action.request_id)
 
-    async def _answer(self, start: Start) -> None:
-        def reply(request_id: str, line: bytes) -> None:
-            if self._conversation.answered(request_id):
-                self._outbox.post(line)
-
-        await self._questions.answer(start.request, reply=reply)
+    def _reply(self, request_id: str, line: bytes) -> None:
+        if self._conversation.answered(request_id):
+            self._outbox.post(line)
 
     def _end(self, error: ClaudeTransportError | None) -> None:
         """The stream has ended: settle everything that is outstanding, at once, with the cause."""
         if self._ended.is_set():
             return
         self._ended.set()
-        if error is None and _nothing_but_noise(self._decoder.counters):
-            error = CLIJSONDecodeError("the peer ended, and nothing that it said was a JSON message")
-        if _is_expected_exit(error, self._conversation.last_result):
-            error = None
-        self._error = error
+        self._error = error = cause_of_end(error, last=self._conversation.last_result, counters=self._decoder.counters)
         self._requests.fail_all(error)
         for action in self._conversation.ended():
             self._perform(action)
@@ -285,7 +276,7 @@ class Query:
 
     # ------------------------------------------------------------------------------------------------------------- talking
 
-    async def send(self, content: str | Sequence[Mapping[str, Any]], *, uuid: str | None = None, priority: str | None = None) -> Turn:
+    async def send(self, content: str | Sequence[Mapping[str, Any]], *, uuid: str | None = None, priority: Priority | None = None) -> Turn:
         """Send a prompt, text or content blocks: a handle on its turn, once the transport has taken it.
 
         `priority` is "now" (aborts the running turn), "next" (the default) or "later" (never folded into the running turn).
@@ -320,18 +311,6 @@ class Query:
         self._outbox.post(request.line)
         with self._storage.needing_input():
             return (await self._requests.answer_to(request, timeout=timeout)).payload
-
-    async def interrupt(self, *, timeout: float = 10.0) -> InterruptOutcome:
-        """Stop the running turn: what came of it, in at most `timeout` seconds. Never raises for a dead or silent peer."""
-        running = self._conversation.is_running
-        try:
-            await self.request("interrupt", timeout=timeout)
-        except ControlTimeout:
-            return InterruptOutcome.timed_out
-        except ClaudeTransportError:
-            over = self._ended.is_set() or self._close_requested.is_set()
-            return InterruptOutcome.dead if over else InterruptOutcome.not_running
-        return InterruptOutcome.acknowledged if running else InterruptOutcome.not_running
 
     async def end_input(self) -> None:
         """Say that no further prompt will come. The running turn finishes, but nothing can be asked of the host any more."""
@@ -386,9 +365,14 @@ class Query:
         return self._conversation.quiet
 
     @property
+    def is_running(self) -> bool:
+        """True while a turn runs or waits: while there is something an interrupt could stop."""
+        return self._conversation.is_running
+
+    @property
     def has_ended(self) -> bool:
         """True once the peer has ended, or the query is closed."""
-        return self._ended.is_set()
+        return self._ended.is_set() or self._close_requested.is_set()
 
     @property
     def resume_point(self) -> ResumePoint | None:
@@ -420,20 +404,3 @@ class Query:
     def dropped_messages(self) -> int:
         """Unread messages that were given up to stay within `max_buffered_bytes`."""
         return self._storage.dropped_messages
-
-
-def _translated(exc: Exception, what: str) -> ClaudeTransportError:
-    if isinstance(exc, ClaudeTransportError):
-        return exc
-    lost = ConnectionLost(f"{what}: {exc!r}")
-    lost.__cause__ = exc
-    return lost
-
-
-def _is_expected_exit(error: ClaudeTransportError | None, last: ResultMessage | None) -> bool:
-    """The CLI's exit code 1 repeats what its last result said (PROTOCOL (e)); it is no crash."""
-    return isinstance(error, ProcessError) and error.exit_code == 1 and last is not None and last.is_error is True
-
-
-def _nothing_but_noise(counters: DecodeCounters) -> bool:
-    return counters.noise + counters.malformed > 0 and counters.typed + counters.salvaged + counters.unknown + counters.lossy == 0

@@ -74,7 +74,7 @@ class Questions:
         if scope is not None:
             scope.cancel()
 
-    async def answer(self, request: ControlRequest, *, reply: Callable[[str, bytes], None]) -> None:
+    async def answer(self, request: ControlRequest, reply: Callable[[str, bytes], None]) -> None:
         """Work on a question and hand the line that answers it to `reply(request_id, line)`."""
         request_id = request.request_id
         if request_id is None:
@@ -112,7 +112,8 @@ class Questions:
         if isinstance(body, HookCallback) and body.callback_id in self._hooks:
             return await self._hooks.answer(body, CallbackContext(cancel_scope=scope, request_id=request_id, tool_use_id=body.tool_use_id))
         if self._on_request is not None:
-            answer = await self._on_request(request.subtype, request.fields)
+            fields = body.to_dict()
+            answer = await self._on_request(request.subtype, {name: value for name, value in fields.items() if name != "subtype"})
             if answer is not None:
                 return dict(answer)
         raise ControlRequestFailed(f"Unsupported control request subtype: {request.subtype}", error_code="unsupported_request")

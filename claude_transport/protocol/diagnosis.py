@@ -1,0 +1,175 @@
+"""What a result means: fine or failed, whose fault, and whether trying again can help.
+
+Decided from the structured fields, in the order of how much they say; words in the text are only the last resort.
+`subtype` alone says nothing: every API failure arrives as `"success"` with `is_error: true` (PROTOCOL (e)).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from claude_transport import errors
+
+if TYPE_CHECKING:
+    from claude_transport.protocol.messages import ResultMessage
+
+__all__ = ["Outcome", "diagnose", "error_for"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The meaning of a result. `text` is fit for users: it holds neither secrets nor model output."""
+
+    ok: bool
+    code: str
+    category: str
+    retryable: bool = False
+    resets_at: dt.datetime | None = None
+    text: str = ""
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """One row of the taxonomy."""
+
+    error: type[errors.ResultError]
+    text: str
+    code: str | None = None
+    category: str | None = None
+    retryable: bool | None = None
+
+
+_RATE_LIMIT: Final = _Failure(errors.RateLimited, "The API refused the request because of a rate or usage limit.")
+_OVERLOADED: Final = _Failure(errors.Overloaded, "The API is overloaded.")
+_AUTH: Final = _Failure(errors.AuthFailed, "The credential is missing or was refused; log in again, or check the key.")
+_BILLING: Final = _Failure(errors.BillingFailed, "The account cannot pay for this call; check its credit.")
+_MODEL: Final = _Failure(errors.ModelNotFound, "The model does not exist, or this account may not use it.")
+_TOO_LONG: Final = _Failure(errors.PromptTooLong, "The request is too large for the model.")
+_REFUSED: Final = _Failure(errors.Refused, "The model refused to answer.")
+_MAX_TURNS: Final = _Failure(errors.MaxTurnsReached, "The run reached its maximum number of turns.")
+_BUDGET: Final = _Failure(errors.BudgetExceeded, "The run reached its maximum budget.")
+_INTERRUPTED: Final = _Failure(errors.RunInterrupted, "The turn was interrupted.")
+_STRUCTURED: Final = _Failure(
+    errors.StructuredOutputMissing, "The model did not produce output that fits the schema.", code="result.structured_output_invalid"
+)
+_SERVER: Final = _Failure(errors.APIFailed, "The API failed.", code="result.server_error", retryable=True)
+_CONNECTION: Final = _Failure(
+    errors.APIFailed, "The API could not be reached.", code="result.connection_failed", category="transport", retryable=True
+)
+_INVALID: Final = _Failure(errors.APIFailed, "The API refused the request as invalid.", code="result.invalid_request")
+_OUTPUT: Final = _Failure(errors.APIFailed, "The answer exceeded the maximum number of output tokens.", code="result.max_output_tokens")
+_START: Final = _Failure(errors.ResultError, "The session could not be started.", code="result.startup_failed", category="configuration")
+_UNKNOWN: Final = _Failure(errors.APIFailed, "The run failed; no reason was given.")
+
+_BY_SUBTYPE: Final = {
+    "error_max_turns": _MAX_TURNS,
+    "error_max_budget_usd": _BUDGET,
+    "error_max_structured_output_retries": _STRUCTURED,
+}
+
+_BY_TERMINAL_REASON: Final = {
+    "max_turns": _MAX_TURNS,
+    "budget_exhausted": _BUDGET,
+    "aborted_streaming": _INTERRUPTED,
+    "aborted_tools": _INTERRUPTED,
+    "prompt_too_long": _TOO_LONG,
+    "blocking_limit": _TOO_LONG,
+    "structured_output_retry_exhausted": _STRUCTURED,
+}
+
+_BY_API_ERROR: Final = {"connection_failed": _CONNECTION, "max_output_tokens": _OUTPUT}
+
+_BY_STATUS: Final = {
+    401: _AUTH,
+    402: _BILLING,
+    403: _AUTH,
+    404: _MODEL,
+    413: _TOO_LONG,
+    429: _RATE_LIMIT,
+    500: _SERVER,
+    502: _SERVER,
+    503: _SERVER,
+    504: _SERVER,
+    529: _OVERLOADED,
+}
+
+_BY_ASSISTANT_ERROR: Final = {
+    "authentication_failed": _AUTH,
+    "oauth_org_not_allowed": _AUTH,
+    "account_on_hold": _AUTH,
+    "verification_required": _AUTH,
+    "cloud_credential_error": _AUTH,
+    "billing_error": _BILLING,
+    "rate_limit": _RATE_LIMIT,
+    "overloaded": _OVERLOADED,
+    "model_not_found": _MODEL,
+    "max_output_tokens": _OUTPUT,
+    "server_error": _SERVER,
+    "invalid_request": _INVALID,
+}
+
+# In this order: a text that speaks of both is a rate limit (S2.5). Lower case.
+_BY_KEYWORD: Final = (
+    (("credit balance",), _BILLING),
+    (("429", "rate limit", "rate-limit", "usage limit"), _RATE_LIMIT),
+    (("529", "overloaded"), _OVERLOADED),
+    (("safeguards flagged",), _REFUSED),
+    (("prompt is too long", "request too large"), _TOO_LONG),
+    (("401", "403", "unauthorized", "authentication", "auth error", "anthropic_api_key", "not logged in", "credentials"), _AUTH),
+    (("mid-response", "internal server error"), _SERVER),
+)
+
+
+def diagnose(result: ResultMessage) -> Outcome:
+    """The meaning of `result`. Only a strictly true `is_error` is a failure."""
+    if result.is_error is not True:
+        return Outcome(ok=True, code="ok", category="ok")
+    failure = _failure_of(result)
+    error = failure.error
+    return Outcome(
+        ok=False,
+        code=failure.code or error.code,
+        category=failure.category or error.category,
+        retryable=error.retryable if failure.retryable is None else failure.retryable,
+        resets_at=result.resets_at if error is errors.RateLimited else None,
+        text=failure.text,
+    )
+
+
+def error_for(result: ResultMessage) -> errors.ResultError | None:
+    """The exception that says what went wrong; None when nothing did."""
+    outcome = diagnose(result)
+    if outcome.ok:
+        return None
+    return _failure_of(result).error(
+        f"{outcome.text} (transport=cli, category={outcome.category})",
+        result=result,
+        resets_at=outcome.resets_at,
+        code=outcome.code,
+        category=outcome.category,
+        retryable=outcome.retryable,
+    )
+
+
+def _failure_of(result: ResultMessage) -> _Failure:
+    text = " ".join([result.result or "", *result.errors]).lower()
+    if "credit balance" in text and result.api_error_status in (400, 402):
+        return _BILLING  # the status alone would say "invalid request" [11_400_credit]
+    structured = (
+        _BY_SUBTYPE.get(result.subtype)
+        or _BY_TERMINAL_REASON.get(result.terminal_reason or "")
+        or _BY_API_ERROR.get(result.api_error or "")
+        or _BY_STATUS.get(result.api_error_status or 0)
+    )
+    if structured is not None:
+        return structured
+    if result.terminal_reason is None and result.subtype == "error_during_execution":
+        return _START  # a zeroed result without a terminal_reason is how a start fails [16g]
+    reported = _BY_ASSISTANT_ERROR.get(result.assistant_error or "")
+    if reported not in (None, _SERVER, _INVALID):
+        return reported
+    for keywords, failure in _BY_KEYWORD:
+        if any(keyword in text for keyword in keywords):
+            return failure
+    return reported or (_INVALID if result.api_error_status == 400 else _UNKNOWN)
