@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -131,17 +132,25 @@ def to_wire(value: Any) -> Any:
 
 
 def _fields_to_wire(struct: Message | Part) -> dict[str, Any]:
-    """The tag first, then what is set. None and empty containers are "absent"; numbers, booleans and strings are always said."""
+    """The tag first, then what is set: None is never said, an empty container only where absence would mean something else."""
     config = struct.__struct_config__
-    always = struct.always_written if isinstance(struct, Part) else frozenset()
     wire: dict[str, Any] = {}
     if config.tag_field is not None:
         wire[config.tag_field] = config.tag
-    for name, wire_name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
-        if name in HIDDEN_FIELDS:
-            continue
+    for name, wire_name, empty_is_absent in _written_fields(type(struct)):
         value = getattr(struct, name)
-        if value is None or (name not in always and (value == () or value == {})):
+        if value is None or (empty_is_absent and not value):
             continue
         wire[wire_name] = to_wire(value)
     return wire
+
+
+@cache
+def _written_fields(cls: type[Message | Part]) -> tuple[tuple[str, str, bool], ...]:
+    """Attribute, wire name, and whether its default is an empty container; hidden fields left out."""
+    always = cls.always_written if issubclass(cls, Part) else frozenset()
+    return tuple(
+        (field.name, field.encode_name, field.name not in always and (field.default == () or field.default_factory is dict))
+        for field in msgspec.structs.fields(cls)
+        if field.name not in HIDDEN_FIELDS
+    )
