@@ -198,7 +198,7 @@ class FakeMessagesAPI:
         except PeerGone:
             pass  # its request says so in `outcome`
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True):  # older anyio gives up the socket only after a checkpoint
                 await stream.aclose()
 
     async def _exchange(self, connection: HTTPConnection) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -311,6 +312,27 @@ async def test_closing_leaves_no_open_socket_on_either_side() -> None:
             await idle.receive()
     with pytest.raises(OSError, match="onnect"):
         await connect(api)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to count file descriptors")
+async def test_closing_leaves_no_file_descriptor_even_for_a_moment() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    async with FakeMessagesAPI(replies.gated("x" * 10_000_000, chunks=1)) as api:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(ask, api)
+            await api.wait_for_requests(3)
+            tasks.cancel_scope.cancel()
+        idle = [await connect(api) for _ in range(3)]
+        api.replace("served")
+        await ask(api)
+    for stream in idle:
+        await stream.aclose()
+    await anyio.wait_all_tasks_blocked()
+    assert descriptors() == before
 
 
 async def test_it_may_be_started_in_one_task_and_closed_in_another() -> None:
