@@ -1,7 +1,8 @@
 """A Struct from a JSON object that does not quite fit it: one odd field costs that field, not the message.
 
-What fits is kept; a value that does not fit is replaced by the field's default and its wire path is noted; a tagged object that no
-union member takes becomes the union's fallback member (`UnknownBlock`, `UnknownControl`).
+What fits is kept; a value that does not fit is replaced by the field's default and its wire path is noted. A tagged object inside a
+message becomes the fallback member of its union (`UnknownBlock`, `UnknownControl`) when no member has its tag, or when an essential
+field of the one that has does not fit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def salvage(cls: type[S], data: dict[str, Any], *, misfits: list[str] | None = N
 
 
 def _build(cls: type[S], data: dict[str, Any], misfits: list[str], path: str) -> tuple[S, bool]:
-    """The Struct, and whether every field of its own found a value (misfits further down are theirs to mend)."""
+    """The Struct, and whether every essential field of its own fitted (misfits further down are theirs to mend)."""
     whole = _convert(data, cls)
     if not isinstance(whole, _Misfit):
         struct: S = whole
@@ -47,7 +48,7 @@ def _build(cls: type[S], data: dict[str, Any], misfits: list[str], path: str) ->
         value = _fit(data[field.encode_name], field.type, misfits, where)
         if isinstance(value, _Misfit):
             misfits.append(where)
-            intact = False
+            intact = intact and not _is_essential(field)
         else:
             values[field.name] = value
     return cls(**values), intact
@@ -56,6 +57,14 @@ def _build(cls: type[S], data: dict[str, Any], misfits: list[str], path: str) ->
 @cache
 def _fields(cls: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
     return tuple(field for field in fields(cls) if field.name not in HIDDEN_FIELDS)
+
+
+def _is_essential(field: FieldInfo) -> bool:
+    """Optional fields default to None or to an empty tuple; without any other one, an object is not what its tag says.
+
+    A permission question with the wrong `input` must not look like one about an empty input: it becomes the fallback, and is refused.
+    """
+    return field.default is not None and field.default != ()
 
 
 def _convert(value: Any, kind: Any) -> Any:

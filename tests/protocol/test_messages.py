@@ -212,6 +212,12 @@ def test_a_known_block_of_the_wrong_shape_is_kept_whole_and_named() -> None:
     assert message.misfits == ("message.content.0",)
 
 
+def test_an_odd_optional_field_costs_a_block_only_that_field() -> None:
+    message = assistant({"type": "tool_use", "id": "t", "name": "Bash", "input": {"a": 1}, "caller": "me"})
+    assert message.tool_uses == (ToolUseBlock(id="t", name="Bash", input={"a": 1}),)
+    assert message.misfits == ("message.content.0.caller",)
+
+
 def test_an_unknown_block_inside_a_tool_result_leaves_the_tool_result_typed() -> None:
     wire = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "sound"}, {"type": "image"}]}]}
     message = decode_message(line(type="user", message=wire))
