@@ -33,9 +33,10 @@ def read_recorded_steps(path: str | Path) -> tuple[list[Step], int | None]:
         line, kind = row["line"], row["dir"]
         if kind == "in":
             step = _awaited(line)
-            if step.request_id is not None:
+            if step is not None:
+                steps.append(step)
+            if step is not None and step.request_id is not None:
                 subtypes[step.request_id] = step.subtype
-            steps.append(step)
         elif kind == "out":
             steps.append(_emitted(line, trimmed="trimmed_from_chars" in row, subtypes=subtypes))
         elif kind == "err":
@@ -61,13 +62,16 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _awaited(line: str) -> AwaitInput:
+def _awaited(line: str) -> AwaitInput | None:
+    """What to wait for; None for input that the CLI ignores (recordings 18d, 18f), because nothing came of it."""
+    if not line.strip():
+        return None
     try:
         frame = json.loads(line)
     except ValueError:
         return AwaitInput(type="malformed")
     if not isinstance(frame, dict):
-        return AwaitInput(type="ignored")
+        return None
     request = frame.get("request")
     if frame.get("type") == "control_request" and isinstance(request, dict):
         return AwaitInput(type="control_request", subtype=request.get("subtype"), request_id=frame.get("request_id"))

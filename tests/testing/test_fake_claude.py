@@ -41,7 +41,7 @@ from claude_transport.testing.incidents import (
     WriteFile,
 )
 from claude_transport.testing.scenario import Answer, Rule, Scenario, Turn
-from claude_transport.testing.steps import Assistant, Emit, FoldQueued, Init, OnSignal, Request, Result, Text, ToolUse
+from claude_transport.testing.steps import Assistant, AwaitInput, Emit, FoldQueued, Init, OnSignal, Request, Result, Text, ToolUse
 
 HERE = Path(__file__).parent
 RECORDED_KEYS = json.loads(HERE.joinpath("recorded_frame_keys.json").read_text("utf-8"))
@@ -795,11 +795,14 @@ async def test_assistant_frames_can_carry_several_blocks_and_an_error() -> None:
     blocks = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "API Error: 529"}]
     failed = Result(is_error=True, terminal_reason="api_error", api_error_status=529)
     async with playing(steps(Assistant(blocks, model="<synthetic>", extra={"error": "server_error"}), failed)) as (host, _):
-        await host.say("x")
+        await host.say("x", uuid=ONE)
         frames, _, code = await host.end()
+        frames = [frame for frame in frames if frame["type"] != "command_lifecycle"]
         assert [frame["message"]["content"][0]["type"] for frame in frames[1:3]] == ["thinking", "text"]
         assert frames[1]["message"]["id"] == frames[2]["message"]["id"]
         assert frames[2]["error"] == "server_error"
+        # the first frame of its kind names the message it answers, the next ones do not (recording 10f)
+        assert [frame.get("user_message_uuids") for frame in frames[1:3]] == [[ONE], None]
         assert (frames[3]["subtype"], frames[3]["is_error"], frames[3]["result"]) == ("success", True, "API Error: 529")
         assert_shaped_like_the_recordings(frames)
         assert code == 1
@@ -1090,6 +1093,12 @@ def test_a_recording_that_is_not_there_is_refused(tmp_path: Path) -> None:
         Scenario.from_recording(tmp_path / "nothing.ndjson")
 
 
+def test_input_that_the_cli_ignored_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "ignored.ndjson"
+    path.write_text("".join(json.dumps({"t": 0, "dir": "in", "line": line}) + "\n" for line in ("[1]", "7", "  ", '{"type":"user"}')))
+    assert Scenario.from_recording(path).script == (AwaitInput(type="user"),)
+
+
 def test_trimmed_lines_are_replaced_by_small_frames_of_their_type(tmp_path: Path) -> None:
     path = tmp_path / "trimmed.ndjson"
     lines = [
@@ -1242,6 +1251,13 @@ def test_json_that_is_no_scenario_is_refused(text: str) -> None:
 def test_a_step_that_makes_no_sense_is_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ConfigurationError):
         make()
+
+
+def test_the_how_to_prints_what_it_says() -> None:
+    page = HERE.parents[1].joinpath("docs", "how-to", "fake-claude.md").read_text("utf-8")
+    code, output = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("python", "text"))
+    done = run([sys.executable, "-c", code])
+    assert (done.stdout.decode(), done.stderr.decode()) == (output, "")
 
 
 def test_waiting_for_a_pipe_works_without_select() -> None:
