@@ -1,7 +1,8 @@
 """The command line, from a table: one row per flag, every value bound to its flag as `--flag=value`.
 
-Observed on CLI 2.1.329: every option with a value, variadic ones included, takes the `=` form; such a value is never read as a flag, also
-when it starts with `-` (`--name=--version` names the session), and a variadic option does not swallow what follows. So there is one form.
+Observed on CLI 2.1.329: every option with a value, variadic ones included, takes the `=` form; such a value is never read as a flag,
+also when it starts with `-` (`--name=--version` names the session), and a variadic option does not swallow what follows. So there is one
+form.
 
 What is large or may be secret is not here: see `payloads`. The three fixed arguments are needed for a stream-json host (`[19c]`, `[19e]`).
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from os import PathLike
 from typing import Any, Final, Literal
 
@@ -46,8 +48,8 @@ Convert = Callable[[Any], Sequence[str]]
 class Flag(msgspec.Struct, frozen=True):
     """One row: the option it reads, the flag it becomes, how, and what that means.
 
-    `form` is `value` (once, `--flag=value`), `repeat` (`--flag=value` per item) or `switch` (`--flag`). `hidden` flags are in the binary but
-    not in `claude --help`.
+    `form` is `value` (once, `--flag=value`), `repeat` (`--flag=value` per item) or `switch` (`--flag`). `hidden` flags are in the binary
+    but not in `claude --help`.
     """
 
     option: str
@@ -84,7 +86,8 @@ def _commas(value: Any) -> Sequence[str]:
 
 
 def _number(value: Any) -> Sequence[str]:
-    return (format(value, "f").rstrip("0").rstrip(".") if isinstance(value, float) else str(value),)
+    # repr() is exact and the CLI's parser is not asked to read an exponent; format(value, "f") would make 0 of a small budget
+    return (format(Decimal(repr(value)).normalize(), "f") if isinstance(value, float) else str(value),)
 
 
 def _tools(value: Any) -> Sequence[str]:
@@ -115,6 +118,10 @@ def _thinking_display(value: Any) -> Sequence[str]:
 
 def _schema(value: Any) -> Sequence[str]:
     return (schema_text(value),)
+
+
+def _extra(value: Any) -> Sequence[str]:
+    return tuple(f"--{name}" if text is None else f"--{name}={text}" for name, text in value.items())
 
 
 FLAGS: Final[tuple[Flag, ...]] = (
@@ -157,7 +164,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "Who answers permission prompts: `stdio` for the host (can_use_tool requests), or an MCP tool.",
         _one,
         hidden=True,
-        note="None adds nothing: asks are denied `[04h]`. With `stdio` the host must answer every ask; the CLI waits without limit `[04l]`.",
+        note="None adds nothing: asks are denied `[04h]`. With `stdio` the host must answer each; the CLI waits without limit `[04l]`.",
     ),
     Flag("permission_prompts", "--permission-prompts", "value", "`host`, or `none`: whatever would prompt is denied.", _one),
     Flag("dangerously_skip_permissions", "--dangerously-skip-permissions", "switch", "Ask for nothing. Refused to root.", _switch),
@@ -245,13 +252,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
     ),
     Flag("safe_mode", "--safe-mode", "switch", "No customisation at all, for finding out what broke.", _switch),
     Flag("workload", "--workload", "value", "Tag for the attribution of scheduled work.", _one, hidden=True),
-    Flag("extra_args", "", "value", "Any other flag: names without dashes, None for a switch.", lambda extra: _extra(extra)),
+    Flag("extra_args", "", "value", "Any other flag: names without dashes, None for a switch.", _extra),
 )
-
-
-def _extra(extra: Mapping[str, str | None]) -> Sequence[str]:
-    """`--name=value` or `--name` for each extra argument."""
-    return tuple(f"--{name}" if value is None else f"--{name}={value}" for name, value in extra.items())
 
 
 def effective_values(
@@ -261,7 +263,7 @@ def effective_values(
     permission_prompt: str | None = None,
     remote: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the table is asked to write, after the rules that look at more than one option; and a note for each rule that took something away.
+    """What the table is asked to write, after the rules that look at more than one option; and a note per rule that took something off.
 
     * `--bare` is dropped when the child would have no credential that works under it (S4.1).
     * `--strict-mcp-config` is on when MCP servers are configured, unless `strict_mcp_config=False` (S4.1).
@@ -330,7 +332,7 @@ def build_argv(
 
     `files` are (flag, path) pairs for the payload files that a transport has written; prompts, settings, MCP servers and agents travel in
     those or in the `initialize` request, and `build_launch` says which. `permission_prompt="stdio"` makes the host the one who answers
-    permission prompts. `environment` is the child's (default: what `build_environment` makes of this process's), and decides about `--bare`.
+    permission prompts. `environment` is the child's (default: what `build_environment` makes of this process's) and decides about `--bare`.
 
     Raises `ConfigurationError`, naming the longest option, when the command line would not fit.
     """
@@ -345,7 +347,7 @@ def build_argv(
 def check_length(argv: Sequence[str], *, reserved: int = 0) -> None:
     """Raise `ConfigurationError`, naming the flag that takes most room, when `argv` and `reserved` more characters do not fit (W1)."""
     length = windows.command_line_length(argv) + reserved
-    if length <= windows.COMMAND_LINE_BUDGET:
+    if length < windows.COMMAND_LINE_BUDGET:
         return
     room: dict[str, int] = {}
     for argument in argv[1:]:
@@ -354,7 +356,7 @@ def check_length(argv: Sequence[str], *, reserved: int = 0) -> None:
     longest = max(room, key=room.__getitem__)
     option = next((row.option for row in FLAGS if row.flag == longest), "extra_args")
     raise ConfigurationError(
-        f"the command line would be {length} characters long, over the limit of {windows.COMMAND_LINE_BUDGET}; most of it is {longest} "
+        f"the command line would be {length} characters long, the limit is {windows.COMMAND_LINE_BUDGET}; most of it is {longest} "
         f"(option {option}): shorten it, or put it into a settings file",
         option=option,
     )

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from claude_transport.launch.environ import CLOUD_SWITCHES, is_switched_on
+from claude_transport.launch.environ import CLOUD_SWITCHES, is_switched_on, settings_variables
 
 __all__ = ["CredentialKind", "CredentialReport", "Payer", "describe_credentials"]
 
@@ -69,7 +69,7 @@ def describe_credentials(
     `bare` sessions read neither the OAuth token nor the login. Never raises; never opens a credential.
     """
     settings = settings or {}
-    overlay = {str(name): str(value) for name, value in (settings.get("env") or {}).items()}
+    overlay = settings_variables(settings)
     merged = {**env, **overlay}
     present = _present(merged, settings)
     notes = [f"{name} comes from the settings, which win over the environment" for name in present if overlay.get(name)]

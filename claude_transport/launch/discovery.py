@@ -82,7 +82,7 @@ def find_cli(
 
 
 def find_bundled_directory() -> Path | None:
-    """The directory in which an installed `claude_agent_sdk` keeps its binary; None when it is not installed. The package is not imported."""
+    """The directory where an installed `claude_agent_sdk` keeps its binary, or None. The package is not imported."""
     try:
         spec = importlib.util.find_spec("claude_agent_sdk")
     except (ImportError, ValueError):  # a broken or half-removed installation is the same as none
@@ -94,10 +94,10 @@ def find_bundled_directory() -> Path | None:
 
 def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> CLI:
     """The binary somebody named, or an error; nothing else is tried."""
-    if os.path.basename(chosen) == chosen and chosen:  # noqa: PTH119: Path("") is ".", a directory
+    if chosen and Path(chosen).name == chosen:
         paths = [directory / chosen for directory in _path_directories(env, platform)]
     else:
-        paths = [Path(chosen)]
+        paths = [Path(chosen).absolute()]  # a relative one would be looked for in the child's working directory when it is spawned
     searched = []
     for path in paths:
         outcome = _outcome(path, platform)
@@ -126,7 +126,7 @@ def _candidates(env: Mapping[str, str], home: Path | None, bundled: Path | None,
 def _path_directories(env: Mapping[str, str], platform: str) -> list[Path]:
     """The directories of `PATH`. Relative and empty entries mean the working directory, which anybody may have written to: left out."""
     separator = ";" if windows.is_windows(platform) else ":"
-    return [Path(entry) for entry in env.get("PATH", "").split(separator) if os.path.isabs(entry)]  # noqa: PTH117: "" is no path
+    return [Path(entry) for entry in env.get("PATH", "").split(separator) if Path(entry).is_absolute()]
 
 
 def _well_known(env: Mapping[str, str], home: Path | None, platform: str) -> list[Path]:

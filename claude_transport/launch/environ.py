@@ -6,8 +6,8 @@ From weakest to strongest: inherited variables, what the options imply (`VARIABL
   host which itself runs under Claude starts a session of its own, not a nested one (S2). Two of them are a socket and its token;
 * what `billing` does not allow to pay (`billing`), and what `env_mode` does not let through.
 
-`CLAUDE_CODE_ENTRYPOINT` is dropped and, unless the option `entrypoint` is given, not set: the CLI then calls itself `sdk-cli`, which is true.
-Several of its decisions ask for one of the names it knows, and `sdk-py` is another project's name.
+`CLAUDE_CODE_ENTRYPOINT` is dropped and, unless the option `entrypoint` is given, not set: the CLI then calls itself `sdk-cli`, which is
+true. Several of its decisions ask for one of the names it knows, and `sdk-py` is another project's name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch import windows
-from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 
 __all__ = [
     "ALWAYS_ALLOWED",
@@ -34,8 +34,11 @@ __all__ = [
     "Variable",
     "bare_can_authenticate",
     "build_environment",
+    "check_variables",
     "describe_environment",
+    "forbidden_variables",
     "is_switched_on",
+    "settings_variables",
 ]
 
 CLOUD_SWITCHES: Final = (
@@ -135,12 +138,36 @@ def is_switched_on(value: str | None) -> bool:
     return (value or "").strip().lower() in {"1", "true", "yes", "on"}
 
 
+def check_variables(env: Mapping[str, str]) -> None:
+    """Return when `env` can be an environment, else raise `ConfigurationError(option="env")`; the message holds no value."""
+    if not isinstance(env, Mapping):
+        raise ConfigurationError(f"env: must be values by name, not {type(env).__name__}", option="env")
+    for name, value in env.items():
+        if not isinstance(name, str) or not name or "=" in name:
+            raise ConfigurationError(f"env: {name!r} is no variable name", option="env")
+        if not isinstance(value, str):
+            raise ConfigurationError(f"env: the value of {name} must be a string, not {type(value).__name__}", option="env")
+
+
+def forbidden_variables(billing: BillingPolicy) -> tuple[str, ...]:
+    """The variables that must not reach the child under this billing policy, because somebody else would pay."""
+    if billing == "api_key":
+        return NOT_API_KEY
+    return () if billing == "inherit" else NOT_SUBSCRIPTION
+
+
+def settings_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The `env` block of parsed settings, whose variables win over those of the process; empty when it has none that could be read."""
+    block = settings.get("env")
+    return {str(name): str(value) for name, value in block.items()} if isinstance(block, Mapping) else {}
+
+
 def bare_can_authenticate(env: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
     """Whether a session started with `--bare` would find a credential: a key, a token or a cloud in `env`, or a key helper in `settings`.
 
     Observed: `--bare` works with `ANTHROPIC_API_KEY` and with `ANTHROPIC_AUTH_TOKEN`; the login and `CLAUDE_CODE_OAUTH_TOKEN` are not read.
     """
-    env = {**env, **{name: str(value) for name, value in (settings.get("env") or {}).items()}}
+    env = {**env, **settings_variables(settings)}
     if env.get("ANTHROPIC_API_KEY") or env.get("ANTHROPIC_AUTH_TOKEN") or settings.get("apiKeyHelper"):
         return True
     return any(is_switched_on(env.get(name)) for name in CLOUD_SWITCHES)
@@ -162,24 +189,26 @@ def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *
 
 def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -> tuple[dict[str, str], dict[str, str]]:
     fold = str.upper if windows.is_windows(platform) else str  # names are case-insensitive on Windows, as they are in os.environ there
+    check_variables(options.env)
     given = {fold(name): value for name, value in options.env.items()}
     inherited = {fold(name): value for name, value in inherited.items()}
     _check_billing(options, inherited, given)
+    allowed = (*ALWAYS_ALLOWED, *map(fold, options.env_allow))
     env: dict[str, str] = {}
     origins: dict[str, str] = {}
     for name, value in inherited.items():
-        reason = _why_removed(name, options)
+        reason = _why_removed(name, options, allowed)
         if reason is None:
             env[name] = value
         origins[name] = "inherited" if reason is None else f"removed: {reason}"
     for row in VARIABLES:
         value = getattr(options, row.option)
         if value is not None and value is not False:
-            env[row.name] = row.convert(value)
+            env[row.name] = _written(row, value)
             origins[row.name] = f"option {row.option}"
     if options.cwd is not None and not windows.is_windows(platform):
-        env["PWD"] = os.path.abspath(options.cwd)  # noqa: PTH100: resolving links is what PWD is there to avoid
-        origins["PWD"] = "option cwd"
+        env |= {"PWD": os.path.abspath(options.cwd)}  # noqa: PTH100 - resolving links is what PWD is there to avoid
+        origins |= {"PWD": "option cwd"}
     for name, value in given.items():
         env[name] = value
         origins[name] = "options.env"
@@ -188,27 +217,30 @@ def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -
     return env, origins
 
 
-def _why_removed(name: str, options: ClaudeOptions) -> str | None:
+def _why_removed(name: str, options: ClaudeOptions, allowed: tuple[str, ...]) -> str | None:
     """The rule that keeps the inherited variable `name` from the child, or None."""
     if options.env_mode == "exact":
         return 'env_mode="exact"'
     if name in NESTING:
         return "mark of an enclosing session"
-    if name in _forbidden(options):
+    if name in forbidden_variables(options.billing):
         return f'billing="{options.billing}"'
-    if options.env_mode == "allowlist" and not any(fnmatch.fnmatchcase(name, rule) for rule in (*ALWAYS_ALLOWED, *options.env_allow)):
+    if options.env_mode == "allowlist" and not any(fnmatch.fnmatchcase(name, rule) for rule in allowed):
         return "not in env_allow"
     return None
 
 
-def _forbidden(options: ClaudeOptions) -> tuple[str, ...]:
-    if options.billing == "api_key":
-        return NOT_API_KEY
-    return () if options.billing == "inherit" else NOT_SUBSCRIPTION
+def _written(row: Variable, value: Any) -> str:
+    try:
+        return row.convert(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigurationError(
+            f"{row.option}: {value!r} cannot be written into the variable {row.name}: {error}", option=row.option
+        ) from error
 
 
 def _check_billing(options: ClaudeOptions, inherited: Mapping[str, str], given: Mapping[str, str]) -> None:
-    clash = [name for name in _forbidden(options) if given.get(name)]
+    clash = [name for name in forbidden_variables(options.billing) if given.get(name)]
     if clash:
         raise ConfigurationError(
             f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids: drop one of the two', option="env"

@@ -19,6 +19,7 @@ from claude_transport.launch.discovery import CLI
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivered, Delivery, PlannedDirectory, PlannedFile, build_payloads, path_argument
+from claude_transport.launch.settings import settings_document
 from claude_transport.launch.validation import validate_options
 
 __all__ = ["Launch", "build_launch"]
@@ -46,14 +47,18 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     initialize_first: bool = False
     notes: tuple[str, ...] = ()
 
-    def with_paths(self, *, files: Sequence[str] = (), directories: Sequence[str] = ()) -> Launch:
+    def with_paths(self, *, files: Sequence[str] = (), directories: Sequence[str] = (), platform: str = sys.platform) -> Launch:
         """The launch with the paths of what was made, in the order of `files` and `directories`: nothing is planned any more.
 
-        Raises `ValueError` when the counts differ.
+        Raises `ValueError` when the counts differ, and `ConfigurationError` when the paths are too long, or not plain enough for a
+        batch file.
         """
         arguments = [f"{planned.flag}={path_argument(path)}" for planned, path in zip(self.files, files, strict=True)]
         variables = {planned.variable: path for planned, path in zip(self.directories, directories, strict=True)}
-        return msgspec.structs.replace(self, argv=(*self.argv, *arguments), env={**self.env, **variables}, files=(), directories=())
+        argv = (*self.argv, *arguments)
+        check_length(argv)
+        windows.check_batch_file(argv, platform=platform)
+        return msgspec.structs.replace(self, argv=argv, env={**self.env, **variables}, files=(), directories=())
 
     def __repr__(self) -> str:
         """Names only: values of the environment, of `initialize` and of the files may hold secrets."""
@@ -75,18 +80,21 @@ def build_launch(
 ) -> Launch:
     """What `options` come to with this `cli` and the `inherited` environment, checked.
 
-    `delivery="initialize"` is for a CLI that cannot see this machine's files (see `payloads`); paths among the options then mean its machine
-    and are not checked. `permission_prompt="stdio"` makes the host the one who answers permission prompts, unless the options name another.
-    Raises `ConfigurationError` for options the CLI would refuse, ignore or misread, always before anything is spawned.
+    `delivery="initialize"` is for a CLI that cannot see this machine's files (see `payloads`); paths among the options then mean its
+    machine and are not checked. `permission_prompt="stdio"` makes the host the one who answers permission prompts, unless the options
+    name another. Raises `ConfigurationError` for options the CLI would refuse, ignore or misread, always before anything is spawned.
     """
     env = build_environment(options, inherited, platform=platform)
     validate_options(options, uid=uid, environment=env, check_files=delivery == "files")
-    values, notes = effective_values(options, environment=env, permission_prompt=permission_prompt, remote=delivery == "initialize")
+    remote = delivery == "initialize"
+    # settings in a file of another machine: nothing can be merged into them
+    unread = remote and isinstance(settings_document(options, permissions={}), str)
+    values, notes = effective_values(options, environment=env, permission_prompt=permission_prompt, remote=remote)
     program = cli.path if isinstance(cli, CLI) else os.fspath(cli)
     delivered, permissions = build_payloads(options, delivery=delivery, permissions={}), {}
     argv = _assemble(program, values, delivered)
     for option, key in MOVABLE.items():
-        if _length(argv, delivered) <= windows.COMMAND_LINE_BUDGET:
+        if unread or _length(argv, delivered) < windows.COMMAND_LINE_BUDGET:
             break
         if not values[option]:
             continue

@@ -45,7 +45,21 @@ HOST_ONLY: Final[Mapping[str, str]] = {
 }
 """Options that never reach the CLI's command line, environment or `initialize` request, and who uses them."""
 
-REDACTED: Final = frozenset({"env", "mcp_servers", "settings", "extra_args"})  # may hold secrets: shown by name or not at all
+# May hold secrets, or whole documents: shown by their names or their size.
+REDACTED: Final = frozenset(
+    {
+        "agents",
+        "append_subagent_system_prompt",
+        "append_system_prompt",
+        "env",
+        "extra_args",
+        "mcp_servers",
+        "plan_mode_instructions",
+        "sandbox",
+        "settings",
+        "system_prompt",
+    }
+)
 
 
 class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -168,17 +182,24 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
         return msgspec.structs.replace(self, **changes)
 
     def __repr__(self) -> str:
-        """The options that differ from their defaults; what may hold a secret is shown by its keys, or as `...`."""
+        """The options that differ from their defaults; what may hold a secret is shown by its keys, or by its size."""
         shown = []
         for field in msgspec.structs.fields(self):
             value = getattr(self, field.name)
             if value == default_of(field):
                 continue
             if field.name in REDACTED:
-                shown.append(f"{field.name}={sorted(map(str, value)) if isinstance(value, Mapping) else '...'}")
+                shown.append(f"{field.name}={_outline(value)}")
             else:
                 shown.append(f"{field.name}={value!r}")
         return f"ClaudeOptions({', '.join(shown)})"
+
+
+def _outline(value: Any) -> str:
+    """What may be shown of a value that may hold secrets."""
+    if isinstance(value, Mapping):
+        return str(sorted(map(str, value)))
+    return f"<{len(value)} characters>" if isinstance(value, str) else "..."
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:

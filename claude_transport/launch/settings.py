@@ -73,8 +73,8 @@ def load_settings(options: ClaudeOptions) -> dict[str, Any]:
 def settings_document(options: ClaudeOptions, *, permissions: Mapping[str, list[str]]) -> dict[str, Any] | str | None:
     """What `--settings` should carry: a document, the caller's own path when nothing is to be merged into it, or None.
 
-    `permissions` are rules that found no room on the command line: `{"allow": [...], "deny": [...], "additionalDirectories": [...]}`, added to
-    those of the settings. `sandbox` replaces the settings' own. The CLI takes only one `--settings` (the last), hence the merge.
+    `permissions` are rules that found no room on the command line: `{"allow": [...], "deny": [...], "additionalDirectories": [...]}`,
+    added to those of the settings. `sandbox` replaces the settings' own. The CLI takes only one `--settings` (the last), hence the merge.
     """
     merge = bool(permissions) or options.sandbox is not None
     if not merge and isinstance(options.settings, (str, os.PathLike)):
@@ -87,7 +87,10 @@ def settings_document(options: ClaudeOptions, *, permissions: Mapping[str, list[
     if options.sandbox is not None:
         document["sandbox"] = dict(options.sandbox)
     if permissions:
-        rules = dict(document.get("permissions") or {})
+        rules = document.get("permissions") or {}
+        if not isinstance(rules, Mapping) or not all(isinstance(rules.get(key, []), (list, tuple)) for key in permissions):
+            raise ConfigurationError("settings: permissions must be lists of rules by name, or none can be added", option="settings")
+        rules = dict(rules)
         for key, added in permissions.items():
             rules[key] = [*rules.get(key, ()), *(rule for rule in added if rule not in rules.get(key, ()))]
         document["permissions"] = rules

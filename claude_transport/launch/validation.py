@@ -1,8 +1,8 @@
 """Options checked before anything is spawned: whatever the CLI would refuse on stderr, ignore in silence, or misread.
 
-Each rule raises `ConfigurationError` with the option's name in `.option`, and a message that says what to do. Nothing is corrected. Rules
-marked "ignored" are stricter than the CLI 2.1.329, which accepts the value and does something else than asked; the others it refuses (the
-end-to-end tests prove that, value by value).
+Each rule raises `ConfigurationError` with the option's name in `.option`, and a message that says what to do. Nothing is corrected. Some
+rules are stricter than the CLI 2.1.329, which accepts the value and does something else than asked (`max_turns=0` means no limit, an
+unknown `effort` the default, an empty text nothing); which values it refuses itself is proved by the end-to-end tests, one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import FLAGS, RESERVED_FLAGS
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions, Effort, EnvironmentMode, PermissionMode, SettingSource, default_of
+from claude_transport.launch.environ import check_variables, forbidden_variables, settings_variables
+from claude_transport.launch.options import (
+    BillingPolicy,
+    ClaudeOptions,
+    Effort,
+    EnvironmentMode,
+    PermissionMode,
+    SettingSource,
+    StrPath,
+    default_of,
+)
+from claude_transport.launch.payloads import PAYLOADS, agent_definitions
 from claude_transport.launch.settings import load_settings, read_json_object
 
 __all__ = ["validate_options"]
@@ -29,7 +40,7 @@ AUTOCOMPACT_FLOOR: Final = 100_000  # tokens; the CLI's own minimum
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "permission_mode": get_args(PermissionMode),
-    "effort": get_args(Effort),  # ignored: the CLI warns and uses the default
+    "effort": get_args(Effort),  # the CLI warns and uses the default
     "billing": get_args(BillingPolicy),
     "env_mode": get_args(EnvironmentMode),
     "permission_prompts": ("host", "none"),
@@ -62,7 +73,10 @@ PLAIN_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {
     int | None: (int, type(None)),
     float | None: (int, float, type(None)),
     str | None: (str, type(None)),
+    bool | str: (bool, str),
+    StrPath | None: (str, os.PathLike, type(None)),
 }
+MAPPINGS: Final = ("env", "extra_args", "sandbox", "tool_aliases")
 
 
 def validate_options(
@@ -83,6 +97,7 @@ def validate_options(
         _check_text(field, getattr(options, field))
     _check_scalars(options)
     _check_lists(options)
+    _check_skills_and_plugins(options)
     _check_session(options)
     _check_permissions(options, uid, environment)
     _check_prompts(options, check_files)
@@ -107,6 +122,10 @@ def _check_types(options: ClaudeOptions) -> None:
         if isinstance(value, bool) or not isinstance(value, allowed):
             names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
             _refuse(field.name, f"must be {names}, not {type(value).__name__}")
+    for option in MAPPINGS:
+        value = getattr(options, option)
+        if value is not None and not isinstance(value, Mapping):
+            _refuse(option, f"must be values by name, not {type(value).__name__}")
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -167,11 +186,16 @@ def _check_lists(options: ClaudeOptions) -> None:
             _refuse("tools", 'the only preset is {"type": "preset", "preset": "claude_code"}')
     elif options.tools is not None:
         _check_sequence("tools", options.tools)
+
+
+def _check_skills_and_plugins(options: ClaudeOptions) -> None:
     if options.skills is not None and options.skills != "all":
         _check_sequence("skills", options.skills)
         for name in options.skills:
             if not SKILL_NAME.fullmatch(name):
                 _refuse("skills", f"{name!r} is no exact skill name: wildcards, commas, parentheses and outer spaces are not possible")
+    if not isinstance(options.plugins, (list, tuple)):
+        _refuse("plugins", f"must be a list or tuple, not {type(options.plugins).__name__}")
     for plugin in options.plugins:
         if not isinstance(plugin, Mapping) or plugin.get("type") != "local" or not plugin.get("path"):
             _refuse("plugins", 'each must be {"type": "local", "path": ...}')
@@ -189,7 +213,7 @@ def _check_session(options: ClaudeOptions) -> None:
     if options.session_id is not None and not UUID.fullmatch(options.session_id):
         _refuse("session_id", f"{options.session_id!r} is not a UUID in its usual form")
     if options.continue_conversation and options.resume is not None:
-        _refuse("continue_conversation", "and resume name two different conversations; give one")  # ignored: resume wins
+        _refuse("continue_conversation", "and resume name two different conversations; give one")  # for the CLI resume wins
     if options.session_id is not None and not options.fork_session and (options.resume is not None or options.continue_conversation):
         _refuse("session_id", "a resumed session keeps its own id; add fork_session=True to give the copy this one")
     if options.resume_session_at is not None and options.resume is None:
@@ -199,7 +223,9 @@ def _check_session(options: ClaudeOptions) -> None:
 
 
 def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Mapping[str, str]) -> None:
-    asked = [name for name in ("dangerously_skip_permissions", "allow_dangerously_skip_permissions") if getattr(options, name)]
+    switches = ("dangerously_skip_permissions", "allow_dangerously_skip_permissions")
+    asked = [name for name in switches if getattr(options, name)]
+    asked += ["extra_args" for name in switches if name.replace("_", "-") in options.extra_args]
     if options.permission_mode == "bypassPermissions":
         asked.insert(0, "permission_mode")
     if not asked:
@@ -289,25 +315,43 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
     agents = options.agents
     if agents is not None and (not isinstance(agents, Mapping) or not all(isinstance(name, str) and name for name in agents)):
         _refuse("agents", "must be definitions by name")
+    for name, definition in agent_definitions(options).items():
+        texts = definition if isinstance(definition, dict) else {}
+        if not isinstance(texts.get("prompt"), str) or not isinstance(texts.get("description"), str) or not texts["description"]:
+            _refuse("agents", f"{name!r} needs a description, which is not empty, and a prompt")
 
 
 def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
     given = options.settings
-    if given is None or isinstance(given, Mapping):
+    if given is None:
+        return
+    if isinstance(given, Mapping):
+        _check_payer(options, given)
         return
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given).strip():
         _refuse("settings", "must be a path, the text of a JSON object, or a mapping")
     if check_files or os.fspath(given).lstrip().startswith("{"):
-        load_settings(options)  # ignored: a settings file that is no JSON object counts for nothing, without a word
+        load_settings(options)  # for the CLI a settings file that is no JSON object counts for nothing, without a word
+        _check_payer(options, load_settings(options))
     elif options.sandbox is not None:
         _refuse("sandbox", "cannot be merged into a settings file on another machine; give settings as a mapping")
 
 
+def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any]) -> None:
+    """What the settings say about credentials wins over the environment, and must not pay when `billing` says who does."""
+    variables = settings_variables(settings)
+    names = [name for name in forbidden_variables(options.billing) if variables.get(name)]
+    if options.billing.startswith("subscription") and settings.get("apiKeyHelper"):
+        names.append("apiKeyHelper")
+    if names:
+        _refuse("settings", f'set {", ".join(names)}, which billing="{options.billing}" forbids: drop one of the two')
+
+
 def _check_extras(options: ClaudeOptions) -> None:
-    owned = {}
-    for field in msgspec.structs.fields(options):
-        if getattr(options, field.name) != default_of(field):
-            owned |= {row.flag.lower().replace("-", ""): field.name for row in FLAGS if row.option == field.name and row.flag}
+    given = {field.name for field in msgspec.structs.fields(options) if getattr(options, field.name) != default_of(field)}
+    flags = [(row.option, row.flag) for row in FLAGS] + [(row.option, row.flag) for row in PAYLOADS]
+    flags += [(option, flag.removesuffix("-file")) for option, flag in flags if flag.endswith("-prompt-file")]
+    owned = {flag.lower().replace("-", ""): option for option, flag in flags if option in given and flag}
     for name, value in options.extra_args.items():
         if not isinstance(name, str) or not FLAG_NAME.fullmatch(name):
             _refuse("extra_args", f"{name!r} is no flag name; write it without dashes in front and without =")
@@ -322,14 +366,12 @@ def _check_extras(options: ClaudeOptions) -> None:
 
 
 def _check_environment(options: ClaudeOptions, environment: Mapping[str, str]) -> None:
-    for name, value in options.env.items():
-        if not isinstance(name, str) or not name or "=" in name:
-            _refuse("env", f"{name!r} is no variable name")
-        if not isinstance(value, str):
-            _refuse("env", f"the value of {name} must be a string, not {type(value).__name__}")
+    check_variables(options.env)
     if options.isolated_config and (options.config_dir is not None or "CLAUDE_CONFIG_DIR" in options.env):
         _refuse("isolated_config", "makes a configuration directory of its own; drop config_dir (or CLAUDE_CONFIG_DIR in env)")
     if options.client_app is not None and not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", options.client_app):
         _refuse("client_app", "travels in an HTTP header: characters above U+00FF and control characters would stop every request")
+    if options.project_config_root is not None and not os.path.isabs(options.project_config_root):  # noqa: PTH117 - also as text
+        _refuse("project_config_root", "must be an absolute path")
     if options.files and not environment.get("CLAUDE_CODE_SESSION_ACCESS_TOKEN"):
         _refuse("files", "the CLI downloads files only with CLAUDE_CODE_SESSION_ACCESS_TOKEN in the environment; it is not set")

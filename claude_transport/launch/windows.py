@@ -35,7 +35,7 @@ CREATE_NEW_PROCESS_GROUP: Final = 0x0000_0200  # CreateProcess: Ctrl-C in the ho
 
 # What cmd.exe leaves alone, quoted or not. Everything else (`&|<>^%!"()` and line ends above all) it may interpret a second time, and no
 # quoting stops it: `%NAME%` expands even inside double quotes.
-_SAFE_IN_BATCH: Final = re.compile(r"[A-Za-z0-9_\-=./:\\,@+ ]*")
+_SAFE_IN_BATCH: Final = re.compile(r"[A-Za-z0-9_\-=./:\\,@+~ ]*")
 
 
 def is_windows(platform: str) -> bool:
