@@ -99,7 +99,7 @@ from claude_transport.protocol.control import (
 )
 from claude_transport.protocol.conversation import TurnState
 from claude_transport.protocol.diagnosis import Outcome
-from claude_transport.protocol.envelope import HIDDEN_FIELDS, Message, to_wire
+from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.events import (
     ActiveGoal,
     AuthStatus,
@@ -190,7 +190,6 @@ from claude_transport.transports.subprocess import SubprocessTransport
 
 __all__ = [
     "CLI",
-    "HIDDEN_FIELDS",
     "APIFailed",
     "APIMessage",
     "APIRetryMessage",
@@ -363,5 +362,4 @@ __all__ = [
     "encode_user_message",
     "find_cli",
     "query",
-    "to_wire",
 ]
