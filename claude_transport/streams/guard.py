@@ -1,0 +1,161 @@
+"""The parent-death net: when the host is killed, what it started is ended for it.
+
+A host that is killed with SIGKILL closes nothing. End of input makes an idle CLI leave, but not one that runs a tool, and its
+tool shells live on. So while children are alive, one small shell waits beside them at the end of a pipe that only the host
+holds: the pipe's end is the host's end, however it came, and then the shell asks all of them to go, and makes them.
+
+Why not the kernel's parent-death signal: it follows the *thread* that forked, not the process, it reaches only the direct
+child, and setting it needs code between fork and exec.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from logging import getLogger
+
+from claude_transport.streams.marking import MARK_VARIABLE
+
+__all__ = ["Guard", "guard", "guard_shell"]
+
+logger = getLogger(__name__)
+
+_SCRIPT = """
+children=
+while read -r what mark group; do
+  case $what in
+    +) children="$children $mark:$group" ;;
+    -) kept=
+       for child in $children; do [ "${child%%:*}" = "$mark" ] || kept="$kept $child"; done
+       children=$kept ;;
+  esac
+done
+[ -n "$children" ] || exit 0
+marked() { grep -lF "$NAME=$1" /proc/[0-9]*/environ; }
+alive() {
+  for child in $children; do
+    kill -s 0 -- "-${child#*:}" && return 0
+    [ -n "$(marked "${child%%:*}")" ] && return 0
+  done
+  return 1
+}
+signal() {
+  for child in $children; do
+    kill -s "$1" -- "-${child#*:}"
+    for file in $(marked "${child%%:*}"); do pid=${file#/proc/}; kill -s "$1" "${pid%/environ}"; done
+  done
+}
+signal TERM
+tries=0
+while [ $tries -lt 20 ]; do
+  alive || exit 0
+  sleep 0.1
+  tries=$((tries + 1))
+done
+signal KILL
+"""
+
+_LAST_RESORT = 2.0
+"""Seconds to wait for a guard that was told to leave: it does so at once, having nobody left to look after."""
+
+
+def guard_shell(*, platform: str = sys.platform, shell: str = "/bin/sh") -> str | None:
+    """The shell a guard runs in; None where there is none (Windows has job objects, and a bare container may have no shell)."""
+    if platform == "win32" or not os.access(shell, os.X_OK):
+        return None
+    return shell
+
+
+class Guard:
+    """The one that ends children whose host cannot do it any more. It lives while there are children, and is gone after the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The guard's process id while it lives."""
+        return None if self._process is None else self._process.pid
+
+    def watch(self, mark: str, pgid: int) -> None:
+        """From now on, the group `pgid` and everything marked `mark` is ended when the host is gone."""
+        with self._lock:
+            self._children[mark] = pgid
+            if self._process is not None and self._tell(f"+ {mark} {pgid}\n"):
+                return
+            self._start()
+
+    def release(self, mark: str) -> None:
+        """The child is gone, and everything it started."""
+        with self._lock:
+            if self._children.pop(mark, None) is None or self._process is None:
+                return
+            told = self._tell(f"- {mark}\n")
+            if not self._children:
+                self._end()
+            elif not told:
+                self._start()
+
+    def forget(self) -> None:
+        """In a fork of the host: leave the guard to the host, whose pipe must not be held open here."""
+        process, self._process = self._process, None
+        self._lock = threading.Lock()
+        self._children.clear()
+        if process is not None and process.stdin is not None:
+            process.returncode = 0  # not our child: nothing to wait for, and nothing to warn about
+            process.stdin.close()
+
+    def _start(self) -> None:
+        self._end()
+        shell = guard_shell()
+        if shell is None:
+            return
+        try:
+            self._process = subprocess.Popen(
+                [shell, "-c", _SCRIPT],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                cwd="/",
+                env={"PATH": os.environ.get("PATH", os.defpath), "NAME": MARK_VARIABLE},
+                start_new_session=True,
+            )
+        except OSError:
+            logger.warning("no guard could be started: children would survive a killed host", exc_info=True)
+            return
+        self._tell("".join(f"+ {mark} {pgid}\n" for mark, pgid in self._children.items()))
+
+    def _tell(self, line: str) -> bool:
+        """False when the guard is gone: somebody killed it, and a new one is needed."""
+        if self._process is None or self._process.stdin is None:
+            return False
+        try:
+            self._process.stdin.write(line.encode())
+        except OSError:
+            return False
+        return True
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.stdin is None:
+            return
+        # A guard that knows no children leaves at the end of its input; one that is to be replaced must not act on those it knows.
+        if self._children:
+            process.kill()
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_RESORT)
+
+
+guard = Guard()
+"""The guard of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=guard.forget)
