@@ -10,19 +10,19 @@ import msgspec
 
 from claude_transport.protocol.jsontext import JSONTextError, parse_json
 
-__all__ = ["FALLBACK_TAG", "HIDDEN_FIELDS", "Damage", "Message", "Number", "Part", "to_wire"]
+__all__ = ["FALLBACK_TAG", "HIDDEN", "HIDDEN_FIELDS", "Damage", "Message", "Number", "Part", "to_wire"]
 
 Number: TypeAlias = int | float
 """A measured quantity: an integer in every recording, but JavaScript would write a fraction just as readily."""
 
-# A private-use character marks what is ours and never on the wire: msgspec allows no control characters in field names. A peer that
-# wrote such a key all the same gains nothing: `raw` is always overwritten, and no JSON value is ever a `Damage`.
-_PRIVATE = "\ue000"
-FALLBACK_TAG = _PRIVATE + "unknown"
+# Characters of the private-use area, because msgspec allows no control characters in field names. A peer that wrote such a key all the
+# same gains nothing: `raw` is always overwritten, and no JSON value is ever a `Damage`.
+HIDDEN = "\ue000"
+"""The first character of the wire name of a field that exists on this side only: not in `repr`, equality or `to_dict()`."""
+HIDDEN_FIELDS = frozenset({"raw", "damage"})
+"""The hidden fields that every message has."""
+FALLBACK_TAG = HIDDEN + "unknown"
 """The tag of the union member that takes what no other member knows (`UnknownBlock`, `UnknownControl`)."""
-
-HIDDEN_FIELDS = frozenset({"raw", "damage", "misfits"})
-"""Fields that exist on this side only: not in `repr`, not in equality, not in `to_dict()`."""
 
 
 class Damage:
@@ -66,9 +66,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `msgspec.structs.replace(message, uuid="…", raw=b"")`, or `to_dict()` and `encode_message()` keep telling the old story.
     """
 
-    raw: bytes = msgspec.field(name=_PRIVATE + "raw", default=b"")
+    raw: bytes = msgspec.field(name=HIDDEN + "raw", default=b"")
     """The line this was decoded from, as it was handed over, less noise in front of the JSON; empty for a message built by hand."""
-    damage: Damage | None = msgspec.field(name=_PRIVATE + "damage", default=None)
+    damage: Damage | None = msgspec.field(name=HIDDEN + "damage", default=None)
     """None for a line that was as it should be; see `misfits` and `lossy`."""
 
     @property
@@ -98,8 +98,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return _fields_to_wire(self)
 
     def _shown(self) -> Iterator[tuple[str, Any]]:
-        for name in self.__struct_fields__:
-            if name not in HIDDEN_FIELDS:
+        for name, wire_name in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
+            if not wire_name.startswith(HIDDEN):
                 yield name, getattr(self, name)
 
     def __repr__(self) -> str:
@@ -152,5 +152,5 @@ def _written_fields(cls: type[Message | Part]) -> tuple[tuple[str, str, bool], .
     return tuple(
         (field.name, field.encode_name, field.name not in always and (field.default == () or field.default_factory is dict))
         for field in msgspec.structs.fields(cls)
-        if field.name not in HIDDEN_FIELDS
+        if not field.encode_name.startswith(HIDDEN)
     )

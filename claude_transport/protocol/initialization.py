@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import field
 
-from claude_transport.protocol.envelope import Part
+from claude_transport.protocol.envelope import HIDDEN, Part
 from claude_transport.protocol.salvage import salvage
 
 __all__ = ["AccountInfo", "AgentInfo", "CommandInfo", "InitializationInfo", "ModelInfo"]
@@ -78,9 +78,9 @@ class InitializationInfo(Part, frozen=True, kw_only=True):
     mcp_servers_applied: bool | None = None
     sdk_mcp_manifests_parked: dict[str, Any] | None = None
     analytics_disabled: bool | None = None
-    misfits: tuple[str, ...] = field(name="\ue000misfits", default=())
+    misfits: tuple[str, ...] = field(name=HIDDEN + "misfits", default=())
     """Wire paths of what did not fit and holds its default instead."""
-    raw: dict[str, Any] = field(name="\ue000raw", default_factory=dict)
+    raw: dict[str, Any] = field(name=HIDDEN + "raw", default_factory=dict)
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> InitializationInfo:

@@ -9,6 +9,7 @@ Sources: recordings of CLI 2.1.329 (names in brackets); *declared* means publish
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from msgspec import field
@@ -17,7 +18,7 @@ from claude_transport.protocol import blocks, envelope, events, system, tasks, u
 from claude_transport.protocol.blocks import *  # noqa: F403 - each of these modules names what it gives away
 from claude_transport.protocol.blocks import ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.envelope import *  # noqa: F403
-from claude_transport.protocol.envelope import Message, Number, Part
+from claude_transport.protocol.envelope import HIDDEN, Message, Number, Part
 from claude_transport.protocol.events import *  # noqa: F403
 from claude_transport.protocol.system import *  # noqa: F403
 from claude_transport.protocol.system import SystemMessage
@@ -275,6 +276,10 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
     safety_stops: int | None = None
     fast_mode_state: str | None = None
     fast_mode_disabled_reason: str | None = None
+    assistant_error: str | None = field(name=HIDDEN + "assistant_error", default=None)
+    """The `error` of the turn's last assistant message; not on the wire: whoever follows the conversation fills it in."""
+    resets_at: dt.datetime | None = field(name=HIDDEN + "resets_at", default=None)
+    """When the limit named by the last `rate_limit_event` lifts; filled in like `assistant_error`."""
 
     @property
     def is_unsolicited(self) -> bool:

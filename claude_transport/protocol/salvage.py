@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN_FIELDS, Part
+from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN, Part
 
 __all__ = ["salvage"]
 
@@ -56,7 +56,7 @@ def _build(cls: type[S], data: dict[str, Any], misfits: list[str], path: str) ->
 
 @cache
 def _fields(cls: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
-    return tuple(field for field in fields(cls) if field.name not in HIDDEN_FIELDS)
+    return tuple(field for field in fields(cls) if not field.encode_name.startswith(HIDDEN))
 
 
 def _is_essential(field: FieldInfo) -> bool:

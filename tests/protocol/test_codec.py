@@ -418,8 +418,9 @@ def test_a_received_message_is_written_byte_for_byte() -> None:
 
 
 def test_a_message_received_over_several_lines_is_written_as_one() -> None:
-    message = decode_message(b'{\r\n "type": "keep_alive",\n "x": 1\n}')
-    assert encode_message(message) == b'{"type":"keep_alive","x":1}\n'
+    for ending in (b"\n", b"\r", b"\r\n"):
+        message = decode_message(b'{ "type": "keep_alive",\n "x": 1}'.replace(b"\n", ending))
+        assert encode_message(message) == b'{"type":"keep_alive","x":1}\n'
 
 
 def test_a_hand_built_message_can_be_written_and_read_back() -> None:

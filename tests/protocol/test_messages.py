@@ -373,6 +373,15 @@ def test_a_peer_cannot_forge_what_is_ours() -> None:
     assert (message.raw, message.lossy, message.misfits, message.subtype) == (forged, False, (), "success")
 
 
+def test_what_was_learnt_before_a_result_is_not_part_of_what_it_says() -> None:
+    result = decode_message(line(type="result", is_error=True))
+    known = msgspec.structs.replace(result, assistant_error="rate_limit", resets_at=dt.datetime(2026, 11, 20, tzinfo=dt.UTC))
+    assert known == result
+    assert known.to_dict() == {"type": "result", "is_error": True}
+    assert "assistant_error" not in msgspec.structs.replace(known, raw=b"").to_dict()
+    assert "resets_at" not in repr(known)
+
+
 def test_a_failure_describes_itself_for_logs() -> None:
     failure = DecodeFailure(kind="noise", error="e", line_number=3, raw=b"a\xff")
     assert failure.to_dict() == {"type": "decode_failure", "kind": "noise", "error": "e", "line_number": 3, "line": "a\\xff"}

@@ -14,6 +14,7 @@ from recorded_lines import BUNDLED, lines_of, recordings, sample_lines
 from claude_transport.protocol.codec import LineDecoder, decode_message, encode_message
 from claude_transport.protocol.control import ControlRequest, UnknownControl
 from claude_transport.protocol.messages import (
+    HIDDEN_FIELDS,
     AssistantMessage,
     DecodeFailure,
     InitMessage,
@@ -113,7 +114,7 @@ def test_a_message_rebuilt_from_its_fields_alone_says_the_same() -> None:
     # what is built by hand goes out through to_dict(); decoding that again must give an equal message
     for line in sample_lines():
         message = decode_message(line)
-        fields = {name: getattr(message, name) for name in message.__struct_fields__ if name not in {"raw", "damage"}}
+        fields = {name: getattr(message, name) for name in message.__struct_fields__ if name not in HIDDEN_FIELDS}
         rebuilt = type(message)(**fields)
         assert rebuilt.raw == b""
         assert decode_message(encode_message(rebuilt)) == message
