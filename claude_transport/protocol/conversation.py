@@ -15,24 +15,28 @@ All the hard knowledge about the CLI lives here:
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
 from typing import Any
 
-import msgspec
+from msgspec.structs import force_setattr
 
 from claude_transport.errors import UsageError
+from claude_transport.protocol.actions import Action, Cancel, Deliver, Reject, Resolve, Settle, Start
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
 from claude_transport.protocol.messages import (
     AssistantMessage,
     BackgroundTasksChanged,
     CommandLifecycle,
+    ConversationReset,
     InitMessage,
     KeepAlive,
     Message,
+    RateLimitEvent,
     ResultMessage,
     SessionStateChanged,
 )
+from claude_transport.protocol.turn_states import TURN_TRANSITIONS, TurnEvent, TurnState
 
 __all__ = [
     "TURN_TRANSITIONS",
@@ -40,6 +44,7 @@ __all__ = [
     "Cancel",
     "Conversation",
     "Deliver",
+    "Reject",
     "Resolve",
     "Settle",
     "Start",
@@ -47,90 +52,6 @@ __all__ = [
     "TurnState",
 ]
 
-
-class TurnState(StrEnum):
-    """Where a prompt is: waiting, running, or in one of four ends."""
-
-    queued = "queued"
-    started = "started"
-    done = "done"
-    """It had a turn of its own, and this is its result."""
-    folded = "folded"
-    """It was taken into another prompt's turn and shares that one's result (recordings 10f, 10i)."""
-    dropped = "dropped"
-    """It was cancelled before it ran (recordings 10e, 07f); there will be no result."""
-    lost = "lost"
-    """The conversation ended first; there will be no result."""
-
-
-class TurnEvent(StrEnum):
-    """What can happen to a prompt."""
-
-    taken = "taken"
-    """The CLI began to work on it."""
-    led = "led"
-    """A result came, and this prompt is the one it answers."""
-    joined = "joined"
-    """A result came that answers this prompt along with an earlier one."""
-    cancelled = "cancelled"
-    """The CLI took it out of its queue."""
-    ended = "ended"
-    """The stream ended."""
-
-
-TURN_TRANSITIONS: dict[tuple[TurnState, TurnEvent], TurnState] = {
-    (TurnState.queued, TurnEvent.taken): TurnState.started,
-    (TurnState.queued, TurnEvent.led): TurnState.done,
-    (TurnState.queued, TurnEvent.joined): TurnState.folded,
-    (TurnState.queued, TurnEvent.cancelled): TurnState.dropped,
-    (TurnState.queued, TurnEvent.ended): TurnState.lost,
-    (TurnState.started, TurnEvent.taken): TurnState.started,
-    (TurnState.started, TurnEvent.led): TurnState.done,
-    (TurnState.started, TurnEvent.joined): TurnState.folded,
-    (TurnState.started, TurnEvent.cancelled): TurnState.dropped,
-    (TurnState.started, TurnEvent.ended): TurnState.lost,
-}
-"""Every legal step of a prompt. The four ends have no way out: what comes after them changes nothing."""
-
-
-# ----------------------------------------------------------------------------------------------------------------- actions
-
-
-class Deliver(msgspec.Struct, frozen=True):
-    """Hand on `messages`, in order; they belong to the turns of the prompts `turns` (none: to no turn)."""
-
-    messages: list[Message]
-    turns: tuple[str, ...]
-
-
-class Settle(msgspec.Struct, frozen=True):
-    """The prompt `uuid` is now in `state`; `result` comes with `done` and `folded`."""
-
-    uuid: str
-    state: TurnState
-    result: ResultMessage | None = None
-
-
-class Resolve(msgspec.Struct, frozen=True):
-    """The request `request_id` has this answer."""
-
-    request_id: str
-    response: ControlResponse
-
-
-class Start(msgspec.Struct, frozen=True):
-    """The CLI asks: find an answer to `request` while reading goes on."""
-
-    request: ControlRequest
-
-
-class Cancel(msgspec.Struct, frozen=True):
-    """The CLI no longer wants an answer to its request `request_id`; stop working on it and send none."""
-
-    request_id: str
-
-
-Action = Deliver | Settle | Resolve | Start | Cancel
 
 _SEEN_LIMIT = 100_000
 """Prompt uuids remembered so that a repeated one is refused: the CLI would drop it without a word (PROTOCOL (b), 18u)."""
@@ -149,6 +70,8 @@ class Conversation:
         self._inbound: set[str] = set()  # theirs
         self._agent_tasks: dict[str, str] = {}  # background agents at work: task id -> description
         self._session_state: str | None = None
+        self._assistant_error: str | None = None  # what the last message of the main thread said went wrong, in this turn
+        self._resets_at: dt.datetime | None = None
         self._next_request = 0
         self.session_id: str | None = None
         self.last_result: ResultMessage | None = None
@@ -185,6 +108,11 @@ class Conversation:
         return dict(self._agent_tasks)
 
     @property
+    def open_questions(self) -> tuple[str, ...]:
+        """Ids of the CLI's requests that wait for our answer."""
+        return tuple(sorted(self._inbound))
+
+    @property
     def quiet(self) -> bool:
         """True when nothing is under way that could still ask the host for something, so that input may end.
 
@@ -208,6 +136,7 @@ class Conversation:
         """Forget a prompt that was never written."""
         self._open.pop(uuid, None)
         self._seen.pop(uuid, None)
+        self._group = tuple(other for other in self._group if other != uuid)
 
     def request(self, subtype: str) -> str:
         """Register a request, before it is written: the id to write it with."""
@@ -276,7 +205,7 @@ class Conversation:
     # Each returns: whether the message is for the user, the turns it belongs to, and the actions that follow it.
 
     def _on_init(self, message: InitMessage) -> _Verdict:
-        self.session_id = message.session_id or self.session_id
+        self._enter_session(message.session_id)
         named = self._known(message.user_message_uuids)
         if message.user_message_uuids:
             self._speaks_uuids = True
@@ -290,8 +219,9 @@ class Conversation:
         return True, self._group, ()
 
     def _on_assistant(self, message: AssistantMessage) -> _Verdict:
-        if message.parent_tool_use_id is None and message.uuid is not None:
-            self.last_uuid = message.uuid
+        if message.parent_tool_use_id is None:
+            self.last_uuid = message.uuid or self.last_uuid
+            self._assistant_error = message.error
         return True, self._group if self._in_turn else self._begin_by_order(), ()
 
     def _on_lifecycle(self, message: CommandLifecycle) -> _Verdict:
@@ -303,22 +233,58 @@ class Conversation:
             self._begin((*self._group, uuid) if self._in_turn else (uuid,))
         elif message.state == "cancelled":
             return True, (uuid,), self._step((uuid,), TurnEvent.cancelled)
+        elif message.state == "completed" and not (self._in_turn and uuid in self._group) and self.last_result is not None:
+            # it was worked on, and no result of a turn that still runs will name it: the last one is the one it shares
+            return True, (uuid,), self._step((uuid,), TurnEvent.joined, self.last_result)
         return True, (uuid,), ()
 
     def _on_result(self, message: ResultMessage) -> _Verdict:
+        if message.uuid is not None and self.last_result is not None and message.uuid == self.last_result.uuid:
+            return True, (), ()  # said twice: it must not count for the next prompt
+        force_setattr(message, "assistant_error", self._assistant_error)
+        force_setattr(message, "resets_at", self._resets_at)
         self.last_result = message
-        self.session_id = message.session_id or self.session_id
-        named = self._known(message.user_message_uuids or ((message.user_message_uuid,) if message.user_message_uuid else ()))
-        if named:
-            answered = (*named, *(uuid for uuid in self._group if uuid not in named))
-        elif message.origin is not None:
-            answered = ()
-        else:
-            answered = self._group or tuple(self._open)[:1]
+        self._enter_session(message.session_id)
+        answered = self._answered_by(message)
         self._in_turn = False
         self._group = ()
+        self._assistant_error = None
+        rejected = self._rejected_by(message)
         settled = self._step(answered[:1], TurnEvent.led, message) + self._step(answered[1:], TurnEvent.joined, message)
-        return True, answered, settled
+        return True, answered, rejected + settled
+
+    def _answered_by(self, message: ResultMessage) -> tuple[str, ...]:
+        """The open prompts that this is the result of, the one it answers first."""
+        uuids = message.user_message_uuids or ((message.user_message_uuid,) if message.user_message_uuid else ())
+        if uuids:
+            self._speaks_uuids = True
+            return tuple(dict.fromkeys((*self._known(uuids), *self._group)))
+        if self._speaks_uuids and self._in_turn:
+            return self._group  # empty: a turn that nobody asked for
+        if message.is_unsolicited:
+            return ()
+        return self._group or tuple(self._open)[:1]
+
+    def _rejected_by(self, message: ResultMessage) -> list[Action]:
+        """A start that failed ends in a result, and leaves every request unanswered for ever (PROTOCOL (d) 13)."""
+        failed_start = message.is_error is True and message.terminal_reason is None and "initialize" in self._pending.values()
+        rejected: list[Action] = [Reject(request_id, message) for request_id in self._pending] if failed_start else []
+        if failed_start:
+            self._pending.clear()
+        return rejected
+
+    def _on_reset(self, message: ConversationReset) -> _Verdict:
+        self._enter_session(message.new_conversation_id)
+        return True, self._group, ()
+
+    def _on_rate_limit(self, message: RateLimitEvent) -> _Verdict:
+        self._resets_at = message.rate_limit_info.resets_at_time
+        return True, self._group, ()
+
+    def _enter_session(self, session_id: str | None) -> None:
+        if session_id and session_id != self.session_id:
+            self.session_id = session_id
+            self.last_uuid = None  # what was said in the session before is no place to resume this one at
 
     def _on_session_state(self, message: SessionStateChanged) -> _Verdict:
         self._session_state = message.state
@@ -329,8 +295,11 @@ class Conversation:
         return True, self._group, ()
 
     def _on_control_request(self, message: ControlRequest) -> _Verdict:
-        if message.request_id is not None:
-            self._inbound.add(message.request_id)
+        request_id = message.request_id
+        if request_id is not None:
+            if request_id in self._inbound:
+                return False, (), ()  # said twice: one answer is being worked on
+            self._inbound.add(request_id)
         return False, (), (Start(message),)
 
     def _on_control_response(self, message: ControlResponse) -> _Verdict:
@@ -367,12 +336,13 @@ class Conversation:
 
     def _step(self, uuids: Iterable[str], event: TurnEvent, result: ResultMessage | None = None) -> list[Action]:
         settled: list[Action] = []
-        for uuid in uuids:
+        for uuid in tuple(dict.fromkeys(uuids)):
             state = TURN_TRANSITIONS[self._open[uuid], event]
             if state is TurnState.started:
                 self._open[uuid] = state
                 continue
             del self._open[uuid]
+            self._group = tuple(other for other in self._group if other != uuid)
             settled.append(Settle(uuid, state, result))
         return settled
 
@@ -383,6 +353,8 @@ _HANDLERS: dict[type[Message], Callable[[Conversation, Any], _Verdict]] = {
     InitMessage: Conversation._on_init,  # noqa: SLF001 - the table belongs to the class above
     AssistantMessage: Conversation._on_assistant,  # noqa: SLF001
     CommandLifecycle: Conversation._on_lifecycle,  # noqa: SLF001
+    ConversationReset: Conversation._on_reset,  # noqa: SLF001
+    RateLimitEvent: Conversation._on_rate_limit,  # noqa: SLF001
     ResultMessage: Conversation._on_result,  # noqa: SLF001
     SessionStateChanged: Conversation._on_session_state,  # noqa: SLF001
     BackgroundTasksChanged: Conversation._on_background_tasks,  # noqa: SLF001

@@ -7,16 +7,43 @@ Decided from the structured fields, in the order of how much they say; words in 
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Final
+import re
+from typing import Final, Protocol
 
 import msgspec
 
 from claude_transport import errors
 
-if TYPE_CHECKING:
-    from claude_transport.protocol.messages import ResultMessage
+__all__ = ["Outcome", "ReportedResult", "diagnose", "error_for"]
 
-__all__ = ["Outcome", "diagnose", "error_for"]
+
+class ReportedResult(Protocol):
+    """What a `ResultMessage` says about how the run went. (The message itself asks this module, so it cannot be named here.)"""
+
+    @property
+    def is_error(self) -> bool: ...
+    @property
+    def subtype(self) -> str: ...
+    @property
+    def result(self) -> str | None: ...
+    @property
+    def errors(self) -> tuple[str, ...]: ...
+    @property
+    def terminal_reason(self) -> str | None: ...
+    @property
+    def stop_reason(self) -> str | None: ...
+    @property
+    def num_turns(self) -> int: ...
+    @property
+    def api_error(self) -> str | None: ...
+    @property
+    def api_error_status(self) -> int | None: ...
+    @property
+    def startup_failure_reason(self) -> str | None: ...
+    @property
+    def assistant_error(self) -> str | None: ...
+    @property
+    def resets_at(self) -> dt.datetime | None: ...
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,19 +136,22 @@ _BY_ASSISTANT_ERROR: Final = {
     "invalid_request": _INVALID,
 }
 
-# In this order: a text that speaks of both is a rate limit (S2.5). Lower case.
-_BY_KEYWORD: Final = (
-    (("credit balance",), _BILLING),
-    (("429", "rate limit", "rate-limit", "usage limit"), _RATE_LIMIT),
-    (("529", "overloaded"), _OVERLOADED),
-    (("safeguards flagged",), _REFUSED),
-    (("prompt is too long", "request too large"), _TOO_LONG),
-    (("401", "403", "unauthorized", "authentication", "auth error", "anthropic_api_key", "not logged in", "credentials"), _AUTH),
-    (("mid-response", "internal server error"), _SERVER),
+# In this order: a text that speaks of both is a rate limit (S2.5). A number counts only as a word of its own: request ids hold digits.
+_BY_KEYWORD: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), failure)
+    for pattern, failure in (
+        (r"credit balance", _BILLING),
+        (r"\b429\b|rate[ -]limit|usage limit", _RATE_LIMIT),
+        (r"\b529\b|overloaded", _OVERLOADED),
+        (r"safeguards flagged", _REFUSED),
+        (r"prompt is too long|request too large", _TOO_LONG),
+        (r"\b40[13]\b|unauthorized|authentication|auth error|anthropic_api_key|not logged in|credentials", _AUTH),
+        (r"mid-response|internal server error", _SERVER),
+    )
 )
 
 
-def diagnose(result: ResultMessage) -> Outcome:
+def diagnose(result: ReportedResult) -> Outcome:
     """The meaning of `result`. Only a strictly true `is_error` is a failure."""
     if result.is_error is not True:
         return Outcome(ok=True, code="ok", category="ok")
@@ -137,7 +167,7 @@ def diagnose(result: ResultMessage) -> Outcome:
     )
 
 
-def error_for(result: ResultMessage) -> errors.ResultError | None:
+def error_for(result: ReportedResult) -> errors.ResultError | None:
     """The exception that says what went wrong; None when nothing did."""
     outcome = diagnose(result)
     if outcome.ok:
@@ -152,9 +182,9 @@ def error_for(result: ResultMessage) -> errors.ResultError | None:
     )
 
 
-def _failure_of(result: ResultMessage) -> _Failure:
-    text = " ".join([result.result or "", *result.errors]).lower()
-    if "credit balance" in text and result.api_error_status in (400, 402):
+def _failure_of(result: ReportedResult) -> _Failure:
+    text = " ".join([result.result or "", *result.errors])
+    if "credit balance" in text.lower() and result.api_error_status in (400, 402):
         return _BILLING  # the status alone would say "invalid request" [11_400_credit]
     structured = (
         _BY_SUBTYPE.get(result.subtype)
@@ -164,12 +194,15 @@ def _failure_of(result: ResultMessage) -> _Failure:
     )
     if structured is not None:
         return structured
-    if result.terminal_reason is None and result.subtype == "error_during_execution":
+    never_began = result.terminal_reason is None and result.num_turns == 0
+    if result.startup_failure_reason or (never_began and result.subtype == "error_during_execution"):
         return _START  # a zeroed result without a terminal_reason is how a start fails [16g]
+    if result.stop_reason == "refusal":
+        return _REFUSED
     reported = _BY_ASSISTANT_ERROR.get(result.assistant_error or "")
     if reported not in (None, _SERVER, _INVALID):
         return reported
-    for keywords, failure in _BY_KEYWORD:
-        if any(keyword in text for keyword in keywords):
+    for pattern, failure in _BY_KEYWORD:
+        if pattern.search(text):
             return failure
     return reported or (_INVALID if result.api_error_status == 400 else _UNKNOWN)

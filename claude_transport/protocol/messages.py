@@ -10,13 +10,14 @@ Sources: recordings of CLI 2.1.329 (names in brackets); *declared* means publish
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import Any, Self
 
 from msgspec import field
 
 from claude_transport.protocol import blocks, envelope, events, system, tasks, unreadable, usage
 from claude_transport.protocol.blocks import *  # noqa: F403 - each of these modules names what it gives away
 from claude_transport.protocol.blocks import ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from claude_transport.protocol.diagnosis import Outcome, diagnose, error_for
 from claude_transport.protocol.envelope import *  # noqa: F403
 from claude_transport.protocol.envelope import HIDDEN, Message, Number, Part
 from claude_transport.protocol.events import *  # noqa: F403
@@ -285,6 +286,18 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
     def is_unsolicited(self) -> bool:
         """Whether no user message asked for this turn: a background task woke the session. [15a, 24a]"""
         return self.origin is not None and self.origin.get("kind") == "task-notification"
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it means: fine or failed, whose fault, and whether trying again can help."""
+        return diagnose(self)
+
+    def raise_for_error(self) -> Self:
+        """The result itself when the run went well; raises the `ResultError` that says what went wrong when it did not."""
+        error = error_for(self)
+        if error is not None:
+            raise error
+        return self
 
 
 def _subtypes(base: type[SystemMessage]) -> dict[str, type[SystemMessage]]:
