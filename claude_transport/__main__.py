@@ -1,0 +1,10 @@
+"""`python -m claude_transport` is the program `claude-transport`."""
+
+from __future__ import annotations
+
+import sys
+
+from claude_transport.app.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""`Face`: how an answer is shown as plain text. Only the answer goes to stdout; everything else is a line on stderr."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+import anyio
+
+from claude_transport.app.answer import Paragraph, Piece, Remark, ToolCall, Words
+from claude_transport.app.output import Output
+from claude_transport.app.terminal import Look, is_terminal, one_line, visible
+
+__all__ = ["Face"]
+
+
+class Face:
+    """Shows the pieces of an answer as they come.
+
+    On a terminal it keeps stdout and stderr from running into each other. `lock` is held while something is shown or asked,
+    so that a question stays the last thing on the screen until it is answered.
+    """
+
+    def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look) -> None:
+        self.lock = anyio.Lock()
+        self.look = look
+        self._output = Output(stdout)
+        self._stderr = stderr
+        self._on_terminal = is_terminal(stdout)
+        self._shares_terminal = self._on_terminal and is_terminal(stderr)
+        self._in_line = False  # something is written on the current line of stdout
+        self._written = False
+        self._new_paragraph = False
+        self._shown: dict[str, anyio.Event] = {}
+
+    # ---------------------------------------------------------------------------------------------------------- the answer
+
+    async def show(self, piece: Piece) -> None:
+        """Show one piece."""
+        async with self.lock:
+            match piece:
+                case Words():
+                    await self._words(visible(piece.text) if self._on_terminal else piece.text)
+                case Paragraph():
+                    self._new_paragraph = True
+                case ToolCall():
+                    self._new_paragraph = True
+                    indent = "  " if piece.nested else ""
+                    self.say(f"{indent}{self.look.symbol('tool')} {piece.name}: {piece.gist}", style="dim", cut=True)
+                    self.shown(piece.tool_use_id).set()
+                case Remark():
+                    mark = self.look.symbol("bad" if piece.problem else "dot")
+                    self.say(f"  {mark} {piece.text}", style="yellow" if piece.problem else "dim", cut=True)
+
+    def shown(self, tool_use_id: str) -> anyio.Event:
+        """Set when the line about this tool call is there to be seen."""
+        return self._shown.setdefault(tool_use_id, anyio.Event())
+
+    async def raw(self, line: bytes) -> None:
+        """A line of NDJSON for stdout, as it is."""
+        async with self.lock:
+            await self._output.write_bytes(line + b"\n")
+
+    async def finish(self) -> None:
+        """The answer is over: end its last line."""
+        if self._in_line:
+            self._in_line = False
+            await self._output.write("\n")
+
+    async def _words(self, text: str) -> None:
+        if self._new_paragraph:
+            self._new_paragraph = False
+            text = text.lstrip("\n")
+            if self._written:
+                text = ("\n\n" if self._in_line else "\n") + text
+        if text:
+            await self._output.write(text)
+            self._written = True
+            self._in_line = not text.endswith("\n")
+
+    # ------------------------------------------------------------------------------------------------------- beside the answer
+
+    def say(self, text: str, *, style: str = "", cut: bool = False, end: str = "\n") -> None:
+        """A line on stderr, at once; `cut` keeps it to the width of the terminal."""
+        self._clear_line()
+        text = one_line_kept(text, width=self.look.width) if cut else visible(text)
+        try:
+            self._stderr.write((self.look.paint(text, style, stderr=True) if style else text) + end)
+            self._stderr.flush()
+        except OSError:
+            pass  # nobody reads stderr; the answer is still worth giving
+
+    def _clear_line(self) -> None:
+        """End the line that the answer is on, where it would be in the way."""
+        if self._shares_terminal and self._in_line:
+            self._in_line = False
+            self._new_paragraph = True
+            self._stderr.write("\n")
+
+    def waiting(self, what: str) -> None:
+        """Something takes a while: for faces that can show it without leaving a trace."""
+
+
+def one_line_kept(text: str, *, width: int) -> str:
+    """`one_line`, with the indentation kept."""
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return indent + one_line(text, width=width - len(indent))

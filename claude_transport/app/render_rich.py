@@ -1,0 +1,159 @@
+"""`RichFace`: Markdown on a terminal. Finished blocks are printed for good; only the one being written moves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Final, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.segment import Segment
+from rich.spinner import Spinner
+from rich.text import Text
+
+from claude_transport.app.render import Face
+from claude_transport.app.terminal import Look
+
+__all__ = ["RichFace", "split_blocks"]
+
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_ITEM: Final = re.compile(r" {0,3}([-*+]|\d{1,9}[.)]) ")
+_FRAMES_PER_SECOND: Final = 12
+
+
+class RichFace(Face):
+    """Shows Markdown as it is written, on a terminal that stdout leads to."""
+
+    def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look) -> None:
+        super().__init__(stdout, stderr, look=look)
+        self._console = Console(file=stdout, width=look.width, highlight=False)
+        self._text = ""  # the end of the answer that may still change its looks
+        self._live: Live | None = None
+        self._gap = False
+
+    def waiting(self, what: str) -> None:
+        """A spinner, gone as soon as anything is said."""
+        if self._live is None:
+            self._start(Spinner("dots", Text(what, "dim"), style="dim"))
+
+    async def finish(self) -> None:
+        """Print the rest for good."""
+        self._settle()
+
+    async def _words(self, text: str) -> None:
+        if self._new_paragraph:
+            self._new_paragraph = False
+            self._settle()
+            text = text.lstrip("\n")
+        self._text += text
+        *blocks, self._text = split_blocks(self._text)
+        if blocks:
+            self._stop()
+            for block in blocks:
+                self._print(block)
+        if self._text.strip():
+            tail = _Tail(self._text, after_gap=self._gap)
+            if self._live is None:
+                self._start(tail)
+            else:
+                self._live.update(tail)
+
+    def _clear_line(self) -> None:
+        self._settle()
+
+    def _settle(self) -> None:
+        self._stop()
+        text, self._text = self._text, ""
+        if text.strip():
+            self._print(text)
+
+    def _print(self, block: str) -> None:
+        if self._gap:
+            self._console.print()
+        self._console.print(_markdown(block))
+        self._gap = True
+
+    def _start(self, renderable: Spinner | _Tail) -> None:
+        # redirecting would put a proxy in front of stdout and stderr, which have an owner already
+        self._live = Live(
+            renderable,
+            console=self._console,
+            transient=True,
+            refresh_per_second=_FRAMES_PER_SECOND,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start(refresh=True)
+
+    def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+
+class _Tail:
+    """The last lines of a block that is being written, as many as fit on the screen."""
+
+    def __init__(self, text: str, *, after_gap: bool) -> None:
+        self._text = text
+        self._after_gap = after_gap
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(_markdown(self._text), options, pad=False)
+        if self._after_gap:
+            lines.insert(0, [])
+        for index, line in enumerate(lines[-max(console.height - 2, 1) :]):
+            if index:
+                yield Segment.line()
+            yield from line
+
+
+class _Heading(Heading):
+    """A bold line: a box around a title is too much for an answer."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        text = self.text.copy()
+        text.justify = "left"
+        text.stylize("bold underline" if self.tag == "h1" else "bold")
+        yield text
+
+
+class _AnswerMarkdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _Heading}
+
+
+def _markdown(text: str) -> Markdown:
+    return _AnswerMarkdown(text.strip("\n"), code_theme="ansi_dark", hyperlinks=False)
+
+
+def split_blocks(text: str) -> list[str]:
+    """`text` as blocks of Markdown that can be shown on their own; only the last one may still grow.
+
+    Blocks end at empty lines outside of fences, but what belongs to a list stays with it.
+    """
+    return list(_blocks(text))
+
+
+def _blocks(text: str) -> Iterator[str]:
+    block: list[str] = []
+    fence = ""
+    after_gap = False
+    for line in text.splitlines(keepends=True):
+        if after_gap and not fence and line.strip() and _begins_block(line, in_list=bool(_ITEM.match(block[0]))):
+            yield "".join(block)
+            block = []
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+            fence = ""
+        after_gap = not line.strip() and bool(block)
+        if line.strip() or block:
+            block.append(line)
+    yield "".join(block)
+
+
+def _begins_block(line: str, *, in_list: bool) -> bool:
+    return not line.startswith((" ", "\t")) and not (in_list and _ITEM.match(line))

@@ -1,0 +1,75 @@
+"""What may be shown where: which streams are terminals, whether colours are wanted, and text made safe to look at."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Final, TextIO
+
+import msgspec
+
+__all__ = ["Look", "choose_look", "is_terminal", "one_line", "visible"]
+
+# Everything that moves the cursor, changes colours, rings or hides: C0 but tab and newline, DEL, C1, and the marks that reorder text.
+_INVISIBLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_STYLES: Final = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33"}
+MAX_WIDTH: Final = 100
+"""Columns; longer lines of prose are hard to read, however wide the terminal is."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """How things are shown: `color` on stdout and stderr, Markdown and movement with `rich`, and the width in columns."""
+
+    stdout_color: bool = False
+    stderr_color: bool = False
+    rich: bool = False
+    width: int = 80
+    unicode: bool = True
+
+    def paint(self, text: str, style: str, *, stderr: bool = False) -> str:
+        """`text` in a style (dim, bold, red, green, yellow), when colours are on for that stream."""
+        if not text or not (self.stderr_color if stderr else self.stdout_color):
+            return text
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+    def symbol(self, name: str) -> str:
+        """A mark: `tool`, `good`, `bad`, `dot`; plain ASCII where the terminal's encoding has no more."""
+        return {"tool": "●*", "good": "✓+", "bad": "✗x", "dot": "·-"}[name][0 if self.unicode else 1]
+
+
+def choose_look(
+    stdout: TextIO, stderr: TextIO, *, env: Mapping[str, str], plain: bool = False, no_color: bool = False, width: int | None = None
+) -> Look:
+    """The look that the streams, the environment (`NO_COLOR`, `TERM`) and the options allow."""
+    out, err = is_terminal(stdout), is_terminal(stderr)
+    colorful = not (plain or no_color or env.get("NO_COLOR") or env.get("TERM") == "dumb")
+    encodings = [(getattr(stream, "encoding", None) or "ascii").lower().replace("-", "") for stream in (stdout, stderr)]
+    return Look(
+        stdout_color=colorful and out,
+        stderr_color=colorful and err,
+        rich=colorful and out and importlib.util.find_spec("rich") is not None,
+        width=min(width or shutil.get_terminal_size().columns, MAX_WIDTH),
+        unicode=all(encoding.startswith("utf") for encoding in encodings),
+    )
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream leads to a terminal; a closed one does not."""
+    try:
+        return os.isatty(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def visible(text: str) -> str:
+    """`text` without anything that a terminal would obey: a model must not be able to move a cursor or hide a command."""
+    return _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, *, width: int) -> str:
+    """`text` on one line of at most `width` characters."""
+    flat = " ".join(visible(text).split())
+    return flat if len(flat) <= width else flat[: max(width - 1, 0)] + "…"
