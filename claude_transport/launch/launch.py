@@ -20,7 +20,7 @@ from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivered, Delivery, PlannedDirectory, PlannedFile, build_payloads, path_argument
 from claude_transport.launch.settings import settings_document
-from claude_transport.launch.validation import validate_options
+from claude_transport.launch.validation import check_types, validate_options
 
 __all__ = ["Launch", "build_launch"]
 
@@ -84,6 +84,7 @@ def build_launch(
     machine and are not checked. `permission_prompt="stdio"` makes the host the one who answers permission prompts, unless the options
     name another. Raises `ConfigurationError` for options the CLI would refuse, ignore or misread, always before anything is spawned.
     """
+    check_types(options)  # before the environment is made of them
     env = build_environment(options, inherited, platform=platform)
     validate_options(options, uid=uid, environment=env, check_files=delivery == "files")
     remote = delivery == "initialize"

@@ -31,7 +31,7 @@ from claude_transport.launch.options import (
 from claude_transport.launch.payloads import PAYLOADS, agent_definitions
 from claude_transport.launch.settings import load_settings, read_json_object
 
-__all__ = ["validate_options"]
+__all__ = ["check_types", "validate_options"]
 
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FLAG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
@@ -76,7 +76,7 @@ PLAIN_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {
     bool | str: (bool, str),
     StrPath | None: (str, os.PathLike, type(None)),
 }
-MAPPINGS: Final = ("env", "extra_args", "sandbox", "tool_aliases")
+MAPPINGS: Final[Mapping[str, bool]] = {"env": True, "extra_args": True, "sandbox": False, "tool_aliases": False}  # option → always there
 
 
 def validate_options(
@@ -92,7 +92,7 @@ def validate_options(
     (default: `options.env`). `check_files=False` leaves out what needs this machine's disk, for a CLI that runs on another one.
     """
     environment = options.env if environment is None else environment
-    _check_types(options)
+    check_types(options)
     for field in options.__struct_fields__:
         _check_text(field, getattr(options, field))
     _check_scalars(options)
@@ -112,8 +112,11 @@ def _refuse(option: str, message: str) -> NoReturn:
     raise ConfigurationError(f"{option}: {message}", option=option)
 
 
-def _check_types(options: ClaudeOptions) -> None:
-    """Switches are bools, counts are ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else."""
+def check_types(options: ClaudeOptions) -> None:
+    """Return when every option has a value of its kind, else raise `ConfigurationError`; `validate_options` begins with it.
+
+    Switches are bools, counts are ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else.
+    """
     for field in msgspec.structs.fields(options):
         allowed = PLAIN_TYPES.get(field.type)
         value = getattr(options, field.name)
@@ -122,10 +125,12 @@ def _check_types(options: ClaudeOptions) -> None:
         if isinstance(value, bool) or not isinstance(value, allowed):
             names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
             _refuse(field.name, f"must be {names}, not {type(value).__name__}")
-    for option in MAPPINGS:
+    for option, always in MAPPINGS.items():
         value = getattr(options, option)
-        if value is not None and not isinstance(value, Mapping):
+        if (always or value is not None) and not isinstance(value, Mapping):
             _refuse(option, f"must be values by name, not {type(value).__name__}")
+    for option in LISTS:
+        _check_sequence(option, getattr(options, option))
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -174,8 +179,6 @@ def _check_scalars(options: ClaudeOptions) -> None:
 
 
 def _check_lists(options: ClaudeOptions) -> None:
-    for option in LISTS:
-        _check_sequence(option, getattr(options, option))
     if options.setting_sources is not None:
         _check_sequence("setting_sources", options.setting_sources)
         for source in options.setting_sources:
@@ -230,7 +233,7 @@ def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Map
         asked.insert(0, "permission_mode")
     if not asked:
         return
-    if options.restricted and asked != ["allow_dangerously_skip_permissions"]:
+    if options.restricted:
         _refuse(asked[0], "bypassing permissions is not possible with restricted=True; drop one of the two")
     if options.user is not None and options.user != "root":
         return
@@ -271,16 +274,18 @@ def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
 
 def _check_model(options: ClaudeOptions) -> None:
     fallback = options.fallback_model
-    if fallback is not None and (not fallback or (not isinstance(fallback, str) and not all(isinstance(m, str) and m for m in fallback))):
+    if fallback is not None and not isinstance(fallback, str):
+        _check_sequence("fallback_model", fallback)
+    if fallback is not None and not fallback:
         _refuse("fallback_model", "must name a model, or several")
     thinking = options.thinking
     if thinking is not None:
-        if not isinstance(thinking, Mapping) or thinking.get("type") not in {"adaptive", "enabled", "disabled"}:
+        if not isinstance(thinking, Mapping) or thinking.get("type") not in ("adaptive", "enabled", "disabled"):
             _refuse("thinking", "needs a type of adaptive, enabled or disabled")
         budget = thinking.get("budget_tokens")
         if thinking["type"] == "enabled" and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
             _refuse("thinking", "type enabled needs budget_tokens, a positive number of tokens")
-        if thinking.get("display", "omitted") not in {"summarized", "omitted", "highlights"}:
+        if thinking.get("display", "omitted") not in ("summarized", "omitted", "highlights"):
             _refuse("thinking", "display must be summarized, omitted or highlights")
         if options.max_thinking_tokens is not None:
             _refuse("max_thinking_tokens", "thinking says it already; give one")
@@ -289,8 +294,9 @@ def _check_model(options: ClaudeOptions) -> None:
         if isinstance(total, bool) or not isinstance(total, int) or total < 1:
             _refuse("task_budget", 'must be {"total": tokens} with a positive number')
     compact = options.autocompact
-    tokens = int(compact[:-1]) * 1000 if isinstance(compact, str) and re.fullmatch(r"\d{1,9}k", compact) else compact
-    if compact not in {None, "auto"} and (isinstance(tokens, (bool, str)) or tokens is None or tokens < AUTOCOMPACT_FLOOR):
+    tokens: object = int(compact[:-1]) * 1000 if isinstance(compact, str) and re.fullmatch(r"\d{1,9}k", compact) else compact
+    enough = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= AUTOCOMPACT_FLOOR
+    if compact is not None and compact != "auto" and not enough:
         _refuse("autocompact", f"must be auto, or at least {AUTOCOMPACT_FLOOR} tokens (500_000, '500k')")
     if options.debug == "":
         _refuse("debug", "an empty filter is no filter; use True")
