@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claude_transport.errors import ConfigurationError
@@ -73,23 +73,27 @@ def test_every_row_that_takes_text_is_tried_with_nasty_text() -> None:
 
 
 @pytest.mark.parametrize(("option", "flag"), TEXTS.items())
+@settings(deadline=None)
 @given(value=texts)
 def test_a_value_is_one_argument_bound_to_its_flag_whatever_it_holds(option: str, flag: str, value: str) -> None:
     assert arguments(**{option: value}) == [f"{flag}={value}"]
 
 
 @pytest.mark.parametrize(("option", "flag"), LISTS.items())
+@settings(deadline=None)
 @given(values=st.lists(texts, min_size=1, max_size=4))
 def test_each_item_of_a_list_is_one_argument_bound_to_its_flag(option: str, flag: str, values: list[str]) -> None:
     assert arguments(**{option: values}) == [f"{flag}={value}" for value in values]
 
 
+@settings(deadline=None)
 @given(value=texts, name=st.from_regex(r"[a-z][a-z-]{0,20}", fullmatch=True))
 def test_the_value_of_an_extra_argument_is_bound_to_its_flag(name: str, value: str) -> None:
     assert arguments(extra_args={name: value}) == [f"--{name}={value}"]
 
 
 @pytest.mark.parametrize(("option", "flag"), PATHS.items())
+@settings(deadline=None)
 @given(value=texts)
 def test_a_path_is_bound_to_its_flag_and_never_taken_for_inline_json(option: str, flag: str, value: str) -> None:
     if value.strip().startswith("{") and value.strip().endswith("}"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claude_transport.errors import ConfigurationError
@@ -184,6 +184,7 @@ names = st.sampled_from([*OTHER_PAYERS, "CLAUDECODE", "PATH", "MINE", "MCP_TIMEO
 variables = st.dictionaries(names, st.just(SECRET), max_size=6)
 
 
+@settings(deadline=None)
 @given(
     inherited=variables, env=variables, mode=st.sampled_from(get_args(EnvironmentMode)), billing=st.sampled_from(get_args(BillingPolicy))
 )

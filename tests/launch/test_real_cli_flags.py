@@ -208,6 +208,13 @@ def test_the_cli_knows_every_flag_and_accepts_its_value(options: ClaudeOptions, 
     assert "Claude Code)" not in outcome.stdout, "a value was read as --version"
 
 
+def test_a_flag_is_called_hidden_exactly_when_the_help_does_not_name_it(real: RealCLI) -> None:
+    heads = re.findall(r"(?m)^ +(?:-\w, )?(--[^ ]+(?:, --[^ ]+)*)", real.run([real.cli.path, "--help"]).stdout)
+    listed = {flag for head in heads for flag in head.split(", ")}
+    flags = {row.flag: row.hidden for row in FLAGS if row.flag}
+    assert {flag for flag, hidden in flags.items() if hidden is (flag in listed)} == set()
+
+
 def test_an_unknown_flag_is_told_apart_from_a_known_one(real: RealCLI) -> None:
     outcome = real.run_options(ClaudeOptions(extra_args={"no-such-flag": "x"}))[1]
     assert outcome.code == 1

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claude_transport.errors import ConfigurationError
@@ -50,6 +50,7 @@ def test_every_other_loop_is_accepted(loop: str, platform: str) -> None:
     assert windows.event_loop_refusal(loop, platform=platform) is None
 
 
+@settings(deadline=None)
 @given(argv=st.lists(st.text(max_size=30), max_size=8))
 def test_the_length_of_a_command_line_is_at_least_what_its_arguments_need(argv: list[str]) -> None:
     assert windows.command_line_length(argv) >= sum(map(len, argv)) + max(0, len(argv) - 1)
