@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Any, Self
 
 import anyio
 
-from claude_transport.errors import MissingResult, UsageError
+from claude_transport.errors import ClaudeTransportError, MissingResult, TransportClosed, UsageError
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.messages import Message, ResultMessage
+from claude_transport.protocol.messages import Message, ResultMessage, StreamEvent
 from claude_transport.query.query import Query
-from claude_transport.query.turns import Turn
+from claude_transport.query.storage import AllMessages
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -21,8 +22,8 @@ __all__ = ["OneShot", "query"]
 
 Prompt = str | Sequence[Mapping[str, Any]]
 
-_EXIT_GRACE = 5.0
-"""Seconds of silence after the last result and the end of input, before a peer that does not end is ended."""
+_REMEMBERED = 64
+"""Whole messages kept for `MissingResult.messages`; their reader has seen them all."""
 
 
 def query(
@@ -30,6 +31,7 @@ def query(
     *,
     options: ClaudeOptions | None = None,
     transport: TransportLike | None = None,
+    exit_timeout: float = 5.0,
     **query_options: Any,
 ) -> OneShot:
     """Every message of a conversation that consists of `prompt`: `async for message in query("Hello"): ...`.
@@ -38,31 +40,38 @@ def query(
         prompt: text, content blocks, or an async iterable of them: each is sent when the one before has its result.
         options: how to run the CLI.
         transport: anything else to talk through, instead of a CLI run as `options` say.
+        exit_timeout: seconds of silence, when there is nothing left to wait for, before a peer that does not end is ended.
         query_options: callbacks and the like, as `Query` takes them.
 
     The conversation is over when every prompt has its result and nothing is under way that could still ask for something.
     Leaving the loop early, by `break`, an exception or a cancellation, closes everything.
 
     Raises:
-        MissingResult: the conversation ended without a result; its `messages` hold what came.
+        MissingResult: the conversation ended without the result of a prompt; its `messages` hold the last that came.
         ClaudeTransportError: everything `Query.start()` and `Query.messages()` raise.
     """
     if transport is not None and options is not None:
         raise UsageError("give options or a transport: a transport has options of its own")
-    return OneShot(prompt, transport if transport is not None else SubprocessTransport(options), query_options)
+    return OneShot(prompt, transport if transport is not None else SubprocessTransport(options), query_options, exit_timeout=exit_timeout)
 
 
 class OneShot:
     """The iteration behind `query()`. `aclose()` ends it early; so does dropping it."""
 
-    def __init__(self, prompt: Prompt | AsyncIterable[Prompt], transport: TransportLike, query_options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, prompt: Prompt | AsyncIterable[Prompt], transport: TransportLike, query_options: Mapping[str, Any], *, exit_timeout: float
+    ) -> None:
         self._query = Query(transport, **query_options)
         self._prompts = aiter(prompt) if isinstance(prompt, AsyncIterable) else _Once(prompt)
         self._more_prompts = True
-        self._turn: Turn | None = None
-        self._messages: AsyncIterator[Message] | None = None
-        self._last_result: ResultMessage | None = None
+        # Only the uuid of the last prompt: whoever holds its Turn makes the messages be kept a second time, for that handle.
+        self._turn: str | None = None
+        self._owed_result = False  # a prompt was sent whose result has not been handed on
+        self._messages: AllMessages | None = None
+        self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
         self._input_ended = False
+        self._closed = False
+        self._exit_timeout = exit_timeout
         # An object, not a generator: dropping a generator makes the event loop warn, and finish it where it likes.
         weakref.finalize(self, self._query.abandon).atexit = False
 
@@ -71,44 +80,86 @@ class OneShot:
 
     async def __anext__(self) -> Message:
         try:
-            return await self._next()
+            message = await self._next()
         except BaseException:
-            await self._query.aclose()
+            await self.aclose()
             raise
+        if message is None:
+            missing = self._owed_result and not self._closed
+            await self.aclose()
+            if missing:
+                raise MissingResult("the conversation ended without a result", messages=self._recent)
+            raise StopAsyncIteration
+        if isinstance(message, ResultMessage) and not message.is_unsolicited:
+            self._owed_result = False
+        if not isinstance(message, StreamEvent):
+            self._recent.append(message)
+        return message
 
     async def aclose(self) -> None:
         """End the conversation now."""
-        await self._query.aclose()
+        self._closed = True
+        # one that was told to end, and given its time, gets no more of it
+        await self._query.aclose(timeout=0.0 if self._input_ended else self._exit_timeout)
+        aclose = getattr(self._prompts, "aclose", None)
+        if aclose is not None:
+            await aclose()
 
-    async def _next(self) -> Message:
+    async def _next(self) -> Message | None:
+        """The next message; None when there will be none."""
         if self._messages is None:
             await self._query.start()
             self._messages = self._query.messages()
-        await self._go_on()
-        message = None
-        with anyio.move_on_after(_EXIT_GRACE if self._input_ended else math.inf):
-            message = await anext(self._messages, None)
-        if message is None:
-            if self._last_result is None:
-                raise MissingResult("the conversation ended without a result")
-            raise StopAsyncIteration
-        if isinstance(message, ResultMessage):
-            self._last_result = message
-        return message
+        while True:
+            message = self._messages.take()
+            if message is not None:
+                return message
+            if self._messages.has_ended:
+                return await anext(self._messages, None)  # raises the cause of a bad end
+            if await self._go_on():
+                continue
+            with anyio.move_on_after(self._patience()) as silence:
+                await self._query.changed()
+            if silence.cancelled_caught:
+                if self._input_ended:
+                    return None
+                await self._end_input()
 
-    async def _go_on(self) -> None:
+    async def _go_on(self) -> bool:
         """Send the next prompt when the last one is done; end the input when there is none, and nobody can ask any more."""
-        if self._input_ended or self._query.has_ended or (self._turn is not None and not self._turn.is_settled):
-            return
+        if self._input_ended or self._turn in self._query.open_turns:
+            return False
         if self._more_prompts:
             prompt = await anext(self._prompts, None)
-            if prompt is not None:
-                self._turn = await self._query.send(prompt)
-                return
-            self._more_prompts = False
+            if prompt is None:
+                self._more_prompts = False
+            else:
+                await self._send(prompt)
+            return True
         if self._query.is_quiet:
-            await self._query.end_input()
+            await self._end_input()
+            return True
+        return False
+
+    async def _send(self, prompt: Prompt) -> None:
+        self._owed_result = True
+        try:
+            self._turn = (await self._query.send(prompt)).uuid
+        except TransportClosed:
+            self._more_prompts = False  # reading says why, and is not long in coming
             self._input_ended = True
+
+    async def _end_input(self) -> None:
+        self._input_ended = True
+        try:
+            await self._query.end_input()
+        except ClaudeTransportError:
+            pass  # it has ended by itself: there is nothing to tell it, and reading says why
+
+    def _patience(self) -> float:
+        """Seconds to wait in silence: without limit while a turn, a callback or a background agent is at work."""
+        at_work = self._query.is_running or self._query.pending_questions or self._query.background_tasks
+        return math.inf if at_work else self._exit_timeout
 
 
 class _Once:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from claude_transport.errors import ClaudeTransportError, ControlTimeout
+from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout
 from claude_transport.query.reports import InterruptOutcome
 
 __all__ = ["DEFAULT_CONTROL_TIMEOUT", "Controls"]
@@ -32,12 +32,18 @@ class Controls(ABC):
         """True once there is nobody to ask."""
 
     async def interrupt(self, *, timeout: float = 10.0) -> InterruptOutcome:
-        """Stop the running turn: what came of it, in at most `timeout` seconds. Never raises for a dead or silent peer."""
+        """Stop the running turn: what came of it, in at most `timeout` seconds. Never raises for a dead or silent peer.
+
+        Raises `ControlRequestFailed` when the peer refuses to stop what is running.
+        """
         running = self.is_running
         try:
             await self.request("interrupt", timeout=timeout)
         except ControlTimeout:
             return InterruptOutcome.timed_out
+        except ControlRequestFailed:
+            if running:
+                raise
         except ClaudeTransportError:
             return InterruptOutcome.dead if self.has_ended else InterruptOutcome.not_running
         return InterruptOutcome.acknowledged if running else InterruptOutcome.not_running

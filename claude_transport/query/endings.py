@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import copy
+
 from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, ConnectionLost, ProcessError
 from claude_transport.protocol.codec import DecodeCounters
 from claude_transport.protocol.messages import ResultMessage
 
-__all__ = ["cause_of_end", "translated"]
+__all__ = ["cause_of_end", "raised_again", "translated"]
 
 
 def translated(exc: Exception, what: str) -> ClaudeTransportError:
-    """`exc` as an error of this library: somebody else's transport may raise anything."""
+    """`exc` as an error of this library: somebody else's transport may raise anything.
+
+    An exception with an `exit_code`, such as the official SDK's `ProcessError`, tells of a program that failed.
+    """
     if isinstance(exc, ClaudeTransportError):
         return exc
-    lost = ConnectionLost(f"{what}: {exc!r}")
-    lost.__cause__ = exc
-    return lost
+    exit_code = getattr(exc, "exit_code", None)
+    error: ConnectionLost
+    if isinstance(exit_code, int) and not isinstance(exit_code, bool):
+        died = {"signal": -exit_code} if exit_code < 0 else {"exit_code": exit_code}
+        error = ProcessError(f"{what}: {exc}", stderr_tail=str(getattr(exc, "stderr", None) or ""), **died)
+    else:
+        error = ConnectionLost(f"{what}: {exc!r}")
+    error.__cause__ = exc
+    return error
+
+
+def raised_again(error: ClaudeTransportError) -> ClaudeTransportError:
+    """A copy to raise: one error may be raised to many waiters, and each raise would add to the traceback of the others."""
+    again = copy.copy(error)
+    again.__cause__ = error.__cause__
+    for note in getattr(error, "__notes__", ()):
+        if note not in getattr(again, "__notes__", ()):
+            again.add_note(note)
+    return again
 
 
 def cause_of_end(

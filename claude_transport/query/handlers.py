@@ -15,6 +15,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.control import CanUseTool, HookCallback, PermissionUpdate
+from claude_transport.query.cancellation import guarded
 
 __all__ = [
     "Allow",
@@ -84,18 +85,27 @@ class PermissionHandler:
         self._callback = callback
         self._on_error = on_error
 
+    @property
+    def has_callback(self) -> bool:
+        """False when every answer is no."""
+        return self._callback is not None
+
     async def answer(self, body: CanUseTool, context: CallbackContext) -> dict[str, Any]:
         """The response payload (recordings 04a to 04c)."""
         if self._callback is None:
             return _permission(Deny("Nobody is there to give permission for this."), body)
         try:
-            decision = await self._callback(body.tool_name, body.input, context)
+            decision = await guarded(self._callback(body.tool_name, body.input, context))
             return _permission(decision, body)
         except Exception as exc:
             logger.exception("can_use_tool failed for %s", body.tool_name)
-            if self._on_error == "allow":
-                return _permission(Allow(), body)
-            return _permission(Deny(f"The permission check itself failed ({type(exc).__name__})."), body)
+            return self.answer_for_failure(body, type(exc).__name__)
+
+    def answer_for_failure(self, body: CanUseTool, what: str) -> dict[str, Any]:
+        """The response payload when the callback has none."""
+        if self._on_error == "allow":
+            return _permission(Allow(), body)
+        return _permission(Deny(f"The permission check itself failed ({what})."), body)
 
 
 def _permission(decision: object, body: CanUseTool) -> dict[str, Any]:
@@ -150,13 +160,18 @@ class HookRegistry:
         """The hook's output as the response payload; raises what the callback raised, for an error response."""
         event, callback = self._callbacks[body.callback_id]
         try:
-            output = await callback(body.input, body.tool_use_id, context)
+            output = await guarded(callback(body.input, body.tool_use_id, context))
         except Exception:
             logger.exception("the %s hook failed", event)
-            if self._on_error == "allow":
+            if self.fails_open:
                 return {}
             raise
         return dict(output) if output else {}
+
+    @property
+    def fails_open(self) -> bool:
+        """Whether a hook that fails lets things go on."""
+        return self._on_error == "allow"
 
     def __contains__(self, callback_id: str) -> bool:
         return callback_id in self._callbacks

@@ -1,4 +1,4 @@
-"""Messages that were read but not yet taken: filled in batches, emptied one by one, counted in bytes."""
+"""Where messages wait for their readers: filled in batches, emptied one by one, counted in bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import anyio
 
+from claude_transport.errors import ClaudeTransportError
 from claude_transport.protocol.messages import Message, StreamEvent
 
 __all__ = ["Letter", "Mailbox"]
@@ -18,12 +19,14 @@ Letter = tuple[int, Message]
 class Mailbox:
     """A queue of messages with one wake-up per batch. It ends once, with an error or without."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, taken_upto: int = -1) -> None:
         self._letters: deque[Letter] = deque()
         self._arrival = anyio.Event()
         self._ended = False
-        self._error: BaseException | None = None
+        self._error: ClaudeTransportError | None = None
         self.size_bytes = 0
+        self.taken_upto = taken_upto
+        """The place of the last message that was taken."""
 
     def __len__(self) -> int:
         return len(self._letters)
@@ -34,7 +37,7 @@ class Mailbox:
         return self._ended
 
     @property
-    def error(self) -> BaseException | None:
+    def error(self) -> ClaudeTransportError | None:
         """What it ended with."""
         return self._error
 
@@ -44,7 +47,7 @@ class Mailbox:
         self.size_bytes += size_bytes
         self._arrival.set()
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: ClaudeTransportError | None = None) -> None:
         """Nothing more will come; what is there can still be taken."""
         if not self._ended:
             self._ended = True
@@ -55,7 +58,7 @@ class Mailbox:
         """The next message, or None when there is none at the moment."""
         if not self._letters:
             return None
-        message = self._letters.popleft()[1]
+        self.taken_upto, message = self._letters.popleft()
         self.size_bytes -= len(message.raw)
         return message
 
@@ -63,9 +66,13 @@ class Mailbox:
         """What is there, without taking it."""
         return tuple(self._letters)
 
+    def is_waiting(self) -> bool:
+        """True while a reader would have to wait."""
+        return not self._letters and not self._ended
+
     async def arrival(self) -> None:
         """Wait until there is a message, or the end."""
-        while not self._letters and not self._ended:
+        while self.is_waiting():
             if self._arrival.is_set():
                 self._arrival = anyio.Event()
             await self._arrival.wait()

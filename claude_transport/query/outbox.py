@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-import copy
 from collections import deque
+from collections.abc import Callable
 
 import anyio
 
-from claude_transport.errors import ClaudeTransportError, ConnectionLost, TransportClosed
+from claude_transport.errors import ClaudeTransportError, InputClosed, TransportClosed
+from claude_transport.query.cancellation import guarded
+from claude_transport.query.endings import raised_again, translated
 from claude_transport.transport import Transport, TransportLike
 
-__all__ = ["Outbox"]
+__all__ = ["Delivery", "Outbox"]
 
 _BATCH_BYTES = 1 << 20
 """Bytes joined into one write at most; many small frames in one write cost a fraction of many writes."""
 
 
-class _Item:
-    """One line, or with None the end of the input; and what became of it."""
+class Delivery:
+    """One line, or with None the end of the input; and what becomes of it. It is settled once."""
 
-    __slots__ = ("begun", "done", "error", "line")
+    __slots__ = ("begun", "done", "error", "line", "on_error")
 
-    def __init__(self, line: bytes | None) -> None:
+    def __init__(self, line: bytes | None, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
         self.line = line
+        self.on_error = on_error
         self.begun = False
         self.done = anyio.Event()
         self.error: ClaudeTransportError | None = None
+
+    def settle(self, error: ClaudeTransportError | None) -> None:
+        """The transport has taken it, or will not."""
+        if not self.done.is_set():
+            self.error = error
+            self.done.set()
+            if error is not None and self.on_error is not None:
+                self.on_error(error)
+
+    @property
+    def may_arrive(self) -> bool:
+        """True when the peer may get to see it."""
+        return self.begun and self.error is None
 
 
 class Outbox:
@@ -37,46 +53,61 @@ class Outbox:
 
     def __init__(self, transport: TransportLike) -> None:
         self._transport = transport
-        # a transport written for the official SDK expects text
-        self._wants_bytes = isinstance(transport, Transport)
-        self._queue: deque[_Item] = deque()
+        # a transport written for the official SDK expects text, and one message to a write: it may well frame each of them
+        self._is_ours = isinstance(transport, Transport)
+        self._queue: deque[Delivery] = deque()
+        self._in_flight: list[Delivery] = []
         self._arrival = anyio.Event()
+        self._input_ended = False
         self._failure: ClaudeTransportError | None = None
 
-    def post(self, line: bytes) -> None:
-        """Put a line in the queue without waiting for it; it is dropped if writing has become impossible."""
-        self._put(_Item(line))
+    def post(self, line: bytes, *, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
+        """Put a line in the queue without waiting for it; `on_error` is told when it cannot be written."""
+        self._put(Delivery(line, on_error))
 
-    async def send(self, line: bytes) -> None:
+    async def send(self, delivery: Delivery) -> None:
         """Return when the transport has taken the line; raise what kept it from being taken."""
-        await self._wait(self._put(_Item(line)))
+        await self._wait(self._put(delivery))
 
     async def end(self) -> None:
         """End the input after everything that is in the queue."""
-        await self._wait(self._put(_Item(None)))
+        await self._wait(self._put(Delivery(None)))
 
     def post_end(self) -> None:
         """End the input after everything that is in the queue, without waiting for it."""
-        self._put(_Item(None))
+        self._put(Delivery(None))
 
-    def _put(self, item: _Item) -> _Item:
-        if self._failure is not None:
-            item.error = self._failure
-            item.done.set()
+    def fail(self, error: ClaudeTransportError) -> None:
+        """Nothing can be written any more: settle everything that is in the queue or being written, and all that comes."""
+        if self._failure is None:
+            self._failure = error
+        for delivery in (*self._in_flight, *self._queue):
+            delivery.settle(self._failure)
+        self._queue.clear()
+
+    def _put(self, delivery: Delivery) -> Delivery:
+        if delivery.line is not None and self._input_ended:
+            delivery.settle(InputClosed("end_input() was called: nothing more can be sent"))
+        elif delivery.line is None and self._input_ended:
+            delivery.settle(None)
+        elif self._failure is not None:
+            delivery.settle(self._failure)
         else:
-            self._queue.append(item)
+            self._input_ended = delivery.line is None
+            self._queue.append(delivery)
             self._arrival.set()
-        return item
+        return delivery
 
-    async def _wait(self, item: _Item) -> None:
+    async def _wait(self, delivery: Delivery) -> None:
         try:
-            await item.done.wait()
+            await delivery.done.wait()
         except anyio.get_cancelled_exc_class():
-            if not item.begun and item in self._queue:
-                self._queue.remove(item)
+            # the end of the input stays in the queue: it was announced to everybody who came after
+            if not delivery.begun and delivery.line is not None and delivery in self._queue:
+                self._queue.remove(delivery)
             raise
-        if item.error is not None:
-            raise copy.copy(item.error) from item.error
+        if delivery.error is not None:
+            raise raised_again(delivery.error)
 
     async def run(self) -> None:
         """Write what is in the queue, for ever. The first line is written without a checkpoint before it."""
@@ -87,46 +118,31 @@ class Outbox:
                 self._arrival = anyio.Event()
                 await self._arrival.wait()
         finally:
-            self._fail(TransportClosed("the conversation is closed"))
+            self.fail(TransportClosed("the conversation is closed"))
 
     async def _write_next(self) -> None:
-        items = self._next_items()
+        self._in_flight = self._next_deliveries()
         try:
-            if items[0].line is None:
-                await self._transport.end_input()
+            if self._in_flight[0].line is None:
+                await guarded(self._transport.end_input())
             else:
-                data = b"".join(item.line for item in items if item.line is not None)
-                await self._transport.write(data if self._wants_bytes else data.decode())  # type: ignore[arg-type]
-        except ClaudeTransportError as exc:
-            self._finish(items, exc)
-            self._fail(exc)
+                data = b"".join(delivery.line for delivery in self._in_flight if delivery.line is not None)
+                await guarded(self._transport.write(data if self._is_ours else data.decode()))  # type: ignore[arg-type]
         except Exception as exc:  # noqa: BLE001 - somebody else's transport may raise anything; it is translated here
-            lost = ConnectionLost(f"the transport could not write: {exc!r}")
-            lost.__cause__ = exc
-            self._finish(items, lost)
-            self._fail(lost)
+            self.fail(translated(exc, "the transport could not write"))
         else:
-            self._finish(items, None)
+            for delivery in self._in_flight:
+                delivery.settle(None)
+            self._in_flight = []
 
-    def _next_items(self) -> list[_Item]:
-        items: list[_Item] = []
+    def _next_deliveries(self) -> list[Delivery]:
+        deliveries: list[Delivery] = []
         size = 0
-        while self._queue and size < _BATCH_BYTES and (not items or self._queue[0].line is not None):
-            item = self._queue.popleft()
-            item.begun = True
-            items.append(item)
-            if item.line is None:
+        while self._queue and size < _BATCH_BYTES and (not deliveries or (self._is_ours and self._queue[0].line is not None)):
+            delivery = self._queue.popleft()
+            delivery.begun = True
+            deliveries.append(delivery)
+            if delivery.line is None:
                 break
-            size += len(item.line)
-        return items
-
-    def _finish(self, items: list[_Item], error: ClaudeTransportError | None) -> None:
-        for item in items:
-            item.error = error
-            item.done.set()
-
-    def _fail(self, error: ClaudeTransportError) -> None:
-        if self._failure is None:
-            self._failure = error
-        self._finish(list(self._queue), self._failure)
-        self._queue.clear()
+            size += len(delivery.line)
+        return deliveries

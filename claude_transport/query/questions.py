@@ -17,6 +17,7 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
+from claude_transport.query.cancellation import guarded
 from claude_transport.query.handlers import (
     CallbackContext,
     CanUseToolCallback,
@@ -26,13 +27,22 @@ from claude_transport.query.handlers import (
     PermissionHandler,
 )
 
-__all__ = ["OnRequest", "Questions"]
+__all__ = ["OnRequest", "Question", "Questions"]
 
 logger = logging.getLogger(__name__)
 
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
-_answering: ContextVar[Questions | None] = ContextVar("_answering", default=None)
+_answering: ContextVar[tuple[Questions, ...]] = ContextVar("_answering", default=())
+
+
+class Question:
+    """One request of the CLI, from the moment it was read until it is answered or withdrawn."""
+
+    def __init__(self, request: ControlRequest, request_id: str) -> None:
+        self.request = request
+        self.request_id = request_id
+        self.scope = anyio.CancelScope()
 
 
 class Questions:
@@ -49,7 +59,7 @@ class Questions:
         self._permission = PermissionHandler(can_use_tool, on_error=on_error)
         self._hooks = HookRegistry(hooks, on_error=on_error)
         self._on_request = on_request
-        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._open: dict[str, Question] = {}
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None}
         self.kinds = frozenset(kind for kind, there in kinds.items() if there)
         """What these callbacks can answer, as `Transport.announce` is told it."""
@@ -62,58 +72,87 @@ class Questions:
     @property
     def open(self) -> tuple[str, ...]:
         """Request ids of the questions that are being worked on."""
-        return tuple(self._scopes)
+        return tuple(self._open)
 
     def am_i_answering(self) -> bool:
         """True inside one of these callbacks, which must not wait for the end of the conversation that waits for them."""
-        return _answering.get() is self
+        return self in _answering.get()
+
+    def take(self, request: ControlRequest) -> Question | None:
+        """Note a question before its task is started, so that it can be withdrawn from the first moment on."""
+        if request.request_id is None:
+            logger.warning("the CLI sent a %r request without an id: it cannot be answered", request.subtype)
+            return None
+        question = self._open[request.request_id] = Question(request, request.request_id)
+        return question
 
     def cancel(self, request_id: str) -> None:
         """The CLI has withdrawn the question."""
-        scope = self._scopes.get(request_id)
-        if scope is not None:
-            scope.cancel()
+        question = self._open.get(request_id)
+        if question is not None:
+            question.scope.cancel()
 
-    async def answer(self, request: ControlRequest, reply: Callable[[str, bytes], None]) -> None:
-        """Work on a question and hand the line that answers it to `reply(request_id, line)`."""
-        request_id = request.request_id
-        if request_id is None:
-            logger.warning("the CLI sent a %r request without an id: it cannot be answered", request.subtype)
-            return
-        _answering.set(self)
-        with anyio.CancelScope() as scope:
-            self._scopes[request_id] = scope
-            try:
-                line = encode_control_success(request_id, await self._response_to(request, request_id, scope))
-            except ControlRequestFailed as exc:
-                line = encode_control_error(request_id, str(exc), exc.error_code)
-            except Exception as exc:
-                # whatever went wrong here, the CLI must hear of it: it would wait for ever (PROTOCOL (g) 4)
-                logger.exception("answering %r failed", request.subtype)
-                line = encode_control_error(request_id, f"the host's callback failed ({type(exc).__name__})")
-            finally:
-                self._scopes.pop(request_id, None)
-            reply(request_id, line)
+    async def answer(self, question: Question, reply: Callable[[str, bytes], None]) -> None:
+        """Work on a question and hand the line that answers it to `reply(request_id, line)`.
 
-    async def _response_to(self, request: ControlRequest, request_id: str, scope: anyio.CancelScope) -> dict[str, Any] | None:
-        body = request.request
+        Also when its scope was cancelled, which the callback itself may do; whether an answer is still wanted then, `reply` knows.
+        """
+        _answering.set((*_answering.get(), self))
+        line = None
+        try:
+            with question.scope:
+                if not question.scope.cancel_called:
+                    line = await self._line_for(question)
+        finally:
+            if self._open.get(question.request_id) is question:
+                del self._open[question.request_id]
+        reply(question.request_id, line or self._line_for_cancelled(question))
+
+    async def _line_for(self, question: Question) -> bytes:
+        request = question.request
+        try:
+            return encode_control_success(question.request_id, await self._response_to(question))
+        except ControlRequestFailed as exc:
+            return encode_control_error(question.request_id, str(exc), exc.error_code)
+        except Exception as exc:
+            # whatever went wrong here, the CLI must hear of it: it would wait for ever (PROTOCOL (g) 4)
+            logger.exception("answering %r failed", request.subtype)
+            return encode_control_error(question.request_id, f"the host's callback failed ({type(exc).__name__})")
+
+    def _line_for_cancelled(self, question: Question) -> bytes:
+        body = question.request.request
         if isinstance(body, CanUseTool):
-            context = CallbackContext(
-                cancel_scope=scope,
-                request_id=request_id,
-                tool_use_id=body.tool_use_id,
-                agent_id=body.agent_id,
-                suggestions=tuple(body.permission_suggestions or ()),
-                blocked_path=body.blocked_path,
-                description=body.description,
-                requires_user_interaction=bool(body.requires_user_interaction),
-            )
-            return await self._permission.answer(body, context)
+            return encode_control_success(question.request_id, self._permission.answer_for_failure(body, "cancelled"))
+        if isinstance(body, HookCallback) and self._hooks.fails_open:
+            return encode_control_success(question.request_id, {})
+        return encode_control_error(question.request_id, "the host's callback was cancelled")
+
+    async def _response_to(self, question: Question) -> dict[str, Any] | None:
+        request, body = question.request, question.request.request
+        if isinstance(body, CanUseTool) and self._permission.has_callback:
+            return await self._permission.answer(body, _permission_context(body, question))
         if isinstance(body, HookCallback) and body.callback_id in self._hooks:
-            return await self._hooks.answer(body, CallbackContext(cancel_scope=scope, request_id=request_id, tool_use_id=body.tool_use_id))
+            context = CallbackContext(cancel_scope=question.scope, request_id=question.request_id, tool_use_id=body.tool_use_id)
+            return await self._hooks.answer(body, context)
         if self._on_request is not None:
             fields = body.to_dict()
-            answer = await self._on_request(request.subtype, {name: value for name, value in fields.items() if name != "subtype"})
+            fields.pop("subtype", None)
+            answer = await guarded(self._on_request(request.subtype, fields))
             if answer is not None:
                 return dict(answer)
+        if isinstance(body, CanUseTool):
+            return await self._permission.answer(body, _permission_context(body, question))
         raise ControlRequestFailed(f"Unsupported control request subtype: {request.subtype}", error_code="unsupported_request")
+
+
+def _permission_context(body: CanUseTool, question: Question) -> CallbackContext:
+    return CallbackContext(
+        cancel_scope=question.scope,
+        request_id=question.request_id,
+        tool_use_id=body.tool_use_id,
+        agent_id=body.agent_id,
+        suggestions=tuple(body.permission_suggestions or ()),
+        blocked_path=body.blocked_path,
+        description=body.description,
+        requires_user_interaction=bool(body.requires_user_interaction),
+    )

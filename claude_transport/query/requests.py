@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,20 +10,37 @@ import anyio
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ControlRequestFailed, ControlTimeout
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
+from claude_transport.query.endings import raised_again
 
 __all__ = ["PendingRequest", "Requests"]
 
 
 class PendingRequest:
-    """One request, from before it is written until somebody has its answer or has given up."""
+    """One request, from before it is written until somebody has its answer or has given up. It is settled once."""
 
-    def __init__(self, request_id: str, subtype: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, request_id: str, subtype: str, line: bytes) -> None:
         self.request_id = request_id
         self.subtype = subtype
-        self.line = encode_control_request(request_id, subtype, **fields)
+        self.line = line
         self.settled = anyio.Event()
         self.response: ControlResponse | None = None
         self.error: ClaudeTransportError | None = None
+
+    def is_open(self) -> bool:
+        """True until it has an answer, or will have none."""
+        return not self.settled.is_set()
+
+    def resolve(self, response: ControlResponse) -> None:
+        """The peer has answered."""
+        if self.is_open():
+            self.response = response
+            self.settled.set()
+
+    def fail(self, error: ClaudeTransportError) -> None:
+        """There will be no answer."""
+        if self.is_open():
+            self.error = error
+            self.settled.set()
 
 
 class Requests:
@@ -35,9 +51,14 @@ class Requests:
         self._pending: dict[str, PendingRequest] = {}
 
     def prepare(self, subtype: str, fields: Mapping[str, Any]) -> PendingRequest:
-        """Register a request, before its line is written."""
-        request = PendingRequest(self._conversation.request(subtype), subtype, fields)
-        self._pending[request.request_id] = request
+        """Register a request, before its line is written; `UsageError` when the fields are no JSON."""
+        request_id = self._conversation.request(subtype)
+        try:
+            line = encode_control_request(request_id, subtype, **fields)
+        except BaseException:
+            self._conversation.abandoned(request_id)
+            raise
+        request = self._pending[request_id] = PendingRequest(request_id, subtype, line)
         return request
 
     async def answer_to(self, request: PendingRequest, *, timeout: float) -> ControlResponse:
@@ -55,7 +76,7 @@ class Requests:
             self._pending.pop(request.request_id, None)
             self._conversation.abandoned(request.request_id)
         if request.error is not None:
-            raise copy.copy(request.error) from request.error.__cause__
+            raise raised_again(request.error)
         names = {"subtype": request.subtype, "request_id": request.request_id}
         response = request.response
         if response is None:
@@ -68,12 +89,16 @@ class Requests:
         """Hand an answer to whoever waits for it."""
         request = self._pending.get(request_id)
         if request is not None:
-            request.response = response
-            request.settled.set()
+            request.resolve(response)
+
+    def fail(self, request_id: str, error: ClaudeTransportError) -> None:
+        """This one will not be answered."""
+        request = self._pending.get(request_id)
+        if request is not None:
+            request.fail(error)
 
     def fail_all(self, error: ClaudeTransportError | None) -> None:
-        """There will be no more answers; None for an end without a failure."""
+        """There will be no more answers; None for an end without a failure. What has been answered stays answered."""
         cause = error or ConnectionLost("the conversation ended before the request was answered")
         for request in self._pending.values():
-            request.error = cause
-            request.settled.set()
+            request.fail(cause)

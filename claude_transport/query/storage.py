@@ -1,11 +1,11 @@
-"""Where messages wait for their readers: bounded in bytes, without ever standing in the way of the control plane."""
+"""Messages that were read and not yet taken: bounded in bytes, without ever standing in the way of the control plane."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import anyio
@@ -13,6 +13,7 @@ import anyio
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.protocol.conversation import Settle
 from claude_transport.protocol.messages import Message
+from claude_transport.query.endings import raised_again
 from claude_transport.query.mailbox import Mailbox
 from claude_transport.query.turns import Turn
 
@@ -24,11 +25,11 @@ logger = logging.getLogger(__name__)
 class Storage:
     """Messages that were read and not yet taken, for each turn and for the reader of everything.
 
-    A message that belongs to a turn waits in that turn's mailbox; one that belongs to none waits in the inbox. Somebody who
-    asks for all messages gets what nobody has taken yet, and from then on everything.
+    A message that belongs to a turn waits in that turn's mailbox; one that belongs to none, or whose turn nobody holds any
+    more, waits in the inbox. Somebody who asks for all messages gets what nobody has taken yet, and from then on everything.
 
-    Over `max_buffered_bytes`, reading pauses. But while somebody waits for a result or for the answer to a request, which
-    only reading can bring, it goes on, and unread messages are given up instead: partial ones first, then the oldest.
+    Over `max_buffered_bytes`, reading pauses. But while somebody waits for what only reading can bring (a message, a result,
+    the answer to a request), it goes on, and unread messages are given up instead: partial ones first, then the oldest.
     """
 
     def __init__(self, *, max_buffered_bytes: int) -> None:
@@ -37,7 +38,7 @@ class Storage:
         self._inbox = Mailbox()
         self._subscribers = 0
         self._sequence = 0
-        self._needs = 0
+        self._needs: list[Callable[[], bool]] = []
         self._room = anyio.Event()
         self._change = anyio.Event()
         self.dropped_messages = 0
@@ -71,17 +72,26 @@ class Storage:
         turn = self._turns.get(settled.uuid)
         if turn is not None:
             turn.settle(settled.state, settled.result, error)
+        self._change.set()
 
     def end(self, error: ClaudeTransportError | None) -> None:
         """No message will come any more."""
         self._inbox.end(error)
-        self._change.set()
+        self.note_change()
         self.look_again()
 
+    def note_change(self) -> None:
+        """Something has happened that brings no message, and that somebody may be waiting for."""
+        self._change.set()
+
     async def change(self) -> None:
-        """Wait for the next message, or for the end."""
-        self._change = anyio.Event()
-        await self._change.wait()
+        """Wait for the next message, or for the end, or for what `note_change()` is told of."""
+        if self._inbox.has_ended:
+            return
+        if self._change.is_set():
+            self._change = anyio.Event()
+        with self.needing_input(self._inbox.is_waiting):
+            await self._change.wait()
 
     # ---------------------------------------------------------------------------------------------------------- all messages
 
@@ -89,10 +99,12 @@ class Storage:
         """The inbox, which from now on gets everything; what waits in the turns is copied into it, in its place."""
         self._subscribers += 1
         if self._subscribers == 1:
-            waiting = dict(self._inbox.peek())
+            old = self._inbox
+            waiting = dict(old.peek())
             for turn in self._turns.values():
-                waiting.update(turn.mailbox.peek())
-            old, self._inbox = self._inbox, Mailbox()
+                # what an earlier reader of everything has taken may still wait for the reader of its turn
+                waiting.update(letter for letter in turn.mailbox.peek() if letter[0] > old.taken_upto)
+            self._inbox = Mailbox(taken_upto=old.taken_upto)
             self._inbox.put(sorted(waiting.items()), sum(len(message.raw) for message in waiting.values()))
             if old.has_ended:
                 self._inbox.end(old.error)
@@ -108,8 +120,9 @@ class Storage:
     async def make_room(self, *, closing: anyio.Event) -> None:
         """Return when reading may go on."""
         while (excess := self.buffered_bytes - self._max_buffered_bytes) > 0:
-            if self._needs or closing.is_set():
-                self._shed(excess)
+            if closing.is_set() or any(is_needed() for is_needed in self._needs):
+                # some more than necessary, so that the next batch does not have to look through everything again
+                self._shed(excess + self._max_buffered_bytes // 4)
                 return
             self._room = anyio.Event()
             await self._room.wait()
@@ -119,22 +132,23 @@ class Storage:
         self._room.set()
 
     @contextlib.contextmanager
-    def needing_input(self) -> Iterator[None]:
-        """While this is held, somebody waits for what only reading can bring."""
-        self._needs += 1
+    def needing_input(self, is_needed: Callable[[], bool]) -> Iterator[None]:
+        """While this is held and `is_needed()`, somebody waits for what only reading can bring."""
+        self._needs.append(is_needed)
         self.look_again()
         try:
             yield
         finally:
-            self._needs -= 1
+            self._needs.remove(is_needed)
 
-    def _shed(self, excess: int) -> None:
+    def _shed(self, size_bytes: int) -> None:
+        if not self.dropped_messages:
+            logger.warning("the consumer does not read: unread messages are given up (Query.dropped_messages counts them)")
         for mailbox in (self._inbox, *(turn.mailbox for turn in self._turns.values())):
-            if excess > 0:
-                count, size = mailbox.shed(excess)
-                excess -= size
+            if size_bytes > 0:
+                count, size = mailbox.shed(size_bytes)
+                size_bytes -= size
                 self.dropped_messages += count
-        logger.warning("the consumer does not read: unread messages were given up, %d so far", self.dropped_messages)
 
 
 class AllMessages:
@@ -146,17 +160,29 @@ class AllMessages:
         self._finish = weakref.finalize(self, storage.unsubscribe)
         self._finish.atexit = False
 
+    @property
+    def has_ended(self) -> bool:
+        """True once nothing more can come, although there may still be something to take."""
+        return self._inbox.has_ended
+
+    def take(self) -> Message | None:
+        """The next message, or None when there is none at the moment."""
+        message = self._inbox.take()
+        if message is not None:
+            self._storage.look_again()
+        return message
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
         while True:
-            message = self._inbox.take()
+            message = self.take()
             if message is not None:
-                self._storage.look_again()
                 return message
             if self._inbox.has_ended:
                 if self._inbox.error is not None:
-                    raise self._inbox.error
+                    raise raised_again(self._inbox.error)
                 raise StopAsyncIteration
-            await self._inbox.arrival()
+            with self._storage.needing_input(self._inbox.is_waiting):
+                await self._inbox.arrival()

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
 import anyio
 
-from claude_transport.errors import MissingResult
+from claude_transport.errors import ClaudeTransportError, MissingResult
 from claude_transport.protocol.conversation import Conversation, TurnState
 from claude_transport.protocol.messages import AssistantMessage, Message, ResultMessage, UserMessage
+from claude_transport.query.endings import raised_again
 from claude_transport.query.mailbox import Letter, Mailbox
 
 __all__ = ["Turn"]
 
-_REMEMBERED = 256
-"""Whole messages kept for `MissingResult.messages`; partial ones are not kept."""
+_REMEMBERED_BYTES = 1 << 20
+"""Of the last whole messages, kept for `MissingResult.messages`, whether or not anybody reads them; partial ones are not kept."""
 
 
 class _Reading(Protocol):
     """What a turn needs of the storage it is kept in."""
 
-    def needing_input(self) -> AbstractContextManager[None]: ...
+    def needing_input(self, is_needed: Callable[[], bool]) -> AbstractContextManager[None]: ...
     def look_again(self) -> None: ...
 
 
@@ -41,9 +42,10 @@ class Turn:
         self._reading = reading
         self._state = TurnState.queued
         self._result: ResultMessage | None = None
-        self._error: BaseException | None = None
+        self._error: ClaudeTransportError | None = None
         self._settled = anyio.Event()
-        self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
+        self._recent: deque[Message] = deque()
+        self._recent_bytes = 0
         self.mailbox = Mailbox()
 
     @property
@@ -56,10 +58,9 @@ class Turn:
         """queued, started, done, folded, dropped or lost."""
         return self._conversation.state_of(self._uuid) or self._state
 
-    @property
-    def is_settled(self) -> bool:
-        """True once the prompt has reached its end, with a result or without."""
-        return self._settled.is_set()
+    def is_open(self) -> bool:
+        """True until the prompt has reached its end, with a result or without."""
+        return not self._settled.is_set()
 
     def __repr__(self) -> str:
         return f"<Turn {self._uuid} {self.state.value}>"
@@ -72,8 +73,8 @@ class Turn:
                 the last messages of the turn.
             ProcessError, ConnectionLost: there will be none, because the peer failed.
         """
-        if not self._settled.is_set():
-            with self._reading.needing_input():
+        if self.is_open():
+            with self._reading.needing_input(self.is_open):
                 await self._settled.wait()
         if self._result is None:
             raise self._failure()
@@ -92,14 +93,20 @@ class Turn:
                 if self._state is TurnState.lost:
                     raise self._failure()
                 raise StopAsyncIteration
-            await self.mailbox.arrival()
+            with self._reading.needing_input(self.mailbox.is_waiting):
+                await self.mailbox.arrival()
 
     def deliver(self, letters: list[Letter], size_bytes: int) -> None:
         """Add messages of this turn (called by the storage)."""
         self.mailbox.put(letters, size_bytes)
-        self._recent.extend(message for _, message in letters if isinstance(message, AssistantMessage | UserMessage))
+        for _, message in letters:
+            if isinstance(message, AssistantMessage | UserMessage):
+                self._recent.append(message)
+                self._recent_bytes += len(message.raw)
+        while self._recent_bytes > _REMEMBERED_BYTES:
+            self._recent_bytes -= len(self._recent.popleft().raw)
 
-    def settle(self, state: TurnState, result: ResultMessage | None, error: BaseException | None = None) -> None:
+    def settle(self, state: TurnState, result: ResultMessage | None, error: ClaudeTransportError | None = None) -> None:
         """The prompt has reached its end (called by the storage)."""
         self._state = state
         self._result = result
@@ -107,9 +114,9 @@ class Turn:
         self.mailbox.end()
         self._settled.set()
 
-    def _failure(self) -> BaseException:
+    def _failure(self) -> ClaudeTransportError:
         if self._error is not None:
-            return copy.copy(self._error)
+            return raised_again(self._error)
         if self._state is TurnState.dropped:
             return MissingResult("the message was cancelled before Claude worked on it", messages=self._recent, code="result.cancelled")
         return MissingResult("the conversation ended before this turn had a result", messages=self._recent)

@@ -1,0 +1,31 @@
+"""Cancellations that nobody here ordered: foreign code may end in one, and it must not take the conversation along.
+
+On asyncio any code may raise `CancelledError`, for instance by waiting for a task of its own that was cancelled. Inside a task
+group that would end the task without a trace, so it is turned into an error like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import anyio
+
+__all__ = ["StrayCancellation", "guarded"]
+
+T = TypeVar("T")
+
+
+class StrayCancellation(Exception):
+    """Foreign code ended as if it had been cancelled, and no scope around it was."""
+
+
+async def guarded(awaitable: Awaitable[T]) -> T:
+    """What `awaitable` returns or raises; a cancellation only when a scope around the caller is cancelled."""
+    try:
+        return await awaitable
+    except anyio.get_cancelled_exc_class() as exc:
+        if anyio.current_effective_deadline() == -math.inf:
+            raise
+        raise StrayCancellation("it was cancelled by something of its own") from exc
