@@ -13,24 +13,60 @@ import contextvars
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 
-__all__ = ["BackgroundTask", "in_event_loop"]
+__all__ = ["BackgroundTask", "HostLoop"]
 
 logger = logging.getLogger(__name__)
 
 _running: set[asyncio.Task[None]] = set()  # asyncio keeps only weak references to its tasks
 
 
-def in_event_loop() -> bool:
-    """True when the calling code runs inside an asyncio or trio event loop."""
-    try:
-        anyio.lowlevel.current_token()
-    except Exception:  # noqa: BLE001 - anyio raises NoEventLoopError or, in older versions, sniffio's error
-        return False
-    return True
+def _trio_here() -> Any:
+    """The trio module, when the caller runs under it; if it was never imported, it is not what is running."""
+    trio = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_run() else None
+
+
+class HostLoop:
+    """The event loop something was made in, to be found again from a finaliser, another thread or another loop."""
+
+    def __init__(self) -> None:
+        """Remembers the running loop; raises `RuntimeError` when there is none."""
+        trio = _trio_here()
+        self._trio_token = None if trio is None else trio.lowlevel.current_trio_token()
+        self._asyncio_loop = None if trio is not None else asyncio.get_running_loop()
+
+    @property
+    def is_current(self) -> bool:
+        """True when the caller runs inside this loop."""
+        trio = _trio_here()
+        if self._trio_token is not None:
+            return trio is not None and trio.lowlevel.current_trio_token() is self._trio_token
+        try:
+            return trio is None and asyncio.get_running_loop() is self._asyncio_loop
+        except RuntimeError:
+            return False
+
+    @property
+    def is_paused(self) -> bool:
+        """True for an asyncio loop that is neither running nor closed: what was scheduled there may wait for ever."""
+        loop = self._asyncio_loop
+        return loop is not None and not loop.is_running() and not loop.is_closed()
+
+    def call_soon(self, func: Callable[[], object]) -> bool:
+        """Have `func` called inside the loop, from any thread; False when the loop is over."""
+        try:
+            if self._trio_token is not None:
+                self._trio_token.run_sync_soon(func)
+            elif self._asyncio_loop is not None:
+                self._asyncio_loop.call_soon_threadsafe(func)
+        except RuntimeError:  # closed; trio's RunFinishedError is one, too
+            return False
+        return True
 
 
 class BackgroundTask:
@@ -40,23 +76,29 @@ class BackgroundTask:
     then has until its next `await` to leave things in order). An exception that escapes the function is logged.
     """
 
-    def __init__(self, func: Callable[[], Awaitable[object]], *, name: str) -> None:
+    def __init__(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> None:
         self._func = func
         self._name = name
+        self._at_end = at_end
         self._scope = anyio.CancelScope()
+        self._started = False
         self._finished = anyio.Event()
 
     @classmethod
-    def spawn(cls, func: Callable[[], Awaitable[object]], *, name: str) -> BackgroundTask:
-        """Start `func` now, in a copy of the caller's context; must be called inside an event loop."""
-        task = cls(func, name=name)
-        trio = sys.modules.get("trio")  # if it was never imported, it is not what is running
-        if trio is not None and trio.lowlevel.in_trio_run():
+    def spawn(cls, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> BackgroundTask:
+        """Start `func` now, in a copy of the caller's context; must be called inside an event loop.
+
+        `at_end` is called when the task is over in whatever way: also when it was cancelled before its first step, in which case
+        not even a `finally` inside `func` runs. Raises `RuntimeError` when the loop is ending and takes no new task.
+        """
+        task = cls(func, name=name, at_end=at_end)
+        trio = _trio_here()
+        if trio is not None:
             trio.lowlevel.spawn_system_task(task._run, name=name, context=contextvars.copy_context())
         else:
             handle = asyncio.get_running_loop().create_task(task._run(), name=name)
             _running.add(handle)
-            handle.add_done_callback(_running.discard)
+            handle.add_done_callback(task._done)
         return task
 
     @property
@@ -89,10 +131,25 @@ class BackgroundTask:
             raise cancelled
 
     async def _run(self) -> None:
+        self._started = True
         try:
             with self._scope:
                 await self._func()
         except Exception:
             logger.exception("background task %r failed", self._name)
+        finally:
+            self._finish()
+
+    def _done(self, handle: asyncio.Task[None]) -> None:
+        _running.discard(handle)
+        if not self._started:
+            self._finish()
+
+    def _finish(self) -> None:
+        try:
+            if self._at_end is not None:
+                self._at_end()
+        except Exception:
+            logger.exception("the end of background task %r failed", self._name)
         finally:
             self._finished.set()

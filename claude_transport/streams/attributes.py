@@ -19,3 +19,4 @@ class StreamAttribute(TypedAttributeSet):
     killed: bool = typed_attribute()
     stderr_tail: str = typed_attribute()
     started_at: dt.datetime = typed_attribute()
+    ended: bool = typed_attribute()  # the peer is known to be gone; bytes of it may still wait to be read

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import errno
 import os
+import shutil
 import subprocess
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,10 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
-from claude_transport.background import in_event_loop
 from claude_transport.errors import (
     ClaudeTransportError,
     CLINotFoundError,
+    ConfigurationError,
     NotExecutableError,
     ProcessError,
     SpawnError,
@@ -38,12 +39,15 @@ DEFAULT_CLOSE_TIMEOUT = 5.0
 _EXIT_GRACE = 2.0
 """Seconds a child may go on living after it closed its output, before the stream is considered over."""
 
+_HOPELESS = frozenset({errno.E2BIG, errno.ENAMETOOLONG, errno.ELOOP})
+"""What the system will say again when the same command is tried again."""
+
 
 class ProcessConnectable:
     """Opens `command` as a child in a session of its own: `await connect()` gives its `ProcessStream`.
 
     `env` is the child's whole environment (None: the host's); `user` whom to run as. `diagnose` may turn the `ProcessError`
-    of a failed exit into a more telling one.
+    of a failed exit into a more telling one. `on_gone` is called once when the process is gone and released, in whatever way.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class ProcessConnectable:
         on_stderr: Callable[[str], object] | None = None,
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
         diagnose: Callable[[ProcessError], ProcessError] | None = None,
+        on_gone: Callable[[], object] | None = None,
     ) -> None:
         self._command = list(command)
         self._cwd = cwd
@@ -64,12 +69,14 @@ class ProcessConnectable:
         self._on_stderr = on_stderr
         self._close_timeout = close_timeout
         self._diagnose = diagnose
+        self._on_gone = on_gone
 
     async def connect(self) -> ProcessStream:
         """Start the process.
 
         Raises:
             CLINotFoundError: there is no such file.
+            ConfigurationError: there is no such user.
             WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: it is there, but cannot be run.
         """
         await anyio.lowlevel.checkpoint()
@@ -87,10 +94,43 @@ class ProcessConnectable:
                 user=self._user,
                 start_new_session=True,
             )
-        except (OSError, ValueError) as exc:
-            raise _spawn_error(exc, self._command, self._cwd) from exc
-        child = Child(popen, tail=StderrTail(self._on_stderr))
+        except KeyError as exc:
+            raise ConfigurationError(f"there is no user {self._user!r} on this system", option="user") from exc
+        except ValueError as exc:
+            raise SpawnError(f"{self._command[0]!r} cannot be started: {exc}", path=self._command[0], retryable=False) from exc
+        except OSError as exc:
+            raise self._spawn_error(exc) from exc
+        child = Child(popen, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
         return ProcessStream(child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose)
+
+    def _spawn_error(self, exc: OSError) -> ClaudeTransportError:
+        """The typed error for what the operating system said, told apart by what is there."""
+        path, cwd = self._command[0], self._cwd
+        if cwd is not None and not Path(cwd).is_dir():
+            return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} does not exist or is no directory", path=path)
+        if cwd is not None and not os.access(cwd, os.X_OK):
+            return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} cannot be entered", path=path)
+        found = self._find()
+        if isinstance(exc, FileNotFoundError):
+            if found is not None:
+                return WrongLibcError(
+                    f"{path!r} exists, but the loader or interpreter it names does not: a build for another libc (musl or glibc)?",
+                    path=path,
+                )
+            return CLINotFoundError(f"there is no program {path!r}", searched=[path], advice="install it, or give the full path")
+        if exc.errno == errno.EPERM and self._user is not None:
+            return SpawnError(f"{path!r} cannot be started as user {self._user!r}: {exc.strerror}", path=path, retryable=False)
+        if isinstance(exc, PermissionError) or exc.errno == errno.ENOEXEC:
+            return NotExecutableError(f"{path!r} is not an executable program", path=path)
+        return SpawnError(f"{path!r} cannot be started: {exc.strerror}", path=path, retryable=exc.errno not in _HOPELESS)
+
+    def _find(self) -> str | None:
+        """Where the program is: on the child's PATH for a bare name, else a path that the child sees from its working directory."""
+        program = self._command[0]
+        if os.path.basename(program) == program:  # noqa: PTH119 - Path("./claude") forgets the dot that makes it a path
+            return shutil.which(program, path=(os.environ if self._env is None else self._env).get("PATH"))
+        path = Path(self._cwd or "", program)
+        return str(path) if path.exists() else None
 
 
 class ProcessStream(ByteStream):
@@ -140,12 +180,16 @@ class ProcessStream(ByteStream):
 
     async def send(self, item: bytes) -> None:
         """Write all of `item` to its input."""
-        await anyio.lowlevel.checkpoint()
+        # Not a full checkpoint: being cancelled there would look like half a line although nothing is out. StreamTransport has one.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         child = self._child
         rest = memoryview(item)
         while rest:
             if child.input_closed or child.closing:
                 raise anyio.ClosedResourceError
+            if child.exited.is_set():
+                # somebody it started may hold the pipe and take what was meant for the child
+                raise anyio.BrokenResourceError from await self._cause_of(BrokenPipeError(errno.EPIPE, "the process has ended"))
             try:
                 rest = rest[os.write(child.stdin, rest) :]
             except BlockingIOError:
@@ -156,13 +200,16 @@ class ProcessStream(ByteStream):
 
     async def send_eof(self) -> None:
         """Close its input."""
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint_if_cancelled()
         self._child.close_input()
 
     async def aclose(self) -> None:
         """End the process and everything it started, in at most `close_timeout` seconds, also when cancelled meanwhile."""
-        if in_event_loop():
-            await self._child.begin_end(timeout=self._close_timeout).join()
+        ender = self._child.begin_end(timeout=self._close_timeout)
+        if ender is not None:
+            await ender.join()
+        else:
+            await anyio.lowlevel.checkpoint()
 
     async def _how_it_ended(self) -> BaseException:
         child = self._child
@@ -198,34 +245,13 @@ class ProcessStream(ByteStream):
             StreamAttribute.killed: lambda: child.killed,
             StreamAttribute.stderr_tail: lambda: child.tail.text,
             StreamAttribute.started_at: lambda: self._started_at,
+            StreamAttribute.ended: lambda: child.closing or child.exited.is_set(),
         }
 
     def __del__(self) -> None:
         child = getattr(self, "_child", None)
-        if child is None or child.closing:
+        if child is None or child.closing or not child.is_ours:
             return
+        # First the deed: with `-W error` the warning is an exception, and what comes after it does not happen.
+        child.abandon(timeout=self._close_timeout)
         warnings.warn(f"process {child.pid} was never closed", ResourceWarning, source=self, stacklevel=1)
-        if in_event_loop():
-            child.begin_end(timeout=self._close_timeout)
-        else:
-            child.kill_now()
-
-
-def _spawn_error(exc: OSError | ValueError, command: Sequence[str], cwd: str | os.PathLike[str] | None) -> ClaudeTransportError:
-    """The typed error for what the operating system said, told apart by what is there."""
-    path = command[0] if command else ""
-    if not isinstance(exc, OSError):
-        return SpawnError(f"{path!r} cannot be started: {exc}", path=path, retryable=False)
-    if cwd is not None and not Path(cwd).is_dir():
-        return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} does not exist or is no directory", path=path)
-    if cwd is not None and not os.access(cwd, os.X_OK):
-        return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} cannot be entered", path=path)
-    if isinstance(exc, FileNotFoundError):
-        if Path(path).exists():
-            return WrongLibcError(
-                f"{path!r} exists, but the loader or interpreter it names does not: a build for another libc (musl or glibc)?", path=path
-            )
-        return CLINotFoundError(f"there is no program {path!r}", searched=[path], advice="install it, or give the full path")
-    if isinstance(exc, PermissionError) or exc.errno == errno.ENOEXEC:
-        return NotExecutableError(f"{path!r} is not an executable program", path=path)
-    return SpawnError(f"{path!r} cannot be started: {exc.strerror}", path=path)

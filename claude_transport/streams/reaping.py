@@ -20,12 +20,13 @@ import logging
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.background import BackgroundTask, in_event_loop
+from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
 from claude_transport.streams.stderr import StderrTail
 
@@ -35,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 _READ_BYTES = 64 * 2**10
 """Bytes per read: the capacity of a pipe on Linux."""
+
+_PIPE_READS = 16
+"""Reads that empty the largest pipe an unprivileged Linux process can have (1 MiB), and then stop, whoever still writes."""
 
 _DRAIN_GRACE = 1.0
 """Seconds after the child's exit in which its pipes may still end by themselves. After that, whoever holds them is not the child."""
@@ -70,6 +74,11 @@ class CloseSchedule(msgspec.Struct, frozen=True):
     terminate: float
     kill: float
 
+    @property
+    def total(self) -> float:
+        """All rungs together."""
+        return self.grace + self.terminate + self.kill
+
     @classmethod
     def within(cls, total: float) -> CloseSchedule:
         """Three fifths to leave by itself, three tenths after SIGTERM, the rest to be collected after SIGKILL."""
@@ -81,12 +90,15 @@ class Child:
     """A running child with pipes on its three standard streams: watched from the beginning, and ended for certain.
 
     `exited` is set when the process has ended, `status` says how. `cut` turns True when its output has to be considered
-    over although somebody else still holds the pipe. `closing` turns True, for good, when `end()` begins.
+    over although somebody else still holds the pipe. `closing` turns True, for good, when its end begins. `on_gone` is
+    called once, without awaiting, when nothing of it is left, in whatever way that came about.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], *, tail: StderrTail) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], *, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
         if popen.stdin is None or popen.stdout is None or popen.stderr is None:
             raise UsageError("a Child needs a pipe on each of its standard streams")
+        self._loop = HostLoop()
+        self._host_pid = os.getpid()
         self._popen = popen
         self._files = (popen.stdin, popen.stdout, popen.stderr)
         self.pid = popen.pid
@@ -101,49 +113,64 @@ class Child:
         self.closing = False
         self.killed = False
         self._gone = False
-        self._watcher = BackgroundTask.spawn(self._watch, name=f"watch process {self.pid}")
+        self._on_gone = on_gone
         self._ender: BackgroundTask | None = None
+        # No task group anywhere here: its tasks leave a warning behind when the event loop ends before their first step.
+        self._watcher: BackgroundTask | None = None
+        self._drainer: BackgroundTask | None = None
+        try:
+            self._drainer = BackgroundTask.spawn(self._drain_stderr, name=f"read stderr of process {self.pid}")
+            self._watcher = BackgroundTask.spawn(self._watch, name=f"watch process {self.pid}", at_end=self._watch_ended)
+        except RuntimeError:  # the event loop is ending
+            self.kill_now()
+            raise
 
     # ------------------------------------------------------------------------------------------------------------ watching
 
     async def _watch(self) -> None:
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._drain_stderr)
-                await self._wait_for_exit()
-                self._note_exit()
-                await anyio.sleep(_DRAIN_GRACE)
-                self.cut = True
-                self._wake_reader()
-                tasks.cancel_scope.cancel()
-        finally:
-            if not self.closing:
-                # Only two things get here: the end of the event loop, after which nobody could end the child any more,
-                # and the cut above, after which there is nothing left to do.
-                self._watch_ended()
+        await self._wait_for_exit()
+        self._note_exit()
+        await anyio.sleep(_DRAIN_GRACE)
+        self.cut = True
+        self._wake_reader()
+        if self._drainer is not None:
+            self._drainer.cancel()
+        # until closing cancels this, or the event loop ends without anybody having closed
+        await anyio.sleep_forever()
 
     def _watch_ended(self) -> None:
-        if not self.exited.is_set():
+        if not self.closing:
             self.kill_now()
 
     async def _drain_stderr(self) -> None:
-        while True:
-            try:
-                data = os.read(self._stderr, _READ_BYTES)
-            except BlockingIOError:
-                await anyio.wait_readable(self._stderr)
-                continue
-            if not data:
-                return
-            self.tail.feed(data)
+        while not self._gone:
+            # Before every read, not only when there is nothing to read: a flood would keep everybody else from running.
+            await anyio.wait_readable(self._stderr)
+            if self._gone or not self._read_stderr():
+                break
+        self.tail.finish()
+
+    def _read_stderr(self) -> bool:
+        """Take one read's worth; False at the end."""
+        try:
+            data = os.read(self._stderr, _READ_BYTES)
+        except BlockingIOError:
+            return True
+        self.tail.feed(data)
+        return bool(data)
 
     def drain_stderr_now(self) -> None:
         """Take what is in the pipe without waiting: after the child's exit, all it ever wrote is there."""
         if self._gone:
             return
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._stderr, _READ_BYTES):
-                self.tail.feed(data)
+        for _ in range(_PIPE_READS):
+            try:
+                data = os.read(self._stderr, _READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self.tail.feed(data)
 
     async def _wait_for_exit(self) -> None:
         if self._peek() is not None:
@@ -151,8 +178,9 @@ class Child:
         try:
             pidfd = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
-            # no pidfd on this system: a thread blocks instead; it ends with the child, which close() guarantees
-            await anyio.to_thread.run_sync(self._block_until_exit, abandon_on_cancel=True)
+            # No pidfd on this system: a thread blocks instead; it ends with the child, which close() guarantees. It has a limiter of
+            # its own, because it would wait for one of the shared threads as long as other children live.
+            await anyio.to_thread.run_sync(self._block_until_exit, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
             return
         try:
             await anyio.wait_readable(pidfd)
@@ -184,7 +212,8 @@ class Child:
     def _note_exit(self) -> None:
         if self.status is None:
             self.status = self._peek()
-        self.exited.set()
+        if self._loop.is_current:
+            self.exited.set()
 
     def _wake_reader(self) -> None:
         if not self._gone:
@@ -198,34 +227,59 @@ class Child:
             self.input_closed = True
             self._close_file(0)
 
-    def begin_end(self, *, timeout: float) -> BackgroundTask:
-        """Start climbing down the ladder, in at most `timeout` seconds; the task's end is the child's."""
-        if self._ender is None:
-            self.closing = True
-            self._ender = BackgroundTask.spawn(lambda: self._end(CloseSchedule.within(timeout)), name=f"end process {self.pid}")
+    def begin_end(self, *, timeout: float) -> BackgroundTask | None:
+        """Start climbing down the ladder, in at most `timeout` seconds; the task's end is the child's. None: it is gone already."""
+        if self._ender is not None or self._gone:
+            return self._ender
+        self.closing = True
+        if not self._loop.is_current:
+            self.kill_now()  # its own loop, where it could be waited for, is over
+            return None
+        try:
+            self._ender = BackgroundTask.spawn(
+                lambda: self._end(CloseSchedule.within(timeout)), name=f"end process {self.pid}", at_end=self.kill_now
+            )
+        except RuntimeError:  # the loop is ending and takes no new task
+            self.kill_now()
         return self._ender
 
-    async def _end(self, schedule: CloseSchedule) -> None:
-        try:
-            self.close_input()
-            self._wake_reader()
-            async with anyio.create_task_group() as tasks:
-                # a child that is blocked on a full pipe never gets to its exit (PROTOCOL (a) 11)
-                tasks.start_soon(self._discard_output)
-                await self._climb_down(schedule)
-                tasks.cancel_scope.cancel()
-            self.drain_stderr_now()
-            await self._end_group()
-        finally:
+    @property
+    def is_ours(self) -> bool:
+        """False in a fork of the process that started it."""
+        return os.getpid() == self._host_pid
+
+    def abandon(self, *, timeout: float) -> None:
+        """End the child from a finaliser, in any thread: gracefully where its event loop still runs, else at once."""
+        if self.closing or not self.is_ours:
+            return
+        if self._loop.is_paused:
+            # Its selector still knows our files, so they stay open until it runs again; the process need not wait for that.
+            self._kill()
+        if not self._loop.call_soon(lambda: self.begin_end(timeout=timeout)):
             self.kill_now()
 
+    async def _end(self, schedule: CloseSchedule) -> None:
+        deadline = anyio.current_time() + schedule.total
+        self.close_input()
+        self._wake_reader()
+        # a child that is blocked on a full pipe never gets to its exit (PROTOCOL (a) 11)
+        discarder = BackgroundTask.spawn(self._discard_output, name=f"discard output of process {self.pid}")
+        try:
+            await self._climb_down(schedule)
+        finally:
+            discarder.cancel()
+        self.drain_stderr_now()
+        await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
+
     async def _discard_output(self) -> None:
-        while True:
-            try:
-                if not os.read(self.stdout, _READ_BYTES):
-                    return
-            except BlockingIOError:
-                await anyio.wait_readable(self.stdout)
+        data = b"more"
+        while data:
+            # Before every read, as for standard error: a child that never stops writing must not stop the clock.
+            await anyio.wait_readable(self.stdout)
+            if self._gone:
+                return  # the number may be somebody else's by now
+            with contextlib.suppress(BlockingIOError):
+                data = os.read(self.stdout, _READ_BYTES)
 
     async def _climb_down(self, schedule: CloseSchedule) -> None:
         with anyio.move_on_after(schedule.grace):
@@ -239,16 +293,16 @@ class Child:
         with anyio.move_on_after(schedule.kill):
             await self.exited.wait()
 
-    async def _end_group(self) -> None:
+    async def _end_group(self, grace: float) -> None:
         """What the child left running in its group is asked to go, then made to."""
         if not self.exited.is_set():
             return  # not even SIGKILL worked: kill_now() says so
         self._reap()
         if not self._signal_group(signal.SIGTERM, count=False):
             return  # the usual case: nobody left
-        with anyio.move_on_after(_GROUP_GRACE):
+        with anyio.move_on_after(grace):
             # they are not our children: there is nothing to wait on but the next look
-            while self._signal_group(0, count=False):
+            while self._signal_group(0, count=False):  # noqa: ASYNC110 - see above
                 await anyio.sleep(0.01)
             return
         self._signal_group(signal.SIGKILL, count=False)
@@ -258,15 +312,22 @@ class Child:
         if self._gone:
             return
         self.closing = True
-        if self._popen.returncode is None:
-            self._signal_group(signal.SIGKILL, count=not self.exited.is_set())
-            self._reap()
+        self._gone = True
+        self._kill()
         self._note_exit()
         self.tail.finish()
-        self._gone = True
-        self._watcher.cancel()
+        for task in (self._watcher, self._drainer):
+            if task is not None and self._loop.is_current:
+                task.cancel()
         for index in range(3):
             self._close_file(index)
+        if self._on_gone is not None:
+            self._on_gone()
+
+    def _kill(self) -> None:
+        if self._popen.returncode is None:
+            self._signal_group(signal.SIGKILL, count=self._peek() is None)
+            self._reap()
 
     def _reap(self) -> None:
         try:
@@ -291,7 +352,7 @@ class Child:
         file = self._files[index]
         if file.closed:
             return
-        if in_event_loop():
+        if self._loop.is_current:
             # the loop must forget the number before the system can give it to somebody else
             anyio.notify_closing(file)
         # a broken pipe on close: the peer is gone, which is why it is closed

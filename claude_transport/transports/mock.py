@@ -157,22 +157,28 @@ class MockTransport(Transport):
             return self._answers.popleft()
         if not self._responses:
             return None
-        if self._conversing and (self._asked or not self._prompts):
+        if self._conversing and (self._is_waiting_for_an_answer() or not self._prompts):
             return None
         response = self._responses.popleft()
-        if self._conversing and isinstance(response, Mapping):
-            if response.get("type") == "result":
+        if self._conversing:
+            # raw lines, too, are looked at: they are played by the same rules
+            message = _as_mapping(response)
+            if message.get("type") == "result":
                 self._prompts -= 1
-            elif response.get("type") == "control_request":
-                self._asked.add(str(response.get("request_id")))
+            elif message.get("type") == "control_request":
+                self._asked.add(str(message.get("request_id")))
         return response
+
+    def _is_waiting_for_an_answer(self) -> bool:
+        """After the end of input no answer can come, and the CLI takes that for a no (PROTOCOL (d) 10)."""
+        return bool(self._asked) and not self._input_ended
 
     def _is_over(self) -> bool:
         """Whether nothing can come any more. Asked only when there is nothing to say at the moment."""
         if self._closed:
             return True
         if self._responses:
-            return self._input_ended and not self._asked and not self._prompts
+            return self._input_ended and not self._prompts
         return not self._conversing or self._input_ended or self._prompts > 0
 
     async def next_line(self) -> bytes:
@@ -238,6 +244,17 @@ class _Dicts:
             if isinstance(message, dict):
                 return message
             self._transport.count_failure(DecodeFailure(kind="malformed", error="not an object", raw=line))
+
+
+def _as_mapping(response: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
+    """What a response says; nothing when it is a line that is meant to be no message."""
+    if not isinstance(response, bytes):
+        return response
+    try:
+        message = json.loads(response)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
 def _answer_to(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any, Protocol, Self
 
 import anyio
 import anyio.lowlevel
-import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
@@ -29,15 +28,19 @@ from claude_transport.errors import (
     TruncatedStream,
     UsageError,
 )
-from claude_transport.protocol.codec import LineDecoder
+from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.transport import Transport, TransportInfo
 
 __all__ = ["Connectable", "StreamTransport"]
 
 logger = logging.getLogger(__name__)
+
+DEFAULT_STREAM_CLOSE_TIMEOUT = 5.0
+"""Seconds that closing a stream may take before it is dropped: a TLS peer, for one, may never answer the farewell."""
 
 _CHUNK_BYTES = 64 * 2**10
 """Bytes asked for per read: a pipe holds no more on Linux, and a batch of small messages is a few hundred lines."""
@@ -57,16 +60,26 @@ class StreamTransport(Transport):
     Args:
         connectable: the opener; its `connect()` is called once for each attempt to connect.
         max_line_bytes: a longer line costs that one message (`OversizedMessage`), never the stream.
+        close_timeout: seconds that the stream's own `aclose()` may take before it is closed by force.
         strict: raise `CLIJSONDecodeError` or `LineTooLong` for a bad line instead of leaving it out.
     """
 
-    def __init__(self, connectable: Connectable, *, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES, strict: bool = False) -> None:
+    def __init__(
+        self,
+        connectable: Connectable,
+        *,
+        max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        close_timeout: float = DEFAULT_STREAM_CLOSE_TIMEOUT,
+        strict: bool = False,
+    ) -> None:
         self._connectable = connectable
+        self._close_timeout = close_timeout
         self._stream: ByteStream | None = None
         self._framer = LineFramer(max_line_bytes=max_line_bytes)
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
         self._connect_lock = anyio.Lock()
+        self._connecting: anyio.CancelScope | None = None
         self._write_lock = anyio.Lock(fast_acquire=True)
         self._reading = False
         self._input_ended = False
@@ -89,21 +102,21 @@ class StreamTransport(Transport):
             if self._stream is not None:
                 return
             try:
-                stream = await self._connectable.connect()
-            except ClaudeTransportError:
-                raise
+                with anyio.CancelScope() as self._connecting:
+                    self._stream = await self._connectable.connect()
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
-            self._stream = stream
+            finally:
+                self._connecting = None
         if self._closed:
-            # close() came while the stream was being opened, and had nothing to close
-            await self._close_stream(stream)
+            # close() came meanwhile; it waits for the lock, and takes what there is behind it
+            await self._close_stream()
             raise TransportClosed("the transport was closed while it was connecting")
 
     def is_ready(self) -> bool:
-        """True while connected, not closed, and neither direction is known to be broken."""
+        """True while connected, not closed, and the peer is not known to be gone."""
         broken = self._torn or self._write_failure is not None or self._read_end is not None
-        return self._stream is not None and not self._closed and not broken
+        return self._stream is not None and not self._closed and not broken and not self._fact(StreamAttribute.ended, False)
 
     # ------------------------------------------------------------------------------------------------------------- writing
 
@@ -112,6 +125,8 @@ class StreamTransport(Transport):
         payload = _whole_lines(data)
         stream = self._open_stream()
         async with self._write_lock:
+            # A cancellation that is already on its way is taken here, where nothing is out yet.
+            await anyio.lowlevel.checkpoint()
             self._refuse_if_unwritable()
             try:
                 await stream.send(payload)
@@ -120,8 +135,9 @@ class StreamTransport(Transport):
             except (anyio.BrokenResourceError, OSError) as exc:
                 self._write_failure = exc.__cause__ or exc
                 raise self._closed_error("the peer is gone") from self._write_failure
-            except anyio.get_cancelled_exc_class():
-                # nobody knows how much of the line is out: the next line must not be glued to half of this one
+            except BaseException:
+                # A cancellation, or something no stream should raise: nobody knows how much of the line is out, and the next
+                # one must not be glued to half of this one.
                 self._torn = True
                 raise
             self._bytes_written += len(payload)
@@ -132,12 +148,17 @@ class StreamTransport(Transport):
         async with self._write_lock:
             if self._input_ended or self._closed:
                 return
+            # A cancellation that is already on its way is taken here: the input has not ended then, and can be ended again.
+            await anyio.lowlevel.checkpoint()
             self._input_ended = True
             try:
                 await stream.send_eof()
             except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
                 # the peer is gone already: it will not read anything more, which is all that was asked for
                 logger.debug("end of input to a peer that is gone", exc_info=True)
+            except anyio.get_cancelled_exc_class():
+                self._input_ended = False  # whether it got through is unknown; asking again does no harm
+                raise
 
     def _refuse_if_unwritable(self) -> None:
         self._refuse_if_closed()
@@ -207,7 +228,7 @@ class StreamTransport(Transport):
     def _last_line(self) -> bytes:
         """A final line without its newline if it is whole; a torn one is left as the error of the stream."""
         tail = self._framer.finish()
-        if not tail.lstrip().startswith(b"{") or _is_json(tail):
+        if isinstance(tail, OversizedLine) or not _is_torn(tail):
             return tail
         if self._read_end is not None:
             truncated = TruncatedStream(f"the stream ended inside a line, after {len(tail)} bytes of it", bytes_tail=tail)
@@ -228,26 +249,35 @@ class StreamTransport(Transport):
     async def close(self) -> None:
         """End the input, wake who waits, and release the stream; a cancelled close still closes."""
         self._closed = True
-        stream = self._stream
-        if stream is None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        elif self._stream is None:
             await anyio.lowlevel.checkpoint()
             return
-        await self._close_stream(stream)
+        await self._close_stream()
 
-    async def _close_stream(self, stream: ByteStream) -> None:
+    async def _close_stream(self) -> None:
         if self._closer is None:
-            self._closer = BackgroundTask.spawn(lambda: self._aclose(stream), name="close transport")
+            try:
+                self._closer = BackgroundTask.spawn(self._aclose, name="close transport")
+            except RuntimeError:  # the event loop is ending and takes no new task
+                await self._aclose()
+                return
         await self._closer.join()
 
-    async def _aclose(self, stream: ByteStream) -> None:
+    async def _aclose(self) -> None:
+        async with self._connect_lock:
+            # who was connecting is done with it
+            stream = self._stream
+        if stream is None:
+            return
         try:
-            await stream.aclose()
+            with anyio.move_on_after(self._close_timeout) as patience:
+                await stream.aclose()
+            if patience.cancelled_caught:
+                await anyio.aclose_forcefully(stream)
         except (anyio.BrokenResourceError, OSError):
             logger.debug("the stream was broken when it was closed", exc_info=True)
-        self._released()
-
-    def _released(self) -> None:
-        """Called once, when the stream is gone: for what a subclass keeps beside it."""
 
     # --------------------------------------------------------------------------------------------------------------- facts
 
@@ -345,17 +375,19 @@ class _Messages:
 
 def _whole_lines(data: str | bytes) -> bytes:
     try:
-        payload = data.encode() if isinstance(data, str) else bytes(data)
+        payload = data.encode() if isinstance(data, str) else bytes(memoryview(data))
     except UnicodeEncodeError as exc:
-        raise UsageError(f"the text cannot be sent as UTF-8: {exc}") from exc
+        raise UsageError(f"the text cannot be sent as UTF-8: {exc.reason}") from exc
+    except TypeError as exc:
+        raise UsageError(f"a transport sends str or bytes, not {type(data).__name__}") from exc
     if payload.endswith(b"\r\n"):
         return payload[:-2] + b"\n"
     return payload if payload.endswith(b"\n") else payload + b"\n"
 
 
-def _is_json(data: bytes) -> bool:
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+def _is_torn(tail: bytes) -> bool:
+    """Whether this is the beginning of an object and nothing more: not even the most patient reader sees a whole one."""
+    if not tail.lstrip().startswith(b"{"):
         return False
-    return True
+    message = decode_message(tail)
+    return isinstance(message, DecodeFailure) and message.kind in ("malformed", "invalid_utf8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -60,15 +61,13 @@ class SubprocessTransport(StreamTransport):
     ) -> None:
         if command is not None and (isinstance(command, str | bytes) or not command):
             raise ConfigurationError("command is a sequence of arguments, with the program first", option="command")
-        super().__init__(_Opener(self), max_line_bytes=max_line_bytes, strict=strict)
+        super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
         self._options = options or ClaudeOptions()
         self._command = None if command is None else [os.fspath(argument) for argument in command]
-        self._close_timeout = close_timeout
         self._on_stderr = on_stderr
         self._answers: frozenset[str] | None = None
         self._cli: CLI | None = None
         self._cli_version: str | None = None
-        self._payloads: _Payloads | None = None
 
     @property
     def options(self) -> ClaudeOptions:
@@ -94,9 +93,9 @@ class SubprocessTransport(StreamTransport):
             logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
         for note in launch.notes:
             logger.info("%s", note)
-        payloads = _Payloads(launch)
+        payloads = _Payloads()
         try:
-            launch = payloads.launch
+            launch = payloads.make(launch)
             process = ProcessConnectable(
                 launch.argv,
                 cwd=launch.cwd,
@@ -104,14 +103,13 @@ class SubprocessTransport(StreamTransport):
                 user=launch.user,
                 on_stderr=self._on_stderr,
                 close_timeout=self._close_timeout,
-                diagnose=self._diagnose,
+                diagnose=functools.partial(_diagnose, version=self._cli_version),
+                on_gone=payloads.remove,
             )
-            stream = await process.connect()
+            return await process.connect()
         except BaseException:
             payloads.remove()
             raise
-        self._payloads = payloads
-        return stream
 
     def _plan(self) -> Launch:
         inherited = dict(os.environ)
@@ -126,28 +124,25 @@ class SubprocessTransport(StreamTransport):
     def _permission_prompt(self) -> str | None:
         return "stdio" if self._answers is not None and "can_use_tool" in self._answers else self._options.permission_prompt_tool_name
 
-    def _diagnose(self, error: ProcessError) -> ProcessError:
-        match = _UNKNOWN_OPTION.search(error.stderr_tail)
-        if match is None:
-            return error
-        flag, version = match["flag"], self._cli_version
-        return CLIVersionMismatch(
-            f"this claude ({version or 'of unknown version'}) does not know the option {flag}",
-            flag=flag,
-            version=version,
-            exit_code=error.exit_code,
-            stderr_tail=error.stderr_tail,
-        )
-
-    def _released(self) -> None:
-        if self._payloads is not None:
-            self._payloads.remove()
-
     @property
     def info(self) -> TransportInfo:
         """What is known at this moment, with the CLI's path and version."""
         path = None if self._cli is None else self._cli.path
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
+
+
+def _diagnose(error: ProcessError, *, version: str | None) -> ProcessError:
+    """The same, or what is wrong with the version of the CLI. Not a method: the stream must not keep its transport alive."""
+    match = _UNKNOWN_OPTION.search(error.stderr_tail)
+    if match is None:
+        return error
+    return CLIVersionMismatch(
+        f"this claude ({version or 'of unknown version'}) does not know the option {match['flag']}",
+        flag=match["flag"],
+        version=version,
+        exit_code=error.exit_code,
+        stderr_tail=error.stderr_tail,
+    )
 
 
 class _Opener:
@@ -164,26 +159,43 @@ class _Opener:
 
 
 class _Payloads:
-    """The private files and directories of one launch: there from before the spawn until after the close, or the interpreter's end."""
+    """The private files and directories of one launch: there from before the spawn until the process is gone, or the interpreter."""
 
-    def __init__(self, launch: Launch) -> None:
-        self._folder: str | None = None
-        self.launch = launch
-        if launch.files or launch.directories:
-            self._folder = tempfile.mkdtemp(prefix="claude-transport-")  # mode 0700
-            self._finalizer = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-            self.launch = launch.with_paths(
-                files=[self._write(index, planned.suffix, planned.content) for index, planned in enumerate(launch.files)],
-                directories=[tempfile.mkdtemp(prefix="config-", dir=self._folder) for _ in launch.directories],
-            )
+    def __init__(self) -> None:
+        self._remove: weakref.finalize[..., _Payloads] | None = None
 
-    def _write(self, index: int, suffix: str, content: bytes) -> str:
-        path = Path(self._folder or "", f"payload-{index}{suffix}")
-        path.touch(mode=0o600)
-        path.write_bytes(content)
-        return str(path)
+    def make(self, launch: Launch) -> Launch:
+        """Write what `launch` plans, readable for its user alone; the launch with the paths in it."""
+        if not launch.files and not launch.directories:
+            return launch
+        folder = Path(tempfile.mkdtemp(prefix="claude-transport-"))  # mode 0700
+        self._remove = weakref.finalize(self, _remove_folder, str(folder), os.getpid())
+        files, directories = [], []
+        for index, planned in enumerate(launch.files):
+            path = folder / f"payload-{index}{planned.suffix}"
+            path.touch(mode=0o600)
+            path.write_bytes(planned.content)
+            files.append(str(path))
+        directories = [tempfile.mkdtemp(prefix="config-", dir=folder) for _ in launch.directories]
+        if launch.user is not None:
+            self._give(launch.user, [str(folder), *files, *directories])
+        return launch.with_paths(files=files, directories=directories)
+
+    def _give(self, user: str, paths: Sequence[str]) -> None:
+        try:
+            for path in paths:
+                shutil.chown(path, user)
+        except LookupError as exc:
+            raise ConfigurationError(f"there is no user {user!r} on this system", option="user") from exc
+        except PermissionError:
+            logger.debug("files cannot be given to %s; starting the process as that user will say so", user)
 
     def remove(self) -> None:
         """Delete everything; does nothing the second time."""
-        if self._folder is not None:
-            self._finalizer()
+        if self._remove is not None:
+            self._remove()
+
+
+def _remove_folder(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # a fork of the host ends, too, and must not take the files along
+        shutil.rmtree(folder, ignore_errors=True)
