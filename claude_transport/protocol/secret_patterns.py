@@ -1,0 +1,147 @@
+"""What secrets and personal data look like inside free text, and how they are replaced.
+
+Every pattern takes time linear in the text: what may repeat without bound is either possessive, or begins only where the same
+run of characters does not already begin, or always ends in a match.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["EMAIL", "HOME_USER", "SECRET", "find_home_users", "redact_emails", "redact_homes", "redact_secrets"]
+
+SECRET = "[secret]"  # noqa: S105 - what stands in place of one
+EMAIL = "user@example.com"
+HOME_USER = "user"
+
+_KNOWN_SHAPES = re.compile(
+    r"""(?x)
+    (?<![A-Za-z0-9])(?:
+        sk-ant-[\w-]++                                   # Anthropic, of every kind
+      | sk-(?:proj|svcacct|admin|or|live|test)-[\w-]{8,}
+      | sk-[A-Za-z0-9]{20,}
+      | [sr]k_(?:live|test)_[A-Za-z0-9]{8,}
+      | gh[opsur]_[A-Za-z0-9]{20,} | github_pat_\w{20,} | glpat-[\w-]{16,}
+      | xox[abeprs]-[A-Za-z0-9-]{10,}
+      | (?:AKIA|ASIA)[0-9A-Z]{16}
+      | AIza[\w-]{30,} | ya29\.[\w-]{16,}
+      | npm_[A-Za-z0-9]{30,} | pypi-[\w-]{20,} | hf_[A-Za-z0-9]{24,} | gsk_[A-Za-z0-9]{24,}
+    )
+    | (?<![\w-])eyJ[\w-]{12,}+\.[\w-]++(?:\.[\w-]*+)?       # JSON web tokens
+    | (?<![\w-])SG\.[\w-]{16,}+\.[\w-]{16,}
+    """
+)
+# to the end of the text when the closing line is missing, so that half a key is gone too
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)")
+# a scheme and a credential; prose ("bearer certificates") has neither digits nor the length
+_BEARER = re.compile(r"(?i)\b(bearer\s++)(?=[^\s\"'\\,;]{0,80}[0-9]|[^\s\"'\\,;]{24})[\w.~+/=-]{6,}+")
+_USERINFO = re.compile(r"(?<=://)([^\s/@\"'<>\\]*+)@")
+_URL_PARAMETER = re.compile(
+    r"(?i)([?&](?:key|sig|signature|code|auth|x-amz-(?:signature|credential|security-token)|x-goog-signature)=)([^&\s\"'#\\<>]++)"
+)
+_HEADER = re.compile(r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)(\\*+[\"']?[ \t]*+:[ \t]*+\\*+[\"']?)([^\r\n\"'\\]++)")
+
+_NAMES = (
+    r"(?:api|access|secret|private|auth|signing|encryption|account|master)[_-]?key(?:[_-]?id)?"
+    r"|token|secret|passw(?:or)?d|passphrase|credentials?"
+)
+_ASSIGNMENT = re.compile(
+    rf"""(?xi)
+    (?P<before>
+        (?:(?P<anthropic>ANTHROPIC_\w++) | (?P<name>{_NAMES}))
+        \\*+["'`]?[ \t]*+(?:=>|:=|[:=])[ \t]*+
+    )
+    (?:
+        "(?P<double>[^"\\\n]*+(?:\\.[^"\\\n]*+)*+)
+      | '(?P<single>[^'\\\n]*+(?:\\.[^'\\\n]*+)*+)
+      | (?P<opening>\\++["'])(?P<escaped>[^"'\\\n]*+)
+      | (?P<bare>[^\s"'\\&;<>]++)
+    )
+    """
+)
+_FLAG = re.compile(rf"(?i)(?<![\w-])(--?(?:[\w-]{{0,40}}?[_-])?(?:{_NAMES})[ \t]++)([^\s\"'\\-][^\s\"'\\]*+)")
+
+# what stands where a secret would, and is none: names, types, references to where the secret is
+_NO_SECRET = re.compile(
+    r"""(?xi)
+    (?:none|null|nil|undefined|true|false|yes|no|str|string|bytes?|int|integer|number|bool|boolean|any|optional|required|missing|invalid|expired
+      |unset|empty|redacted|hidden|\*+|x+|\.+|-+|_+)\W*
+    | [$%{<(\[|].*
+    | \[secret\].*
+    | [A-Za-z_][\w.]*[(\[].*
+    """
+)
+_LOOKS_RANDOM = re.compile(r"[^\d]*+\d|.{16}|[^\sA-Za-z]*+[!@#$%^*]")
+
+
+def redact_secrets(text: str) -> str:
+    """`text` with every credential in it replaced by `[secret]`; what is around it stays."""
+    text = _PRIVATE_KEY.sub(SECRET, text)
+    text = _KNOWN_SHAPES.sub(SECRET, text)
+    text = _USERINFO.sub(_userinfo, text)
+    text = _URL_PARAMETER.sub(rf"\1{SECRET}", text)
+    text = _HEADER.sub(_header, text)
+    text = _BEARER.sub(rf"\1{SECRET}", text)
+    text = _FLAG.sub(rf"\1{SECRET}", text)
+    return _ASSIGNMENT.sub(_assignment, text)
+
+
+def _userinfo(match: re.Match[str]) -> str:
+    userinfo = match[1]
+    return f"{SECRET}@" if ":" in userinfo or len(userinfo) >= 16 else match[0]
+
+
+def _header(match: re.Match[str]) -> str:
+    scheme, space, _ = match[3].partition(" ")
+    keeps_scheme = space and scheme.lower() in ("basic", "bearer", "digest", "token", "apikey", "negotiate")
+    return f"{match[1]}{match[2]}{scheme + ' ' if keeps_scheme else ''}{SECRET}"
+
+
+def _assignment(match: re.Match[str]) -> str:
+    before = match["before"]
+    for group, quote in (("double", '"'), ("single", "'"), ("escaped", match["opening"])):
+        if (value := match[group]) is not None:
+            return match[0] if not value or _NO_SECRET.fullmatch(value) else f"{before}{quote}{SECRET}"
+    bare: str = match["bare"]
+    value = bare.rstrip(",)]}")
+    name = (match["name"] or "").lower()
+    if not value or _NO_SECRET.fullmatch(value) or (name == "token" and value.isdigit()):
+        return match[0]
+    # `secret: practice`, as people write, needs a second sign; `SECRET=practice` and a password do not
+    spoken = before.rstrip(" \t").endswith(":") and before != before.rstrip(" \t")
+    if spoken and not name.startswith("passw") and not _LOOKS_RANDOM.match(value):
+        return match[0]
+    return f"{before}{SECRET}{bare[len(value) :]}"
+
+
+# ------------------------------------------------------------------------------------------------------------ personal data
+
+_EMAIL = re.compile(r"(?<![\w.+-])[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])")
+# reserved for examples (RFC 2606), or no address at all: `git@github.com:…`, `icon@2x.png`
+_NO_EMAIL = re.compile(
+    r"(?i)git@.*|.*[@.]example\.(?:com|net|org)|.*\.(?:example|invalid|test|localhost|png|jpe?g|gif|svg|webp|css|js|json|tgz)"
+)
+
+_HOME = re.compile(r"(?<![\w.-])((?:/(?:var|export|data|mnt|nfs|usr))?/home/|/Users/)([^/\\\s\"'`<>|:*?;,()\[\]{}$]+)")
+_WINDOWS_HOME = re.compile(r"(?i)(?<=[a-z]:)((?:\\{1,4}|/)users(?:\\{1,4}|/))([^/\\\"'`<>|:*?\r\n$%]{1,64}(?=[\\/])|[^/\\\s\"'`<>|:*?$%]+)")
+# the CLI names a project's folder after its path: /home/alice/x is ~/.claude/projects/-home-alice-x
+_PROJECT_FOLDER = re.compile(r"(?i)(?<=[/\\])((?:[a-z]-)?-(?:home|users)-)([^-/\\\s\"'`]+)")
+_NOBODY = frozenset({"", ".", "..", "...", "all users", "default", "public", "shared", HOME_USER})
+
+
+def redact_emails(text: str) -> str:
+    """`text` with every e-mail address replaced by `user@example.com`."""
+    return _EMAIL.sub(lambda match: match[0] if _NO_EMAIL.fullmatch(match[0]) else EMAIL, text)
+
+
+def redact_homes(text: str) -> str:
+    """`text` with the user in every home directory replaced: `/home/alice/x` becomes `/home/user/x`."""
+    for pattern in (_HOME, _WINDOWS_HOME, _PROJECT_FOLDER):
+        text = pattern.sub(lambda match: match[0] if match[2].lower() in _NOBODY else match[1] + HOME_USER, text)
+    return text
+
+
+def find_home_users(text: str) -> set[str]:
+    """The names of the users whose home directories `text` mentions."""
+    names = {match[2] for pattern in (_HOME, _WINDOWS_HOME) for match in pattern.finditer(text)}
+    return {name for name in names if name.lower() not in _NOBODY}
