@@ -78,8 +78,9 @@ class TransportLike(Protocol):
 class Transport(ABC):
     """A two-way stream of JSON lines to one Claude, with a life of its own: connected once, closed once.
 
-    Always true in a boolean context, and without a length: the official SDK's client tests the truth value of the
-    transport it is given.
+    * `truth.always`: it is true in a boolean context, whatever its state, and has no length.
+
+    (The official SDK's client tests the truth value of the transport it is given, and replaces one that is false.)
     """
 
     @abstractmethod
@@ -91,6 +92,7 @@ class Transport(ABC):
         * `connect.twice-is-noop`: connecting a connected transport does nothing.
         * `connect.failure-is-clean`: a failure leaves nothing behind, and `connect()` may be tried again.
         * `connect.cancel-is-clean`: so does a cancellation.
+        * `connect.closed-meanwhile`: a `close()` that comes while it waits wins, and nothing stays open.
         * `connect.once-closed-stays-closed`: after `close()` it raises `TransportClosed`.
 
         Raises:
@@ -100,8 +102,9 @@ class Transport(ABC):
 
     @abstractmethod
     async def write(self, data: str | bytes) -> None:
-        """Send one or more whole lines; text is encoded as UTF-8, and a missing final newline is added.
+        """Send one or more whole lines.
 
+        * `write.whole-lines`: text is encoded as UTF-8, and a missing final newline is added; exactly one ends each line.
         * `write.order`: lines arrive in the order of the calls.
         * `write.no-interleaving`: a line is never cut by another one, however many tasks write at once.
         * `write.backpressure`: it returns when the data has been handed over, and waits while the peer does not read.
@@ -124,9 +127,13 @@ class Transport(ABC):
 
         * `read.order`: in the order they were sent.
         * `read.any-chunking`: however the bytes were cut on their way, also inside a UTF-8 sequence.
-        * `read.skips-noise`: lines that hold no JSON object are left out, logged, and counted in `info`.
+        * `read.only-newline-ends-a-line`: only the byte 0x0A ends a line: U+2028, U+2029 and U+0085 inside a string are data, and a
+          CR before it is nothing.
+        * `read.skips-noise`: lines that hold no JSON object are left out.
         * `read.bad-line-costs-one-line`: so is a corrupt line, and the next one is delivered.
         * `read.line-limit`: so is a line over the limit; memory stays bounded.
+        * `read.left-out-is-logged`: what was left out is logged as a warning, blank lines excepted.
+        * `read.left-out-is-counted`: a transport that has an `info` of its own counts there what was left out.
         * `read.final-line-without-newline`: a complete last line counts without its newline.
         * `read.truncated-tail-is-reported`: an incomplete one raises `TruncatedStream`, after everything before it.
         * `read.clean-eof-stops`: the iteration ends when the peer ended well.
@@ -134,6 +141,8 @@ class Transport(ABC):
         * `read.one-reader`: a second reader at the same time gets `Busy`.
         * `read.resumable`: leaving the loop and iterating again loses nothing.
         * `read.cancel-loses-nothing`: neither does cancelling a reader.
+        * `read.unconnected-raises`: `NotConnected` before `connect()`, `TransportClosed` after `close()`, at the latest from the first
+          step of the iteration.
         """
 
     @abstractmethod
@@ -152,6 +161,7 @@ class Transport(ABC):
         """Release everything, in bounded time, whatever the peer does.
 
         * `close.idempotent`: closing twice does nothing, closing what was never connected neither.
+        * `close.peer-sees-the-end`: the peer sees the end of its input.
         * `close.wakes-reader`: the iteration of a waiting reader ends.
         * `close.wakes-writer`: a waiting writer gets `TransportClosed`.
         * `close.when-cancelled`: a cancelled close still closes; the cancellation is delivered afterwards.
@@ -162,13 +172,20 @@ class Transport(ABC):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """True between a successful `connect()` and the moment the transport is closed or known to be broken."""
+        """True between a successful `connect()` and the moment the transport is closed or known to be broken.
+
+        * `ready.not-after-close`: it is False once the transport is closed.
+        * `ready.not-when-broken`: and once it is known to be broken: a reader or a writer has been told.
+        """
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """The lines as they came, in batches, without terminators and undecoded: one batch for each chunk that was read.
 
         This is the primitive that `Query`, recorders, metrics and gateways use. The default encodes what `read_messages`
         yields, so that a transport with only the six methods works everywhere, at the price of decoding twice.
+
+        * `lines.same-messages`: it gives the same messages: batches of one line each or more, without terminators.
+        * `lines.same-position`: both views are of one stream: what one of them has read, the other does not repeat or lose.
         """
         return _EncodedMessages(self.read_messages())
 
@@ -191,7 +208,10 @@ class Transport(ABC):
         """Note a line that held no message, for `info`: called by whoever decodes the lines of `read_lines()` itself."""
 
     async def __aenter__(self) -> Self:
-        """Connect, and close at the end of the block."""
+        """Connect, and close at the end of the block.
+
+        * `block.connects-and-closes`: it connects, and closes at the end of the block, also when it ends by an error.
+        """
         await self.connect()
         return self
 

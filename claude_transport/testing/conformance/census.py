@@ -1,0 +1,93 @@
+"""`Census`: what a process holds at one moment: file descriptors, child processes, threads, tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from claude_transport.testing.conformance.bench import settle
+
+__all__ = ["ALL", "LASTING", "OWN", "Census", "unclosed"]
+
+OWN = frozenset({"children", "tasks"})
+"""What belongs to one session alone: the first one that is closed must already have taken it along."""
+
+LASTING = OWN | {"file_descriptors"}
+"""What does not grow from one session to the next, however they end. (A pool of threads may: a cancelled call keeps its thread busy.)"""
+
+ALL = LASTING | {"threads"}
+"""What does not grow from one undisturbed session to the next."""
+
+_LOOK_AGAIN = 0.01
+"""Seconds between two looks while something is still there that only the system can take away."""
+
+
+class Census(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of each there are; None where this system does not tell."""
+
+    file_descriptors: int | None
+    children: int | None
+    threads: int
+    tasks: int
+
+    @classmethod
+    def take(cls) -> Census:
+        """Count now; must be called inside an event loop."""
+        return cls(
+            file_descriptors=_count_file_descriptors(),
+            children=_count_children(),
+            threads=threading.active_count(),
+            tasks=len(anyio.get_running_tasks()),
+        )
+
+    @classmethod
+    async def rested(cls) -> Census:
+        """Count after everything has come to rest."""
+        gc.collect()
+        await settle()
+        return cls.take()
+
+    async def growth(self, *, patience: float, of: frozenset[str]) -> dict[str, int]:
+        """What there is more of now, by name, of the kinds in `of`; looks again for up to `patience` seconds until there is nothing."""
+        await Census.rested()
+        with anyio.move_on_after(patience):
+            while self._grown(of):  # noqa: ASYNC110
+                await anyio.sleep(_LOOK_AGAIN)  # there is no event for "the system has forgotten it"
+        return self._grown(of)
+
+    def _grown(self, of: frozenset[str]) -> dict[str, int]:
+        now = Census.take()
+        return {kind.replace("_", " "): more for kind in sorted(of) if (more := (getattr(now, kind) or 0) - (getattr(self, kind) or 0)) > 0}
+
+
+@contextlib.contextmanager
+def unclosed() -> Iterator[list[str]]:
+    """Collects what `ResourceWarning`s say inside the block, garbage collection at its end included."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        yield said
+        gc.collect()
+    said += [str(warning.message) for warning in caught if issubclass(warning.category, ResourceWarning)]
+
+
+def _count_file_descriptors() -> int | None:
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            return len([*Path(folder).iterdir()])
+    return None
+
+
+def _count_children() -> int | None:
+    """Child processes, zombies included."""
+    with contextlib.suppress(OSError):
+        lists = [task.joinpath("children").read_text() for task in Path("/proc/self/task").iterdir()]
+        return sum(len(children.split()) for children in lists)
+    return None

@@ -1,0 +1,108 @@
+"""Clauses about `close()` itself: from anywhere, in bounded time, with nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import anyio
+import anyio.lowlevel
+
+from claude_transport.errors import TransportClosed
+from claude_transport.testing.conformance.bench import Bench, Stand, expect, messages, settle, wire
+from claude_transport.testing.conformance.census import ALL, OWN, Census, unclosed
+from claude_transport.testing.conformance.clause import clause
+
+_SOURCE = "Transport.close"
+
+
+async def _is_closed(bench: Bench, stand: Stand, how: str) -> None:
+    expect(not stand.transport.is_ready(), f"is_ready() is True after {how}")
+    await bench.expect_raises(TransportClosed, stand.transport.write(wire(*messages(1))), f"a write() after {how}")
+    with bench.within(f"the end of input at the peer after {how}"):
+        await stand.peer.wait_input_end()
+
+
+@clause("close.when-cancelled", "A cancelled close still closes; the cancellation is delivered afterwards.", source=f"{_SOURCE}; L3")
+async def when_cancelled(bench: Bench) -> None:
+    for turns in (None, 0, 1, 2, 4):
+        async with bench.connected() as stand:
+            if turns is None:
+                with anyio.CancelScope() as scope:
+                    scope.cancel()
+                    await stand.transport.close()
+                    await anyio.lowlevel.checkpoint()
+                expect(scope.cancelled_caught, "the cancellation of the one who closed was swallowed")
+            else:
+                closer = bench.start(stand.transport.close)
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                closer.cancel()
+                await closer.result("a cancelled close()")
+            await _is_closed(bench, stand, "a cancelled close()")
+    with contextlib.suppress(RuntimeError):  # there is no task of asyncio's on trio
+        if asyncio.current_task() is not None:
+            await _cancelled_by_asyncio(bench)
+
+
+async def _cancelled_by_asyncio(bench: Bench) -> None:
+    """`Task.cancel()`, which no shield of anyio's stops."""
+    for turns in (1, 2, 4):
+        async with bench.connected() as stand:
+            task = asyncio.create_task(stand.transport.close())
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            was_over = task.done()
+            task.cancel()
+            with bench.within("a close() cancelled by asyncio"):
+                await asyncio.wait([task])
+            expect(was_over or task.cancelled(), "asyncio's cancellation of the one who closed was swallowed")
+            await _is_closed(bench, stand, "a close() cancelled by asyncio")
+
+
+@clause("close.bounded", "It takes no longer than its timeout.", source=f"{_SOURCE}; L4, L5")
+async def bounded(bench: Bench) -> None:
+    async with bench.connected() as stand:
+        await stand.peer.persist()
+        await stand.peer.stop_reading()
+        writer = bench.start(lambda: stand.transport.write(wire(stand.flood)))
+        await settle()
+        with bench.within("close() with a peer that neither reads nor leaves", seconds=stand.subject.close_timeout + bench.patience / 2):
+            await stand.transport.close()
+        await writer.end("a writer after close()")
+        expect(not stand.transport.is_ready(), "is_ready() is True after close()")
+
+
+@clause("close.any-task", "Any task may call it.", source=f"{_SOURCE}; L7")
+async def any_task(bench: Bench) -> None:
+    async with bench.opened() as stand:
+        await bench.start(stand.transport.connect).result("connect() in a task of its own")
+        await bench.start(lambda: stand.transport.write(wire(*messages(1)))).result("write() in another one")
+        await bench.start(stand.transport.close).result("close() in a third one")
+        expect(not stand.transport.is_ready(), "is_ready() is True after a close() from another task")
+    async with bench.connected() as stand:
+        closers = [bench.start(stand.transport.close) for _ in range(3)]
+        for closer in closers:
+            await closer.result("one of three close() at once")
+        expect(not stand.transport.is_ready(), "is_ready() is True after three close() at once")
+
+
+@clause("close.leaves-nothing", "No file descriptor, process, thread or task stays behind.", source=f"{_SOURCE}; L2, P4", needs_peer=False)
+async def leaves_nothing(bench: Bench) -> None:
+    async def session() -> None:
+        async with bench.connected() as stand:
+            if stand.subject.peer is not None:
+                await stand.write(wire(*messages(1)))
+            await stand.close()
+
+    empty = await Census.rested()
+    with unclosed() as warned:
+        await session()
+        left = await empty.growth(patience=bench.patience, of=OWN)
+        expect(not left, f"a session left something behind: {left}")
+        warm = await Census.rested()
+        for _ in range(3):
+            await session()
+        left = await warm.growth(patience=bench.patience, of=ALL)
+        expect(not left, f"three more sessions left something behind: {left}")
+    expect(not warned, f"something was never closed: {'; '.join(warned)}")

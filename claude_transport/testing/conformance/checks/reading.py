@@ -1,0 +1,193 @@
+"""Clauses about what `read_messages()` delivers."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import Self
+
+from claude_transport.errors import ConnectionLost, NotConnected, TransportClosed, TruncatedStream
+from claude_transport.testing.conformance.bench import Bench, Violation, expect, message, messages, wire
+from claude_transport.testing.conformance.clause import clause
+from claude_transport.testing.conformance.warned import Warned
+
+_SOURCE = "Transport.read_messages"
+
+_NOISE = (b"Welcome to this machine!\n", b"\n", b" \t \n", b'["an", "array"]\n', b"42\n", b'"text"\n', b"null\n")
+_CORRUPT = (b'{"type":"conformance","n":\n', b'{"type": "conf\xff\xfe"\n', b'{"type":"conformance","n":1}}\n', b"{\x00}\n")
+
+
+def _raw(text: str) -> bytes:
+    """A line with `text` in it as it is, unescaped."""
+    return json.dumps(message(0, text=text), ensure_ascii=False).encode() + b"\n"
+
+
+@clause("read.order", "In the order they were sent.", source=_SOURCE)
+async def order(bench: Bench) -> None:
+    sent = messages(60)
+    chunks = (wire(sent[0]), wire(*sent[1:3]), wire(*sent[3:30]), wire(*sent[30:60]))
+    async with bench.connected(says=chunks) as stand:
+        expect(await stand.read(60) == sent, "the messages came in another order")
+
+
+@clause("read.any-chunking", "However the bytes were cut on their way, also inside a UTF-8 sequence.", source=f"{_SOURCE}; F6")
+async def any_chunking(bench: Bench) -> None:
+    data = _raw("é") + _raw("😀") + wire(message(2))
+    sent = [json.loads(line) for line in data.splitlines()]
+    async with bench.connected(says=tuple(data[at : at + 1] for at in range(len(data)))) as stand:
+        expect(await stand.read(3) == sent, "three messages that came byte by byte were not read as they were sent")
+    cut = data.index("😀".encode()) + 2
+    async with bench.connected(says=(data[:cut], data[cut:])) as stand:
+        expect(await stand.read(3) == sent, "messages cut inside a UTF-8 sequence were not read as they were sent")
+
+
+@clause(
+    "read.only-newline-ends-a-line",
+    "Only the byte 0x0A ends a line: U+2028, U+2029 and U+0085 inside a string are data, and a CR before it is nothing.",
+    source=f"{_SOURCE}; F4",
+)
+async def only_newline_ends_a_line(bench: Bench) -> None:
+    for text in ("a\u2028b", "a\u2029b", "a\u0085b"):
+        async with bench.connected(says=(_raw(text) + wire(message(1)),)) as stand:
+            expect(await stand.read(2) == [message(0, text=text), message(1)], f"a string with {text[1]!r} in it did not survive")
+    async with bench.connected(says=(wire(message(0)).replace(b"\n", b"\r\n"), wire(message(1)))) as stand:
+        expect(await stand.read(2) == messages(2), "a line that ended in CRLF was not read")
+
+
+@clause("read.skips-noise", "Lines that hold no JSON object are left out.", source=f"{_SOURCE}; F7")
+async def skips_noise(bench: Bench) -> None:
+    for noise in _NOISE:
+        async with bench.connected(says=(noise + wire(message(0)) + noise, wire(message(1)))) as stand:
+            expect(await stand.read(2) == messages(2), f"the line {noise!r} was not just left out")
+
+
+@clause("read.bad-line-costs-one-line", "So is a corrupt line, and the next one is delivered.", source=f"{_SOURCE}; F6, F9")
+async def bad_line_costs_one_line(bench: Bench) -> None:
+    for corrupt in _CORRUPT:
+        async with bench.connected(says=(wire(message(0)) + corrupt + wire(message(1)),)) as stand:
+            expect(await stand.read(2) == messages(2), f"the corrupt line {corrupt!r} cost more, or less, than itself")
+
+
+@clause(
+    "read.left-out-is-logged",
+    "What was left out is logged as a warning, blank lines excepted.",
+    source=f"{_SOURCE}; F7",
+)
+async def left_out_is_logged(bench: Bench) -> None:
+    for line in (_NOISE[0], _CORRUPT[0]):
+        with Warned() as warned:
+            async with bench.connected(says=(line, wire(message(0)))) as stand:
+                await stand.read(1)
+        expect(warned, f"nobody was warned that the line {line!r} was left out")
+
+
+@clause(
+    "read.left-out-is-counted",
+    "A transport that has an `info` of its own counts there what was left out.",
+    source=f"{_SOURCE}; F7",
+)
+async def left_out_is_counted(bench: Bench) -> None:
+    async with bench.connected(says=(wire(message(0)) + _NOISE[0] + _CORRUPT[0] + _NOISE[3] + wire(message(1)),)) as stand:
+        info = stand.own_info
+        expect(info.noise_lines == 0, f"info counts {info.noise_lines} lines of noise before any was read")
+        await stand.read(2)
+        expect(stand.own_info.noise_lines == 3, f"info counts {stand.own_info.noise_lines} lines left out, not 3")
+
+
+@clause("read.line-limit", "So is a line over the limit; memory stays bounded.", source=f"{_SOURCE}; F3")
+async def line_limit(bench: Bench) -> None:
+    async with bench.opened() as stand:
+        limit = stand.line_limit
+    empty = len(wire(message(0, pad=""))) - 1
+    longest = wire(message(0, pad="x" * (limit - empty)))
+    over = wire(message(0, pad="x" * (limit - empty + 1)))
+    async with bench.connected(says=(longest, over, wire(message(1)))) as stand:
+        first, second = await stand.read(2)
+        expect(len(first["pad"]) == limit - empty, f"a line of exactly {limit} bytes was not delivered as it was")
+        expect(second == message(1), f"a line of {limit + 1} bytes was delivered, or cost more than itself")
+    bound = 20 * limit + stand.subject.absorbs
+    pieces = 3 * bound // limit
+    huge = (b'{"pad":"', *[b"x" * limit] * pieces, b'"}\n')
+    async with bench.connected(says=(*huge, wire(message(1)))) as stand:
+        with _Memory() as memory:
+            expect(await stand.read(1) == messages(1, first=1), "the message after a huge line was not delivered")
+        expect(memory.peak < bound, f"a line of {pieces * limit} bytes took {memory.peak} bytes of memory, over a limit of {limit}")
+
+
+@clause("read.final-line-without-newline", "A complete last line counts without its newline.", source=f"{_SOURCE}; F8")
+async def final_line_without_newline(bench: Bench) -> None:
+    async with bench.connected(says=(wire(*messages(2))[:-1],), then="finish") as stand:
+        expect(await stand.read(2) == messages(2), "the last line, which had no newline, is not what was sent")
+
+
+@clause(
+    "read.truncated-tail-is-reported",
+    "An incomplete one raises `TruncatedStream`, after everything before it.",
+    source=f"{_SOURCE}; F8",
+)
+async def truncated_tail_is_reported(bench: Bench) -> None:
+    async with bench.connected(says=(wire(message(0)), b'{"type":"conformance","n'), then="finish") as stand:
+        expect(await stand.read(1) == messages(1), "the message before the truncated line was not delivered")
+        end = await stand.read_end()
+        expect(isinstance(end, TruncatedStream), f"the stream ended inside a line, and the iteration with {end!r}")
+
+
+@clause("read.clean-eof-stops", "The iteration ends when the peer ended well.", source=_SOURCE)
+async def clean_eof_stops(bench: Bench) -> None:
+    async with bench.connected(says=(wire(*messages(3)),), then="finish") as stand:
+        expect(await stand.read(3) == messages(3), "the last messages before the end were not delivered")
+        for which in ("the iteration", "an iteration after the end"):
+            end = await stand.read_end()
+            expect(end is None, f"{which} raised {end!r} although the peer ended well")
+
+
+@clause(
+    "read.failure-after-last-message",
+    "And raises `ConnectionLost` (`ProcessError`) when it did not, after the last message.",
+    source=f"{_SOURCE}; E2",
+)
+async def failure_after_last_message(bench: Bench) -> None:
+    async with bench.connected(says=(wire(*messages(20)),), then="fail") as stand:
+        expect(await stand.read(20) == messages(20), "the last messages before the failure were not delivered")
+        end = await stand.read_end()
+        expect(isinstance(end, ConnectionLost), f"the peer failed, and the iteration ended with {end!r}")
+
+
+@clause(
+    "read.unconnected-raises",
+    "`NotConnected` before `connect()`, `TransportClosed` after `close()`, at the latest from the first step of the iteration.",
+    source=_SOURCE,
+    needs_peer=False,
+)
+async def unconnected_raises(bench: Bench) -> None:
+    async with bench.opened() as stand:
+
+        async def read() -> object:
+            # a generator says so at its first step, others when they are called: both are fine
+            async for each in stand.transport.read_messages():
+                raise Violation(f"a message came out of a transport that is not connected: {each!r}")
+            return None
+
+        await bench.expect_raises(NotConnected, read(), "reading before connect()")
+        await stand.connect()
+        await stand.close()
+        await bench.expect_raises(TransportClosed, read(), "reading after close()")
+
+
+class _Memory:
+    """The most memory that Python held at once inside the block, in bytes, over what it held before."""
+
+    peak = 0
+
+    def __enter__(self) -> Self:
+        self._tracing = tracemalloc.is_tracing()
+        if not self._tracing:
+            tracemalloc.start()
+        tracemalloc.reset_peak()
+        self._before, _ = tracemalloc.get_traced_memory()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.peak = tracemalloc.get_traced_memory()[1] - self._before
+        if not self._tracing:
+            tracemalloc.stop()

@@ -1,0 +1,47 @@
+"""`Clause`: one promise of the contract, and the function that asks a transport whether it keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from claude_transport.testing.conformance.bench import Bench
+
+__all__ = ["Clause", "clause", "registered"]
+
+Check = Callable[[Bench], Awaitable[None]]
+
+_registered: dict[str, Clause] = {}
+
+
+class Clause(msgspec.Struct, frozen=True, kw_only=True):
+    """One promise: its stable `id`, its `sentence` (that of the docstring of `Transport`), where it comes from, and its check.
+
+    `source` names the method of `Transport` that promises it, and the rows of the requirements it was made for, when there are
+    any. `needs_peer` is False where a bare transport can be asked. `check` raises `Violation` when the promise is broken.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    check: Check
+    needs_peer: bool = True
+
+
+def clause(id: str, sentence: str, *, source: str, needs_peer: bool = True) -> Callable[[Check], Check]:  # noqa: A002 - it is one
+    """Register the decorated function as the check of a clause."""
+
+    def register(check: Check) -> Check:
+        if id in _registered:
+            msg = f"there are two checks of {id}"
+            raise ValueError(msg)
+        _registered[id] = Clause(id=id, sentence=sentence, source=source, check=check, needs_peer=needs_peer)
+        return check
+
+    return register
+
+
+def registered() -> tuple[Clause, ...]:
+    """Every clause whose module has been imported, in the order of import."""
+    return tuple(_registered.values())

@@ -1,0 +1,35 @@
+"""`CLAUSES`: every clause of the contract, in the order of the docstrings of `Transport`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.testing.conformance.checks import closing, connecting, endings, readers, reading, writing
+from claude_transport.testing.conformance.clause import Clause, registered
+
+__all__ = ["CLAUSES", "select_clauses"]
+
+_MODULES = (connecting, writing, reading, readers, endings, closing)  # importing them has registered their clauses
+_ORDER = ("connect", "ready", "write", "read", "lines", "end", "close", "block", "truth")
+
+CLAUSES: tuple[Clause, ...] = tuple(sorted(registered(), key=lambda clause: _ORDER.index(clause.id.partition(".")[0])))
+"""Every promise a `Transport` makes, each with its check."""
+
+_BY_ID = {clause.id: clause for clause in CLAUSES}
+
+
+def select_clauses(clauses: Iterable[Clause | str] | None = None) -> tuple[Clause, ...]:
+    """The named clauses, all of them for None. Raises `ConfigurationError` for an id that is not in the contract."""
+    if clauses is None:
+        return CLAUSES
+    named = tuple(clauses)
+    check_ids(each for each in named if isinstance(each, str))
+    return tuple(_BY_ID[each] if isinstance(each, str) else each for each in named)
+
+
+def check_ids(ids: Iterable[str]) -> None:
+    """Raise `ConfigurationError` when one of `ids` is no clause of the contract."""
+    unknown = sorted(set(ids) - _BY_ID.keys())
+    if unknown:
+        raise ConfigurationError(f"the contract has no clause {', '.join(unknown)}: see CLAUSES", option="clauses")
