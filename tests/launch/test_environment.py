@@ -106,7 +106,7 @@ def test_the_environment_of_this_process_is_only_read() -> None:
         ({"pin_cli": True}, {"DISABLE_AUTOUPDATER": "1"}),
         ({"config_dir": Path("/c")}, {"CLAUDE_CONFIG_DIR": "/c"}),
         ({"client_app": "app/1"}, {"CLAUDE_AGENT_SDK_CLIENT_APP": "app/1"}),
-        ({"cwd": "/work/dir/.."}, {"PWD": "/work"}),
+        ({"cwd": "/srv/dir/.."}, {"PWD": "/srv"}),
     ],
 )
 def test_an_option_becomes_its_variable(options: dict[str, Any], expected: dict[str, str]) -> None:
