@@ -28,6 +28,8 @@ from claude_transport.errors import (
     WrongLibcError,
 )
 from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.guard import guard
+from claude_transport.streams.marking import MARK_VARIABLE, new_mark
 from claude_transport.streams.reaping import Child
 from claude_transport.streams.stderr import StderrTail
 
@@ -80,6 +82,7 @@ class ProcessConnectable:
             WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: it is there, but cannot be run.
         """
         await anyio.lowlevel.checkpoint()
+        mark = new_mark()
         # Nothing below awaits: between the birth of the process and its owner no cancellation can come. Starting it takes
         # about a millisecond; asyncio itself does it on the loop's thread too.
         try:
@@ -90,7 +93,7 @@ class ProcessConnectable:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=self._cwd,
-                env=self._env,
+                env={**(os.environ if self._env is None else self._env), MARK_VARIABLE: mark},
                 user=self._user,
                 start_new_session=True,
             )
@@ -100,7 +103,8 @@ class ProcessConnectable:
             raise SpawnError(f"{self._command[0]!r} cannot be started: {exc}", path=self._command[0], retryable=False) from exc
         except OSError as exc:
             raise self._spawn_error(exc) from exc
-        child = Child(popen, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
+        guard.watch(mark, popen.pid)
+        child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
         return ProcessStream(child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose)
 
     def _spawn_error(self, exc: OSError) -> ClaudeTransportError:

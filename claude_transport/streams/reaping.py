@@ -9,6 +9,8 @@ The rules, and why they are what they are:
   shells, SIGKILL orphans them (recording 20e, PROTOCOL (d) 12), hence the order.
 * Exit is observed without reaping (`WNOWAIT`), so that the process id, which is also the group's, cannot be given to somebody
   else while the group may still have to be signalled.
+* What has left the group is found by a mark in its environment (`marking`), and what the host leaves behind when it is
+  itself killed is ended by somebody beside it (`guard`).
 * All of it runs in tasks of its own: no cancellation of a caller can stop half-way down. When the event loop itself ends,
   what is left is killed at once, without awaiting.
 """
@@ -28,6 +30,8 @@ import msgspec
 
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
+from claude_transport.streams.guard import guard
+from claude_transport.streams.marking import kill_marked
 from claude_transport.streams.stderr import StderrTail
 
 __all__ = ["Child", "CloseSchedule", "ExitStatus"]
@@ -91,10 +95,11 @@ class Child:
 
     `exited` is set when the process has ended, `status` says how. `cut` turns True when its output has to be considered
     over although somebody else still holds the pipe. `closing` turns True, for good, when its end begins. `on_gone` is
-    called once, without awaiting, when nothing of it is left, in whatever way that came about.
+    called once, without awaiting, when nothing of it is left, in whatever way that came about. `mark` is what everything it
+    starts carries in its environment.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], *, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], *, mark: str, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
         if popen.stdin is None or popen.stdout is None or popen.stderr is None:
             raise UsageError("a Child needs a pipe on each of its standard streams")
         self._loop = HostLoop()
@@ -113,6 +118,8 @@ class Child:
         self.closing = False
         self.killed = False
         self._gone = False
+        self._mark = mark
+        self._swept = False
         self._on_gone = on_gone
         self._ender: BackgroundTask | None = None
         # No task group anywhere here: its tasks leave a warning behind when the event loop ends before their first step.
@@ -270,14 +277,17 @@ class Child:
             discarder.cancel()
         self.drain_stderr_now()
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
+        # looks at every process of the machine, in a thread: a busy machine has thousands
+        await anyio.to_thread.run_sync(self._sweep)
 
     async def _discard_output(self) -> None:
         data = b"more"
-        while data:
+        # Once the child is gone, the numbers of its files may be somebody else's.
+        while data and not self._gone:
             # Before every read, as for standard error: a child that never stops writing must not stop the clock.
             await anyio.wait_readable(self.stdout)
             if self._gone:
-                return  # the number may be somebody else's by now
+                return
             with contextlib.suppress(BlockingIOError):
                 data = os.read(self.stdout, _READ_BYTES)
 
@@ -314,6 +324,9 @@ class Child:
         self.closing = True
         self._gone = True
         self._kill()
+        if not self._swept:
+            self._sweep()
+        guard.release(self._mark)
         self._note_exit()
         self.tail.finish()
         for task in (self._watcher, self._drainer):
@@ -323,6 +336,11 @@ class Child:
             self._close_file(index)
         if self._on_gone is not None:
             self._on_gone()
+
+    def _sweep(self) -> None:
+        """End what has left the group: the CLI's tool shells live in sessions of their own, and survive its SIGKILL."""
+        self._swept = True
+        kill_marked(self._mark)
 
     def _kill(self) -> None:
         if self._popen.returncode is None:

@@ -1,0 +1,145 @@
+"""The parent-death net (pain L1): what a killed host started is gone, and a guard is there only while it is needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from claude_transport.errors import ProcessError
+from claude_transport.streams.guard import Guard, guard, guard_shell
+from claude_transport.streams.marking import MARK_VARIABLE, find_marked, kill_marked, new_mark
+from claude_transport.streams.process import ProcessConnectable
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks in environments can be read on Linux only")
+
+# A child that ignores SIGTERM, with a grandchild in its group and another in a session of its own, as the CLI's tool shells are.
+STUBBORN = 'trap "" TERM; setsid sleep 1000 & sleep 1000 & echo ready; wait'
+
+HOST = """
+import sys, anyio
+from claude_transport.streams.process import ProcessConnectable
+async def main():
+    streams = [await ProcessConnectable(["/bin/sh", "-c", sys.argv[1]]).connect() for _ in range(2)]
+    for stream in streams:
+        await stream.receive()
+    print("up", flush=True)
+    await anyio.sleep_forever()
+anyio.run(main, backend=sys.argv[2])
+"""
+
+
+def marks_of(pids: list[int]) -> set[str]:
+    entries = [entry for pid in pids for entry in Path(f"/proc/{pid}/environ").read_text().split("\0")]
+    return {entry.partition("=")[2] for entry in entries if entry.startswith(f"{MARK_VARIABLE}=")}
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def until_gone(marks: set[str]) -> None:
+    with anyio.fail_after(10):
+        while any(find_marked(mark) for mark in marks):
+            await anyio.wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize(
+    ("signum", "script"),
+    [(signal.SIGKILL, STUBBORN), (signal.SIGTERM, STUBBORN.removeprefix('trap "" TERM; '))],
+    ids=["SIGKILL", "SIGTERM"],
+)
+async def test_nothing_a_killed_host_started_is_alive_afterwards(signum: signal.Signals, script: str, anyio_backend_name: str) -> None:
+    host = subprocess.Popen([sys.executable, "-c", HOST, script, anyio_backend_name], stdout=subprocess.PIPE, text=True)
+    try:
+        assert host.stdout is not None
+        assert host.stdout.readline() == "up\n"
+        marks = marks_of(children_of(host.pid))
+        assert len(marks) == 2
+        assert all(len(find_marked(mark)) >= 3 for mark in marks)
+    finally:
+        host.send_signal(signum)
+        host.wait()
+        host.stdout.close()
+    await until_gone(marks)
+
+
+async def test_a_grandchild_in_a_session_of_its_own_is_gone_after_close() -> None:
+    stream = await ProcessConnectable(["/bin/sh", "-c", STUBBORN], close_timeout=0.5).connect()
+    await stream.receive()
+    marks = marks_of(children_of(os.getpid()))
+    await stream.aclose()
+    assert [find_marked(mark) for mark in marks] == [[] for _ in marks]
+
+
+async def test_what_a_killed_child_left_behind_is_gone_after_close() -> None:
+    stream = await ProcessConnectable(["/bin/sh", "-c", "setsid sleep 1000 & echo ready; read line; kill -KILL $$"]).connect()
+    assert await stream.receive() == b"ready\n"
+    marks = marks_of(children_of(os.getpid()))
+    await stream.send(b"now\n")
+    with anyio.fail_after(10), pytest.raises(ProcessError):
+        while True:
+            await stream.receive()
+    await stream.aclose()
+    assert [find_marked(mark) for mark in marks] == [[] for _ in marks]
+
+
+async def test_the_guard_leaves_with_the_last_child() -> None:
+    assert guard.pid is None
+    first = await ProcessConnectable(["cat"]).connect()
+    pid = guard.pid
+    second = await ProcessConnectable(["cat"]).connect()
+    assert pid is not None
+    assert guard.pid == pid
+    await first.aclose()
+    assert guard.pid == pid
+    await second.aclose()
+    assert guard.pid is None
+    assert pid not in children_of(os.getpid())
+
+
+def test_a_guard_that_was_killed_is_replaced_and_knows_all_children() -> None:
+    mine, mark = Guard(), new_mark()
+    child = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True)
+    mine.watch(mark, child.pid)
+    first = mine.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    mine.watch("another", child.pid)
+    assert mine.pid not in (None, first)
+    mine.release("another")
+    child.kill()
+    child.wait()
+    mine.release(mark)
+    assert mine.pid is None
+
+
+def test_a_fork_of_the_host_does_not_keep_the_guard_from_seeing_its_end() -> None:
+    mine = Guard()
+    mine.watch(new_mark(), os.getpid())
+    mine_in_the_fork = mine.pid
+    mine.forget()
+    assert mine.pid is None
+    assert mine_in_the_fork is not None
+    os.kill(mine_in_the_fork, signal.SIGKILL)
+    os.waitpid(mine_in_the_fork, 0)
+
+
+@pytest.mark.parametrize(
+    ("platform", "shell", "expected"),
+    [("linux", "/bin/sh", "/bin/sh"), ("darwin", "/bin/sh", "/bin/sh"), ("win32", "/bin/sh", None), ("linux", "/nonexistent/sh", None)],
+)
+def test_there_is_a_guard_wherever_there_is_a_shell(platform: str, shell: str, expected: str | None) -> None:
+    assert guard_shell(platform=platform, shell=shell) == expected
+
+
+def test_marks_are_looked_for_only_where_environments_can_be_read() -> None:
+    assert find_marked("anything", platform="darwin") == []
+    assert find_marked("anything", proc="/nonexistent") == []
+    assert kill_marked(new_mark()) == 0
