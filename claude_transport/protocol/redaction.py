@@ -106,7 +106,7 @@ class Redactor:
         if b"\\u00" in line:
             return True  # ordinary letters may be written as escapes
         low = line.lower()
-        for hint in self._byte_hints:  # a plain loop: half the time of any() with a generator, and this is done for every line
+        for hint in self._byte_hints:  # noqa: SIM110 - half the time of any() with a generator, and this is done for every line
             if hint in low:
                 return True
         return False

@@ -15,6 +15,7 @@ from claude_transport.errors import Busy, InputClosed, NotConnected, TransportCl
 from claude_transport.protocol.codec import encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.transport import SessionTerms, Transport, TransportInfo
+from claude_transport.transports.script import MockScript, Scripted
 
 __all__ = ["MockTransport"]
 
@@ -33,16 +34,19 @@ _POLITENESS = 10
 """Checkpoints that the first read waits for a first write: whoever speaks the control protocol sends `initialize` at once."""
 
 
-class MockTransport(Transport):
+class MockTransport(Scripted, Transport):
     """Plays `responses` (dicts, or raw lines as bytes) and records what is written in `written`.
 
     Read directly, it plays them through and ends. Under the control protocol (`Query`, or the official SDK) it behaves like
     the CLI: `initialize` and other control requests are answered, each user message releases the responses up to the next
     `result`, and a `control_request` among the responses holds back what follows until it is answered. When a prompt comes
     and nothing is left to say, the stream ends, so that a test with too short a script fails instead of hanging.
+
+    With a `script` it plays that instead: `MockTransport.script().expect(type="user").reply({...})` (see `MockScript`).
     """
 
-    def __init__(self, responses: Iterable[Mapping[str, Any] | bytes] = ()) -> None:
+    def __init__(self, responses: Iterable[Mapping[str, Any] | bytes] = (), *, script: MockScript | None = None) -> None:
+        self._script = script
         self._responses: deque[Mapping[str, Any] | bytes] = deque(responses)
         self._answers: deque[Mapping[str, Any]] = deque()
         self._asked: set[str] = set()  # ids of control requests among the responses that wait for the host's answer
@@ -61,6 +65,11 @@ class MockTransport(Transport):
         """Every message that was written, decoded, in order."""
         self.announced: frozenset[str] | None = None
         """What the layer above said it can answer."""
+
+    @classmethod
+    def script(cls) -> Self:
+        """A mock without a script yet: chain `expect`, `reply`, `emit` and `end` to write it."""
+        return cls(script=MockScript())
 
     # ---------------------------------------------------------------------------------------------------------- the contract
 
@@ -142,6 +151,10 @@ class MockTransport(Transport):
         except (msgspec.MsgspecError, ValueError) as exc:
             raise UsageError(f"the CLI would die of a line that is no JSON object: {line[:80]!r}") from exc
         self.written.append(message)
+        if self._script is not None:
+            self._wake()  # a reader, too, is told of a message that the script does not expect
+            if self._script.received(message):
+                return
         kind = message.get("type")
         if kind == "user":
             self._prompts += 1
@@ -155,6 +168,8 @@ class MockTransport(Transport):
         """What may be said now, if anything."""
         if self._answers:
             return self._answers.popleft()
+        if self._script is not None:
+            return self._script.next_output()
         if not self._responses:
             return None
         if self._conversing and (self._is_waiting_for_an_answer() or not self._prompts):
@@ -177,6 +192,8 @@ class MockTransport(Transport):
         """Whether nothing can come any more. Asked only when there is nothing to say at the moment."""
         if self._closed:
             return True
+        if self._script is not None:
+            return self._script.is_over(input_ended=self._input_ended)
         if self._responses:
             return self._input_ended and not self._prompts
         return not self._conversing or self._input_ended or self._prompts > 0

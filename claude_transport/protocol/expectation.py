@@ -1,0 +1,112 @@
+"""`Expectation`: what a script or a tape expects the host to say next, and `ExpectationFailed`, when it says something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from claude_transport.errors import UsageError
+
+__all__ = ["Expectation", "ExpectationFailed", "describe_message"]
+
+_SHOWN_CHARS = 400
+
+
+class ExpectationFailed(UsageError, AssertionError):
+    """The host did not say what the script or the tape expects at `step`: `expected` and `actual` say what, in words.
+
+    It is an `AssertionError`, too, so that test runners show it as a failed test.
+    """
+
+    code = "testing.expectation_failed"
+
+    def __init__(self, message: str = "", *, step: str = "", expected: str = "", actual: str = "", **common: Any) -> None:
+        super().__init__(message, **common)
+        self.step = step
+        self.expected = expected
+        self.actual = actual
+
+    @classmethod
+    def at(cls, step: str, *, expected: str, actual: str, why: str = "") -> ExpectationFailed:
+        """The error for one step, with all of it in its message."""
+        return cls(f"{step}: expected {expected}, got {actual}" + (f" ({why})" if why else ""), step=step, expected=expected, actual=actual)
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """One message as it should be: `fields` it must have (others may be there), and a `predicate` it must satisfy.
+
+    A mapping among the fields is again a part of what must be there; a callable is given the value and says whether it will do.
+    """
+
+    fields: Mapping[str, Any] = {}
+    predicate: Callable[[dict[str, Any]], object] | None = None
+
+    def misfit(self, message: dict[str, Any]) -> str | None:
+        """What is wrong with `message`, in words; None when it is as expected."""
+        wrong = _misfit(self.fields, message, path="")
+        if wrong is not None:
+            return wrong
+        if self.predicate is not None and not self.predicate(message):
+            return f"{_name(self.predicate)} says no"
+        return None
+
+    def is_request(self, subtype: str) -> bool:
+        """Whether it asks for a control request of this subtype by name."""
+        request = self.fields.get("request")
+        return self.fields.get("type") == "control_request" and isinstance(request, Mapping) and request.get("subtype") == subtype
+
+    def __str__(self) -> str:
+        rest = dict(self.fields)
+        what = str(rest.pop("type", "a message"))
+        request = rest.get("request")
+        if what == "control_request" and isinstance(request, Mapping) and "subtype" in request:
+            what = f"{what} {request['subtype']}"
+            rest["request"] = {name: value for name, value in request.items() if name != "subtype"}
+            if not rest["request"]:
+                del rest["request"]
+        text = what
+        if rest:
+            text += " with " + ", ".join(f"{name}={_shown(value)}" for name, value in rest.items())
+        return text if self.predicate is None else f"{text} that satisfies {_name(self.predicate)}"
+
+
+def describe_message(message: Any) -> str:
+    """A message in a few words for an error: its type, its subtype, and the beginning of it."""
+    if not isinstance(message, dict):
+        return f"no JSON object: {_shown(message)}"
+    request = message.get("request")
+    subtype = f" {request.get('subtype')}" if isinstance(request, dict) else ""
+    return f"{message.get('type', 'a message without a type')}{subtype} {_shown(message)}"
+
+
+def _misfit(expected: Any, actual: Any, *, path: str) -> str | None:
+    if isinstance(expected, Mapping):
+        if not isinstance(actual, Mapping):
+            return f"{path or 'the message'} is {_shown(actual)}, not an object"
+        for name, value in expected.items():
+            where = f"{path}.{name}" if path else str(name)
+            if name not in actual:
+                return f"there is no {where}"
+            wrong = _misfit(value, actual[name], path=where)
+            if wrong is not None:
+                return wrong
+        return None
+    if isinstance(expected, Sequence) and not isinstance(expected, str | bytes):
+        if not isinstance(actual, Sequence) or isinstance(actual, str) or len(actual) != len(expected):
+            return f"{path} is {_shown(actual)}, not a list of {len(expected)}"
+        misfits = (_misfit(want, have, path=f"{path}[{index}]") for index, (want, have) in enumerate(zip(expected, actual, strict=True)))
+        return next((wrong for wrong in misfits if wrong is not None), None)
+    if callable(expected):
+        return None if expected(actual) else f"{path} is {_shown(actual)}, and {_name(expected)} says no"
+    return None if expected == actual else f"{path} is {_shown(actual)}, not {_shown(expected)}"
+
+
+def _shown(value: Any) -> str:
+    text = _name(value) if callable(value) else repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", None) or repr(function)
