@@ -134,6 +134,7 @@ class ContextUsage(Answer, rename="camel", frozen=True, kw_only=True):
     categories: tuple[ContextCategory, ...] = ()
     memory_files: tuple[ContextMemoryFile, ...] = ()
     mcp_tools: tuple[ContextTool, ...] = ()
+    mcp_instructions: tuple[Any, ...] = ()
     agents: tuple[ContextAgent, ...] = ()
     skills: ContextSkills | None = None
     slash_commands: ContextSlashCommands | None = None

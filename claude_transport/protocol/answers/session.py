@@ -83,7 +83,8 @@ class CwdChange(Answer, frozen=True, kw_only=True):
     """What came of a change of directory.
 
     `status` `ok`: the session is in `cwd`, `changed` says whether it was elsewhere before. `needs_trust`: nothing was done; ask the user
-    whether `trust_root` is to be trusted, and repeat with `trust_accepted=True`.
+    whether `trust_root` is to be trusted, and repeat with this `directory` as `trusted_directory`. `rejected`: nothing was done, for
+    `reason` (`busy` while a turn or hook is running), in words `message`.
     """
 
     status: str = ""
@@ -92,6 +93,8 @@ class CwdChange(Answer, frozen=True, kw_only=True):
     transcript_relocated: bool | None = None
     directory: str | None = None
     trust_root: str | None = None
+    reason: str | None = None
+    message: str | None = None
 
 
 class ConversationRewind(Answer, rename="camel", frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ _CLASSES: Final = (
     MessageDisplayOutput,
     AdditionalContext,
 )
-_PYTHON_SPELLING: Final = {"continue_": "continue", "async_": "async"}
+_PYTHON_SPELLING: Final[dict[str, str]] = {"continue_": "continue", "async_": "async"}
 """Keys that are Python keywords, as the official SDK lets them be written in dicts."""
 _SPECIFIC: Final = "hookSpecificOutput"
 
@@ -105,8 +105,8 @@ def _encode_specific(event: HookEvent, output: SpecificOutput) -> dict[str, Any]
     return {"hookEventName": str(event), **wire}
 
 
-def _encode_mapping(event: HookEvent, output: Mapping[Any, Any]) -> dict[str, Any]:
-    wire = {_PYTHON_SPELLING.get(key, key): to_wire(value) for key, value in output.items() if value is not None}
+def _encode_mapping(event: HookEvent, output: Mapping[str, Any]) -> dict[str, Any]:
+    wire: dict[str, Any] = {_PYTHON_SPELLING.get(key, key): to_wire(value) for key, value in output.items() if value is not None}
     if "async" in wire:
         if wire["async"] is not True or wire.keys() - {"async", "asyncTimeout"}:
             raise UsageError(f"a {event} hook's asynchronous output is {{'async': True}} and nothing but 'asyncTimeout' beside it")

@@ -10,8 +10,8 @@ __all__ = ["HookEvent"]
 class HookEvent(StrEnum):
     """The 33 events of CLI 2.1.329, as `get_hooks_listing` names them [08a]; each member is its own wire name.
 
-    Hooks that a host registers were seen to fire for all of them but Setup, TeammateIdle, TaskCreated, TaskCompleted, WorktreeRemove,
-    CwdChanged, FileChanged and DirectoryAdded. SessionStart fires for `/clear` and a compaction, not for the start of the process.
+    Hooks that a host registers were seen to fire for all of them but Setup, TeammateIdle, TaskCreated, TaskCompleted and CwdChanged
+    (tests/protocol/hook_inputs.ndjson). SessionStart fires for `/clear` and a compaction, not for the start of the process.
     """
 
     PreToolUse = "PreToolUse"
@@ -69,14 +69,14 @@ class HookEvent(StrEnum):
     WorktreeCreate = "WorktreeCreate"
     """A worktree is wanted; the hook makes it and says where it is."""
     WorktreeRemove = "WorktreeRemove"
-    """A worktree is to be removed. *Declared.*"""
+    """A worktree is to be removed."""
     InstructionsLoaded = "InstructionsLoaded"
     """A CLAUDE.md or rule file was read."""
     CwdChanged = "CwdChanged"
     """The working directory has changed. *Declared.*"""
     FileChanged = "FileChanged"
-    """A watched file has changed. *Declared.*"""
+    """A watched file has changed: one of the `watch_paths` that a SessionStart hook has named."""
     DirectoryAdded = "DirectoryAdded"
-    """A directory may be worked in from now on. *Declared.*"""
+    """A directory may be worked in from now on: `register_repo_root`."""
     MessageDisplay = "MessageDisplay"
     """Whole lines of an assistant message are ready to be shown. [05a]"""

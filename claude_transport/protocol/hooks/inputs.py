@@ -1,4 +1,4 @@
-"""What hooks are told, one class for each event. Seen on CLI 2.1.329 unless marked *Declared*."""
+"""What hooks are told, one class for each event. Seen on CLI 2.1.329 (tests/protocol/hook_inputs.ndjson) unless marked *Declared*."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ class WorktreeCreateInput(HookInput, frozen=True, kw_only=True):
 
 
 class WorktreeRemoveInput(HookInput, frozen=True, kw_only=True):
-    """A worktree is to be removed. *Declared.*"""
+    """A worktree is to be removed."""
 
     worktree_path: str = ""
 
@@ -293,14 +293,14 @@ class CwdChangedInput(HookInput, frozen=True, kw_only=True):
 
 
 class FileChangedInput(HookInput, frozen=True, kw_only=True):
-    """A watched file has changed; `event`: change, add, unlink. *Declared.*"""
+    """A watched file has changed; `event`: change, add, unlink."""
 
     file_path: str = ""
     event: str = ""
 
 
 class DirectoryAddedInput(HookInput, frozen=True, kw_only=True):
-    """A directory may be worked in from now on; `source`: slash_command, register_repo_root. *Declared.*"""
+    """A directory may be worked in from now on; `source`: slash_command, register_repo_root."""
 
     directory: str = ""
     source: str = ""

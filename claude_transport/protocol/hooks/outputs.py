@@ -179,7 +179,7 @@ class UserPromptSubmitOutput(SpecificOutput, frozen=True, kw_only=True):
 
 
 class SessionStartOutput(SpecificOutput, frozen=True, kw_only=True):
-    """What a session begins with; `watch_paths` are files whose changes fire FileChanged. *Declared.*"""
+    """What a session begins with; `watch_paths` are files whose changes fire FileChanged."""
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.SessionStart})
 

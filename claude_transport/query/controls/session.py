@@ -63,10 +63,19 @@ class SessionControls(Asking):
         return await self._ask(ConversationRewind, "rewind_conversation", timeout=timeout, target_message_uuid=uuid)
 
     async def set_cwd(
-        self, path: str | os.PathLike[str], *, trust_accepted: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT
+        self,
+        path: str | os.PathLike[str],
+        *,
+        trusted_directory: str | os.PathLike[str] | None = None,
+        timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> CwdChange:
-        """Go to another directory: whether that was done. A directory that is not trusted answers `needs_trust`, and nothing was done."""
-        return await self._ask(CwdChange, "set_cwd", timeout=timeout, path=os.fspath(path), trust_accepted=trust_accepted or None)
+        """Go to another directory: whether that was done.
+
+        A directory that is not trusted answers `needs_trust`, and nothing was done: ask the user, and repeat with the answer's `directory`
+        as `trusted_directory`. While a turn is running it is `rejected`.
+        """
+        trust = {} if trusted_directory is None else {"trust_accepted": True, "trusted_directory": os.fspath(trusted_directory)}
+        return await self._ask(CwdChange, "set_cwd", timeout=timeout, path=os.fspath(path), **trust)
 
     async def set_has_subscribers(self, has_subscribers: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
         """Say whether anybody is looking. [08a]"""
