@@ -1,192 +1,182 @@
 """The transport layer between Python programs and Claude.
 
 `Query` talks, a `Transport` carries, `query()` does both for one prompt; `claude_transport.testing` stands in for Claude in tests.
+
+Every name is loaded when it is first used: importing the package costs nothing that is not needed.
 """
 
-from claude_transport.errors import (
-    APIFailed,
-    AuthenticationError,
-    AuthFailed,
-    BillingFailed,
-    BudgetExceeded,
-    Busy,
-    ClaudeTransportError,
-    CLIConnectionError,
-    CLIJSONDecodeError,
-    CLINotFoundError,
-    CLIVersionMismatch,
-    ConfigurationError,
-    ConnectionLost,
-    ConnectTimeout,
-    ControlError,
-    ControlRequestFailed,
-    ControlTimeout,
-    InputClosed,
-    LineTooLong,
-    MaxTurnsReached,
-    MissingResult,
-    ModelNotFound,
-    NotConnected,
-    NotExecutableError,
-    OutcomeUncertain,
-    Overloaded,
-    ProcessError,
-    PromptTooLong,
-    ProtocolError,
-    RateLimited,
-    Refused,
-    ReplayGap,
-    ResultError,
-    RunInterrupted,
-    SpawnError,
-    StructuredOutputMissing,
-    TransportClosed,
-    TruncatedStream,
-    UsageError,
-    WorkingDirectoryError,
-    WrongLibcError,
-)
-from claude_transport.launch.argv import build_argv
-from claude_transport.launch.credentials import CredentialReport, describe_credentials
-from claude_transport.launch.discovery import CLI, find_cli
-from claude_transport.launch.environ import build_environment, describe_environment
-from claude_transport.launch.launch import Launch, build_launch
-from claude_transport.launch.options import (
-    BillingPolicy,
-    ClaudeOptions,
-    EnvironmentMode,
-    PermissionMode,
-)
-from claude_transport.one_shot import OneShot, query
-from claude_transport.protocol.blocks import (
-    Block,
-    CodeExecutionToolResultBlock,
-    ContainerUploadBlock,
-    ContentBlock,
-    DocumentBlock,
-    ImageBlock,
-    MCPToolResultBlock,
-    MCPToolUseBlock,
-    RedactedThinkingBlock,
-    SearchResultBlock,
-    ServerToolResultBlock,
-    ServerToolUseBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolReferenceBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    UnknownBlock,
-    WebFetchToolResultBlock,
-    WebSearchToolResultBlock,
-)
-from claude_transport.protocol.codec import (
-    LineDecoder,
-    decode_message,
-    encode_line,
-    encode_message,
-)
-from claude_transport.protocol.control import (
-    CanUseTool,
-    ControlCancelRequest,
-    ControlRequest,
-    ControlResponse,
-    HookCallback,
-    McpMessage,
-    PermissionRule,
-    PermissionUpdate,
-    encode_user_message,
-)
-from claude_transport.protocol.conversation import TurnState
-from claude_transport.protocol.diagnosis import Outcome
-from claude_transport.protocol.envelope import Message
-from claude_transport.protocol.events import (
-    ActiveGoal,
-    AuthStatus,
-    CommandLifecycle,
-    ConversationReset,
-    KeepAlive,
-    PromptSuggestion,
-    RateLimitEvent,
-    RateLimitInfo,
-    ToolProgress,
-    ToolUseSummary,
-    TranscriptMirror,
-    UpdateEnvironmentVariables,
-)
-from claude_transport.protocol.initialization import InitializationInfo
-from claude_transport.protocol.messages import (
-    APIMessage,
-    AssistantMessage,
-    PermissionDenial,
-    ResultMessage,
-    StreamEvent,
-    UserContent,
-    UserMessage,
-)
-from claude_transport.protocol.system import (
-    APIRetryMessage,
-    CommandsChanged,
-    CompactBoundary,
-    CompactMetadata,
-    FilesPersisted,
-    Informational,
-    InitMessage,
-    LocalCommandOutput,
-    MCPServerState,
-    MemoryRecall,
-    MirrorError,
-    ModelFallback,
-    ModelRefusalFallback,
-    ModelRefusalNoFallback,
-    Notification,
-    PluginState,
-    SessionStateChanged,
-    SessionTitleChanged,
-    SessionWritesLost,
-    StatusMessage,
-    SystemMessage,
-    ThinkingTokens,
-    WorkerShuttingDown,
-)
-from claude_transport.protocol.tasks import (
-    BackgroundTask,
-    BackgroundTasksChanged,
-    ControlRequestProgress,
-    ElicitationComplete,
-    HookMessage,
-    HookProgress,
-    HookResponse,
-    HookStarted,
-    PermissionDeniedMessage,
-    PluginInstall,
-    TaskNotification,
-    TaskPatch,
-    TaskProgress,
-    TaskStarted,
-    TaskUpdated,
-    TaskUsage,
-)
-from claude_transport.protocol.unreadable import DecodeFailure, OversizedMessage, UnknownMessage
-from claude_transport.protocol.usage import ModelUsage, Usage
-from claude_transport.query.handlers import (
-    Allow,
-    CallbackContext,
-    Deny,
-    HookMatcher,
-)
-from claude_transport.query.query import Query
-from claude_transport.query.reports import CloseReport, InterruptOutcome, ResumePoint
-from claude_transport.query.turns import Turn
-from claude_transport.transport import (
-    SessionTerms,
-    Transport,
-    TransportInfo,
-    TransportLike,
-)
-from claude_transport.transports.mock import MockTransport
-from claude_transport.transports.stream import Connectable, StreamTransport
-from claude_transport.transports.subprocess import SubprocessTransport
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from claude_transport.errors import (
+        APIFailed,
+        AuthenticationError,
+        AuthFailed,
+        BillingFailed,
+        BudgetExceeded,
+        Busy,
+        ClaudeTransportError,
+        CLIConnectionError,
+        CLIJSONDecodeError,
+        CLINotFoundError,
+        CLIVersionMismatch,
+        ConfigurationError,
+        ConnectionLost,
+        ConnectTimeout,
+        ControlError,
+        ControlRequestFailed,
+        ControlTimeout,
+        InputClosed,
+        LineTooLong,
+        MaxTurnsReached,
+        MissingResult,
+        ModelNotFound,
+        NotConnected,
+        NotExecutableError,
+        OutcomeUncertain,
+        Overloaded,
+        ProcessError,
+        PromptTooLong,
+        ProtocolError,
+        RateLimited,
+        Refused,
+        ReplayGap,
+        ResultError,
+        RunInterrupted,
+        SpawnError,
+        StructuredOutputMissing,
+        TransportClosed,
+        TruncatedStream,
+        UsageError,
+        WorkingDirectoryError,
+        WrongLibcError,
+    )
+    from claude_transport.launch.argv import build_argv
+    from claude_transport.launch.credentials import CredentialReport, describe_credentials
+    from claude_transport.launch.discovery import CLI, find_cli
+    from claude_transport.launch.environ import build_environment, describe_environment
+    from claude_transport.launch.launch import Launch, build_launch
+    from claude_transport.launch.options import BillingPolicy, ClaudeOptions, EnvironmentMode, PermissionMode
+    from claude_transport.one_shot import OneShot, query
+    from claude_transport.protocol.blocks import (
+        Block,
+        CodeExecutionToolResultBlock,
+        ContainerUploadBlock,
+        ContentBlock,
+        DocumentBlock,
+        ImageBlock,
+        MCPToolResultBlock,
+        MCPToolUseBlock,
+        RedactedThinkingBlock,
+        SearchResultBlock,
+        ServerToolResultBlock,
+        ServerToolUseBlock,
+        TextBlock,
+        ThinkingBlock,
+        ToolReferenceBlock,
+        ToolResultBlock,
+        ToolUseBlock,
+        UnknownBlock,
+        WebFetchToolResultBlock,
+        WebSearchToolResultBlock,
+    )
+    from claude_transport.protocol.codec import LineDecoder, decode_message, encode_line, encode_message
+    from claude_transport.protocol.control import (
+        CanUseTool,
+        ControlCancelRequest,
+        ControlRequest,
+        ControlResponse,
+        HookCallback,
+        McpMessage,
+        PermissionRule,
+        PermissionUpdate,
+        encode_user_message,
+    )
+    from claude_transport.protocol.conversation import TurnState
+    from claude_transport.protocol.diagnosis import Outcome
+    from claude_transport.protocol.envelope import Message
+    from claude_transport.protocol.events import (
+        ActiveGoal,
+        AuthStatus,
+        CommandLifecycle,
+        ConversationReset,
+        KeepAlive,
+        PromptSuggestion,
+        RateLimitEvent,
+        RateLimitInfo,
+        ToolProgress,
+        ToolUseSummary,
+        TranscriptMirror,
+        UpdateEnvironmentVariables,
+    )
+    from claude_transport.protocol.initialization import InitializationInfo
+    from claude_transport.protocol.messages import (
+        APIMessage,
+        AssistantMessage,
+        PermissionDenial,
+        ResultMessage,
+        StreamEvent,
+        UserContent,
+        UserMessage,
+    )
+    from claude_transport.protocol.system import (
+        APIRetryMessage,
+        CommandsChanged,
+        CompactBoundary,
+        CompactMetadata,
+        FilesPersisted,
+        Informational,
+        InitMessage,
+        LocalCommandOutput,
+        MCPServerState,
+        MemoryRecall,
+        MirrorError,
+        ModelFallback,
+        ModelRefusalFallback,
+        ModelRefusalNoFallback,
+        Notification,
+        PluginState,
+        SessionStateChanged,
+        SessionTitleChanged,
+        SessionWritesLost,
+        StatusMessage,
+        SystemMessage,
+        ThinkingTokens,
+        WorkerShuttingDown,
+    )
+    from claude_transport.protocol.tasks import (
+        BackgroundTask,
+        BackgroundTasksChanged,
+        ControlRequestProgress,
+        ElicitationComplete,
+        HookMessage,
+        HookProgress,
+        HookResponse,
+        HookStarted,
+        PermissionDeniedMessage,
+        PluginInstall,
+        TaskNotification,
+        TaskPatch,
+        TaskProgress,
+        TaskStarted,
+        TaskUpdated,
+        TaskUsage,
+    )
+    from claude_transport.protocol.unreadable import DecodeFailure, OversizedMessage, UnknownMessage
+    from claude_transport.protocol.usage import ModelUsage, Usage
+    from claude_transport.query.handlers import Allow, CallbackContext, Deny, HookMatcher
+    from claude_transport.query.query import Query
+    from claude_transport.query.reports import CloseReport, InterruptOutcome, ResumePoint
+    from claude_transport.query.turns import Turn
+    from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike
+    from claude_transport.transports.mock import MockTransport
+    from claude_transport.transports.stream import Connectable, StreamTransport
+    from claude_transport.transports.subprocess import SubprocessTransport
 
 __all__ = [
     "CLI",
@@ -363,3 +353,91 @@ __all__ = [
     "find_cli",
     "query",
 ]
+
+# Where each name lives; a test holds that this says the same as the imports above.
+_HOMES = {
+    "errors": (
+        "APIFailed AuthFailed AuthenticationError BillingFailed BudgetExceeded Busy CLIConnectionError CLIJSONDecodeError "
+        "CLINotFoundError CLIVersionMismatch ClaudeTransportError ConfigurationError ConnectTimeout ConnectionLost ControlError "
+        "ControlRequestFailed ControlTimeout InputClosed LineTooLong MaxTurnsReached MissingResult ModelNotFound NotConnected "
+        "NotExecutableError OutcomeUncertain Overloaded ProcessError PromptTooLong ProtocolError RateLimited Refused ReplayGap "
+        "ResultError RunInterrupted SpawnError StructuredOutputMissing TransportClosed TruncatedStream UsageError WorkingDirectoryError "
+        "WrongLibcError"
+    ),
+    "launch.argv": "build_argv",
+    "launch.credentials": "CredentialReport describe_credentials",
+    "launch.discovery": "CLI find_cli",
+    "launch.environ": "build_environment describe_environment",
+    "launch.launch": "Launch build_launch",
+    "launch.options": "BillingPolicy ClaudeOptions EnvironmentMode PermissionMode",
+    "one_shot": "OneShot query",
+    "protocol.blocks": (
+        "Block CodeExecutionToolResultBlock ContainerUploadBlock ContentBlock DocumentBlock ImageBlock MCPToolResultBlock "
+        "MCPToolUseBlock RedactedThinkingBlock SearchResultBlock ServerToolResultBlock ServerToolUseBlock TextBlock ThinkingBlock "
+        "ToolReferenceBlock ToolResultBlock ToolUseBlock UnknownBlock WebFetchToolResultBlock WebSearchToolResultBlock"
+    ),
+    "protocol.codec": "LineDecoder decode_message encode_line encode_message",
+    "protocol.control": (
+        "CanUseTool ControlCancelRequest ControlRequest ControlResponse HookCallback McpMessage PermissionRule PermissionUpdate "
+        "encode_user_message"
+    ),
+    "protocol.conversation": "TurnState",
+    "protocol.diagnosis": "Outcome",
+    "protocol.envelope": "Message",
+    "protocol.events": (
+        "ActiveGoal AuthStatus CommandLifecycle ConversationReset KeepAlive PromptSuggestion RateLimitEvent RateLimitInfo ToolProgress "
+        "ToolUseSummary TranscriptMirror UpdateEnvironmentVariables"
+    ),
+    "protocol.initialization": "InitializationInfo",
+    "protocol.messages": "APIMessage AssistantMessage PermissionDenial ResultMessage StreamEvent UserContent UserMessage",
+    "protocol.system": (
+        "APIRetryMessage CommandsChanged CompactBoundary CompactMetadata FilesPersisted Informational InitMessage LocalCommandOutput "
+        "MCPServerState MemoryRecall MirrorError ModelFallback ModelRefusalFallback ModelRefusalNoFallback Notification PluginState "
+        "SessionStateChanged SessionTitleChanged SessionWritesLost StatusMessage SystemMessage ThinkingTokens WorkerShuttingDown"
+    ),
+    "protocol.tasks": (
+        "BackgroundTask BackgroundTasksChanged ControlRequestProgress ElicitationComplete HookMessage HookProgress HookResponse "
+        "HookStarted PermissionDeniedMessage PluginInstall TaskNotification TaskPatch TaskProgress TaskStarted TaskUpdated TaskUsage"
+    ),
+    "protocol.unreadable": "DecodeFailure OversizedMessage UnknownMessage",
+    "protocol.usage": "ModelUsage Usage",
+    "query.handlers": "Allow CallbackContext Deny HookMatcher",
+    "query.query": "Query",
+    "query.reports": "CloseReport InterruptOutcome ResumePoint",
+    "query.turns": "Turn",
+    "transport": "SessionTerms Transport TransportInfo TransportLike",
+    "transports.mock": "MockTransport",
+    "transports.stream": "Connectable StreamTransport",
+    "transports.subprocess": "SubprocessTransport",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Face(ModuleType):
+    # `query` is a function here and a subpackage in the house. The import system binds the subpackage to the name whenever
+    # it is first imported; a property is what it cannot overwrite.
+
+    @property
+    def query(self) -> Any:
+        return import_module(f"{__name__}.one_shot").query
+
+    @query.setter
+    def query(self, _subpackage: ModuleType) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Face

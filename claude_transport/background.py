@@ -8,15 +8,17 @@ the event loop, and callers only wait for them.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import logging
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["BackgroundTask", "HostLoop"]
 
@@ -31,6 +33,13 @@ def _trio_here() -> Any:
     return trio if trio is not None and trio.lowlevel.in_trio_run() else None
 
 
+def _asyncio_loop() -> asyncio.AbstractEventLoop:
+    """The running asyncio loop; raises `RuntimeError` when there is none."""
+    import asyncio  # a fifth of the time that importing this package would take, and no use to those who run trio
+
+    return asyncio.get_running_loop()
+
+
 class HostLoop:
     """The event loop something was made in, to be found again from a finaliser, another thread or another loop."""
 
@@ -38,7 +47,7 @@ class HostLoop:
         """Remembers the running loop; raises `RuntimeError` when there is none."""
         trio = _trio_here()
         self._trio_token = None if trio is None else trio.lowlevel.current_trio_token()
-        self._asyncio_loop = None if trio is not None else asyncio.get_running_loop()
+        self._asyncio_loop = None if trio is not None else _asyncio_loop()
 
     @property
     def is_current(self) -> bool:
@@ -47,7 +56,7 @@ class HostLoop:
         if self._trio_token is not None:
             return trio is not None and trio.lowlevel.current_trio_token() is self._trio_token
         try:
-            return trio is None and asyncio.get_running_loop() is self._asyncio_loop
+            return trio is None and _asyncio_loop() is self._asyncio_loop
         except RuntimeError:
             return False
 
@@ -96,7 +105,7 @@ class BackgroundTask:
         if trio is not None:
             trio.lowlevel.spawn_system_task(task._run, name=name, context=contextvars.copy_context())
         else:
-            handle = asyncio.get_running_loop().create_task(task._run(), name=name)
+            handle = _asyncio_loop().create_task(task._run(), name=name)
             _running.add(handle)
             handle.add_done_callback(task._done)
         return task

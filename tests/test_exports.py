@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import json
@@ -117,6 +118,25 @@ def test_an_exported_name_exists_and_is_documented(name: str) -> None:
 
 def test_everything_the_package_imports_for_the_public_is_exported() -> None:
     assert names_imported_by(INIT.read_text("utf-8")) - set(EXPORTED) == set()
+
+
+def test_what_is_loaded_on_first_use_is_what_type_checkers_see() -> None:
+    tree = ast.parse(INIT.read_text("utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("claude_transport.")]
+    seen = {alias.name: getattr(importlib.import_module(node.module or ""), alias.name) for node in imports for alias in node.names}
+    assert {name: getattr(claude_transport, name) for name in EXPORTED} == seen
+
+
+def test_query_is_the_function_also_when_the_subpackage_of_that_name_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import claude_transport.query.mailbox; from claude_transport import query; assert query.__module__ == 'claude_transport.one_shot'"
+    )
+    assert "claude_transport" in loaded_by(code, tmp_path)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = claude_transport.Nothing  # type: ignore[attr-defined]
 
 
 def test_everything_exported_is_listed_by_dir() -> None:
