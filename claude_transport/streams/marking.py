@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ MARK_VARIABLE = "CLAUDE_TRANSPORT_CHILD"
 
 def new_mark() -> str:
     """A mark nobody else has."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def find_marked(mark: str, *, proc: str = "/proc", platform: str = sys.platform) -> list[int]:
