@@ -113,7 +113,7 @@ def _permission(decision: object, body: CanUseTool) -> dict[str, Any]:
         updated = body.input if decision.updated_input is None else decision.updated_input
         answer: dict[str, Any] = {"behavior": "allow", "updatedInput": updated}
         if decision.updated_permissions:
-            answer["updatedPermissions"] = [msgspec.to_builtins(update) for update in decision.updated_permissions]
+            answer["updatedPermissions"] = [update.to_dict() for update in decision.updated_permissions]
         return answer
     if isinstance(decision, Deny):
         answer = {"behavior": "deny", "message": decision.message}

@@ -60,6 +60,7 @@ class Outbox:
         self._arrival = anyio.Event()
         self._input_ended = False
         self._failure: ClaudeTransportError | None = None
+        self._over = False
 
     def post(self, line: bytes, *, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
         """Put a line in the queue without waiting for it; `on_error` is told when it cannot be written."""
@@ -78,7 +79,10 @@ class Outbox:
         self._put(Delivery(None))
 
     def fail(self, error: ClaudeTransportError) -> None:
-        """Nothing can be written any more: settle everything that is in the queue or being written, and all that comes."""
+        """No line can be written any more: settle all that are in the queue or being written, and all that come.
+
+        The input can still be ended: a peer that does not take a line may yet understand that there will be no more.
+        """
         if self._failure is None:
             self._failure = error
         for delivery in (*self._in_flight, *self._queue):
@@ -90,7 +94,7 @@ class Outbox:
             delivery.settle(InputClosed("end_input() was called: nothing more can be sent"))
         elif delivery.line is None and self._input_ended:
             delivery.settle(None)
-        elif self._failure is not None:
+        elif self._failure is not None and (delivery.line is not None or self._over):
             delivery.settle(self._failure)
         else:
             self._input_ended = delivery.line is None
@@ -118,6 +122,7 @@ class Outbox:
                 self._arrival = anyio.Event()
                 await self._arrival.wait()
         finally:
+            self._over = True
             self.fail(TransportClosed("the conversation is closed"))
 
     async def _write_next(self) -> None:
