@@ -52,6 +52,9 @@ DEFAULT_CLOSE_TIMEOUT = 5.0
 _VERDICT_GRACE = 1.0
 """Seconds that the reader gets to find out why a write failed: how the peer ended is more to the point than a broken pipe."""
 
+_READER_GRACE = 1.0
+"""Seconds that a cancelled read gets to end before the transport is closed under it."""
+
 _FAIRNESS = 16
 """Batches read in a row before others get their turn, for transports that never wait."""
 
@@ -95,6 +98,7 @@ class Engine:
         self._tasks: TaskGroup | None = None
         self._ready = anyio.Event()
         self._start_error: ClaudeTransportError | None = None
+        self._reading_over = anyio.Event()
         self._ended = anyio.Event()
         self._error: ClaudeTransportError | None = None
         self._close_requested = anyio.Event()
@@ -152,6 +156,8 @@ class Engine:
             finally:
                 # before the callbacks are waited for: one that does not want to be cancelled must not keep a process alive
                 self._end(None)
+                with anyio.move_on_after(_READER_GRACE, shield=True):
+                    await self._reading_over.wait()
                 await self._close_transport()
                 if self.questions.open:
                     logger.info("closing waits for callbacks that are still at work: %s", ", ".join(self.questions.open))
@@ -170,6 +176,8 @@ class Engine:
                         await anyio.lowlevel.checkpoint()
         except Exception as exc:  # noqa: BLE001 - as above
             error = translated(exc, "the transport could not read")
+        finally:
+            self._reading_over.set()
         self._end(error)
 
     def _perform(self, action: Action) -> None:
