@@ -18,13 +18,13 @@ import anyio
 import anyio.lowlevel
 
 if TYPE_CHECKING:
-    import asyncio
+    from asyncio import AbstractEventLoop, Task
 
 __all__ = ["BackgroundTask", "HostLoop"]
 
 logger = logging.getLogger(__name__)
 
-_running: set[asyncio.Task[None]] = set()  # asyncio keeps only weak references to its tasks
+_running: set[Task[None]] = set()  # asyncio keeps only weak references to its tasks
 
 
 def _trio_here() -> Any:
@@ -33,11 +33,14 @@ def _trio_here() -> Any:
     return trio if trio is not None and trio.lowlevel.in_trio_run() else None
 
 
-def _asyncio_loop() -> asyncio.AbstractEventLoop:
+def _asyncio_loop() -> AbstractEventLoop:
     """The running asyncio loop; raises `RuntimeError` when there is none."""
-    import asyncio  # a fifth of the time that importing this package would take, and no use to those who run trio
-
-    return asyncio.get_running_loop()
+    # Not imported here: that would cost a fifth of importing this package, and raise in finalisers at the interpreter's exit.
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        raise RuntimeError("asyncio was never imported, so it is not what is running")
+    loop: AbstractEventLoop = asyncio.get_running_loop()
+    return loop
 
 
 class HostLoop:
@@ -149,7 +152,7 @@ class BackgroundTask:
         finally:
             self._finish()
 
-    def _done(self, handle: asyncio.Task[None]) -> None:
+    def _done(self, handle: Task[None]) -> None:
         _running.discard(handle)
         if not self._started:
             self._finish()

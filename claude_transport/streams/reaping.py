@@ -150,34 +150,30 @@ class Child:
             self.kill_now()
 
     async def _drain_stderr(self) -> None:
-        while not self._gone:
+        data: bytes | None = None
+        while data != b"" and not self._gone:
             # Before every read, not only when there is nothing to read: a flood would keep everybody else from running.
             await anyio.wait_readable(self._stderr)
-            if self._gone or not self._read_stderr():
-                break
+            if data := self._read_now(self._stderr):
+                self.tail.feed(data)
         self.tail.finish()
-
-    def _read_stderr(self) -> bool:
-        """Take one read's worth; False at the end."""
-        try:
-            data = os.read(self._stderr, _READ_BYTES)
-        except BlockingIOError:
-            return True
-        self.tail.feed(data)
-        return bool(data)
 
     def drain_stderr_now(self) -> None:
         """Take what is in the pipe without waiting: after the child's exit, all it ever wrote is there."""
-        if self._gone:
-            return
         for _ in range(_PIPE_READS):
-            try:
-                data = os.read(self._stderr, _READ_BYTES)
-            except BlockingIOError:
-                return
+            data = self._read_now(self._stderr)
             if not data:
-                return
+                break
             self.tail.feed(data)
+
+    def _read_now(self, fd: int) -> bytes | None:
+        """What is in a pipe; None when there is nothing, b"" at its end, which has also come when the child is gone."""
+        if self._gone:
+            return b""  # the number may be somebody else's by now
+        try:
+            return os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return None
 
     async def _wait_for_exit(self) -> None:
         if self._peek() is not None:
@@ -281,15 +277,11 @@ class Child:
         await anyio.to_thread.run_sync(self._sweep)
 
     async def _discard_output(self) -> None:
-        data = b"more"
-        # Once the child is gone, the numbers of its files may be somebody else's.
-        while data and not self._gone:
+        data: bytes | None = None
+        while data != b"" and not self._gone:
             # Before every read, as for standard error: a child that never stops writing must not stop the clock.
             await anyio.wait_readable(self.stdout)
-            if self._gone:
-                return
-            with contextlib.suppress(BlockingIOError):
-                data = os.read(self.stdout, _READ_BYTES)
+            data = self._read_now(self.stdout)
 
     async def _climb_down(self, schedule: CloseSchedule) -> None:
         with anyio.move_on_after(schedule.grace):

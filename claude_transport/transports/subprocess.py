@@ -88,7 +88,9 @@ class SubprocessTransport(StreamTransport):
     async def open(self) -> ProcessStream:
         """Start the process (called by `connect()`)."""
         # looking for the binary and reading settings files touches the disk, which may be a slow one
-        launch = await anyio.to_thread.run_sync(self._plan)
+        plan = functools.partial(_plan, self._options, command=self._command, permission_prompt=self._permission_prompt())
+        launch, self._cli = await anyio.to_thread.run_sync(plan)
+        self._cli_version = None if self._cli is None else read_cli_version(self._cli)
         if launch.initialize and self._answers is None:
             logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
         for note in launch.notes:
@@ -111,16 +113,6 @@ class SubprocessTransport(StreamTransport):
             payloads.remove()
             raise
 
-    def _plan(self) -> Launch:
-        inherited = dict(os.environ)
-        if self._command is not None:
-            cwd = None if self._options.cwd is None else os.fspath(self._options.cwd)
-            env = build_environment(self._options, inherited)
-            return Launch(argv=tuple(self._command), env=env, cwd=cwd, user=self._options.user)
-        self._cli = find_cli(self._options.cli_path, env=inherited)
-        self._cli_version = read_cli_version(self._cli)
-        return build_launch(self._options, cli=self._cli, inherited=inherited, permission_prompt=self._permission_prompt())
-
     def _permission_prompt(self) -> str | None:
         return "stdio" if self._answers is not None and "can_use_tool" in self._answers else self._options.permission_prompt_tool_name
 
@@ -129,6 +121,17 @@ class SubprocessTransport(StreamTransport):
         """What is known at this moment, with the CLI's path and version."""
         path = None if self._cli is None else self._cli.path
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
+
+
+def _plan(options: ClaudeOptions, *, command: Sequence[str] | None, permission_prompt: str | None) -> tuple[Launch, CLI | None]:
+    """What to run. Not a method: the thread that runs this must not be the last to know the transport, and so finalise it."""
+    inherited = dict(os.environ)
+    if command is not None:
+        cwd = None if options.cwd is None else os.fspath(options.cwd)
+        return Launch(argv=tuple(command), env=build_environment(options, inherited), cwd=cwd, user=options.user), None
+    cli = find_cli(options.cli_path, env=inherited)
+    read_cli_version(cli)  # from the disk here, from memory afterwards
+    return build_launch(options, cli=cli, inherited=inherited, permission_prompt=permission_prompt), cli
 
 
 def _diagnose(error: ProcessError, *, version: str | None) -> ProcessError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -74,6 +75,12 @@ def pid_of(transport: ct.Transport) -> int:
 def command_line_of(transport: ct.Transport) -> bytes:
     """The child's arguments, as everybody on the machine can see them."""
     return Path(f"/proc/{pid_of(transport)}/cmdline").read_bytes()
+
+
+def forget(keep: list[ct.SubprocessTransport]) -> None:
+    """Drop the last reference."""
+    keep.clear()
+    gc.collect()
 
 
 def open_files() -> int:

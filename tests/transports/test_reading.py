@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -181,7 +181,10 @@ async def test_read_resumable_in_either_view() -> None:
             assert [json.loads(line)["n"] for line in lines] == [4, 5, 6, 7, 8, 9]
 
 
-async def cancelled_by_scope(read: Callable[[], Awaitable[None]], rounds: int) -> None:
+Reader = Callable[[], Coroutine[Any, Any, None]]
+
+
+async def cancelled_by_scope(read: Reader, rounds: int) -> None:
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
@@ -190,11 +193,8 @@ async def cancelled_by_scope(read: Callable[[], Awaitable[None]], rounds: int) -
             scope.cancel()
 
 
-async def cancelled_natively(read: Callable[[], Awaitable[None]], rounds: int) -> None:
-    async def run() -> None:
-        await read()
-
-    task = asyncio.create_task(run())
+async def cancelled_natively(read: Reader, rounds: int) -> None:
+    task = asyncio.create_task(read())
     for _ in range(rounds):
         await asyncio.sleep(0)
     task.cancel()
@@ -206,7 +206,7 @@ async def cancelled_natively(read: Callable[[], Awaitable[None]], rounds: int) -
     [("asyncio", cancelled_by_scope), ("trio", cancelled_by_scope), ("asyncio", cancelled_natively)],
     ids=["asyncio scope", "trio scope", "asyncio task.cancel"],
 )
-def test_read_cancel_loses_nothing(backend: str, cancelled: Callable[[Callable[[], Awaitable[None]], int], Awaitable[None]]) -> None:
+def test_read_cancel_loses_nothing(backend: str, cancelled: Callable[[Reader, int], Awaitable[None]]) -> None:
     rng = random.Random(7)
     count = 300
 
