@@ -51,6 +51,8 @@ class Storage:
     def add_turn(self, turn: Turn) -> None:
         """Keep messages of this turn for as long as somebody holds its handle."""
         self._turns[turn.uuid] = turn
+        # with the handle goes what it has not read, and then there may be room
+        weakref.finalize(turn, self.look_again).atexit = False
 
     def put(self, messages: list[Message], turns: tuple[str, ...]) -> None:
         """Store a run of messages that belong to the same turns."""
