@@ -1,0 +1,89 @@
+"""`TransportWrapper`: a transport around another one, which does nothing yet. Subclasses change one thing and inherit the rest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import anyio
+
+from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
+
+__all__ = ["TransportWrapper"]
+
+
+class TransportWrapper(Transport):
+    """A `Transport` that hands every call to `transport`, which may be anything with the six methods, whoever wrote it.
+
+    It adds nothing and costs nothing: the iterators are those of the wrapped transport. Errors pass as they are. The wrapped
+    transport is closed exactly once, however often and from wherever the wrapper is.
+    """
+
+    def __init__(self, transport: TransportLike) -> None:
+        self._transport = transport
+        # a transport written for the official SDK expects text
+        self._wants_bytes = isinstance(transport, Transport)
+        self._close_begun = False
+        self._close_done = anyio.Event()
+
+    @property
+    def transport(self) -> TransportLike:
+        """The transport inside."""
+        return self._transport
+
+    async def connect(self) -> None:
+        """Connect the transport inside."""
+        await self._transport.connect()
+
+    async def write(self, data: str | bytes) -> None:
+        """Write to the transport inside."""
+        if self._wants_bytes or isinstance(data, str):
+            await self._transport.write(data)  # type: ignore[arg-type]
+        else:
+            await self._transport.write(data.decode())
+
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        """The messages of the transport inside."""
+        return self._transport.read_messages()
+
+    def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        """The lines of the transport inside, encoded from its messages when it has no lines."""
+        return read_lines_of(self._transport)
+
+    async def end_input(self) -> None:
+        """End the input of the transport inside."""
+        await self._transport.end_input()
+
+    async def close(self) -> None:
+        """Close the transport inside; a second call only waits for the first."""
+        if self._close_begun:
+            await self._close_done.wait()
+            return
+        self._close_begun = True
+        try:
+            await self._transport.close()
+        finally:
+            self._close_done.set()
+
+    def is_ready(self) -> bool:
+        """Whether the transport inside is."""
+        return self._transport.is_ready()
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known of the transport inside."""
+        info = getattr(self._transport, "info", None)
+        return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        """Tell the transport inside what will be answered; its terms, if it has any."""
+        return self._transport.announce(answers=answers) if isinstance(self._transport, Transport) else SessionTerms()
+
+    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+        """Have the transport inside count it."""
+        if isinstance(self._transport, Transport):
+            self._transport.count_failure(failure)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport!r})"

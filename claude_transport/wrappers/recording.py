@@ -1,0 +1,231 @@
+"""`RecordingTransport`: everything that is said, on a tape, to be replayed, inspected or sent to somebody who can help."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import getpass
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from claude_transport.errors import ClaudeTransportError, ConfigurationError
+from claude_transport.protocol.encoding import encode_line
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.secret_names import is_secret_name
+from claude_transport.protocol.secret_patterns import find_home_users
+from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Direction, TapeHeader, note_of_exit
+from claude_transport.transport import TransportLike
+from claude_transport.wrappers.lines import LineWrapper
+from claude_transport.wrappers.tape_file import TapeFile
+
+__all__ = ["RecordingTransport", "redactor_for"]
+
+DEFAULT_FLUSH_TIMEOUT = 2.0
+"""Seconds that closing waits for the disk; a healthy one needs milliseconds."""
+
+_MAX_DEPTH = 16
+"""Wrappers around wrappers that are looked through for options."""
+
+_MIN_KNOWN_SECRET = 8
+"""Characters: shorter values of secret variables are settings (`TOKEN=auto`), and would be found everywhere."""
+
+
+class RecordingTransport(LineWrapper):
+    """Records both directions of `transport` to a tape at `path`, as raw lines with their times; the file is created by `connect()`.
+
+    Args:
+        path: the file (mode 0600); one that is there is overwritten.
+        scrub: take secrets, home directories, user names and e-mail addresses out before anything reaches the disk. Besides what
+            looks secret, these are values of secretly named variables of this process and of the transport's options.
+        redactor: does the scrubbing in a way of its own.
+        created_at: for the header, instead of now; in UTC.
+        flush_timeout: seconds that `close()` may wait for the disk.
+
+    Recorded besides: the end of the input, the exit code, the last words on standard error, failures, and the closing. The
+    conversation never waits for the disk, and never fails because of it: a disk that fails is reported once, by a warning in the
+    log, and `failure` says why the recording has stopped.
+    """
+
+    def __init__(
+        self,
+        transport: TransportLike,
+        path: str | os.PathLike[str],
+        *,
+        scrub: bool = True,
+        redactor: Redactor | None = None,
+        created_at: dt.datetime | None = None,
+        flush_timeout: float = DEFAULT_FLUSH_TIMEOUT,
+    ) -> None:
+        if not scrub and redactor is not None:
+            raise ConfigurationError("scrub=False and a redactor contradict each other", option="redactor")
+        super().__init__(transport)
+        self._path = Path(path)
+        self._redactor = (redactor or redactor_for(transport)) if scrub else None
+        self._created_at = created_at
+        self._flush_timeout = flush_timeout
+        self._file: TapeFile | None = None
+        self._failed_attempts: list[tuple[float, bytes]] = []
+        self._start: float | None = None
+        self._input_ended = False
+        self._output_ended = False
+        self._exit_noted = False
+        self._closing = False
+
+    @property
+    def path(self) -> Path:
+        """Where the tape is."""
+        return self._path
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the recording has stopped; None while all is well."""
+        return None if self._file is None else self._file.failure
+
+    # ------------------------------------------------------------------------------------------------------------ the contract
+
+    async def connect(self) -> None:
+        """Connect the transport inside; a failure is recorded, too."""
+        self._elapsed()
+        try:
+            await super().connect()
+        except Exception as error:
+            # kept for later: a failed connect() leaves nothing open, not even a tape
+            self._failed_attempts.append((self._elapsed(), _failure_note("connect", error)))
+            raise
+        self._open_file()
+
+    async def write(self, data: str | bytes) -> None:
+        """Record the lines, then write them: on the tape, an answer never comes before its question."""
+        if not self._closing and not self._input_ended and (self._file is not None or self.is_ready()):
+            raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+            for line in raw.split(b"\n"):
+                if line:
+                    self._put("in", line)
+        try:
+            await super().write(data)
+        except Exception as error:
+            self._note_failure("write", error)
+            raise
+
+    async def end_input(self) -> None:
+        """Record the end of the input, then end it."""
+        if not self._input_ended and not self._closing:
+            self._input_ended = True
+            self._put("note", INPUT_ENDED)
+        try:
+            await super().end_input()
+        except Exception as error:
+            self._note_failure("end_input", error)
+            raise
+
+    async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
+        """The next lines, recorded."""
+        try:
+            batch = await super().read_batch(source)
+        except StopAsyncIteration:
+            self._note_end()
+            raise
+        except Exception as error:
+            self._note_failure("read", error)
+            self._note_end(error)
+            raise
+        for line in batch:
+            self._put("out", bytes(line))
+        return batch
+
+    async def close(self) -> None:
+        """Close the transport inside, then the tape."""
+        if not self._closing and (self._file is not None or self._failed_attempts):
+            self._put("note", CLOSED)
+        self._closing = True
+        try:
+            await super().close()
+        finally:
+            file = self._file
+            if file is not None:
+                self._note_exit()
+                await file.aclose(timeout=self._flush_timeout)
+
+    # --------------------------------------------------------------------------------------------------------------- the tape
+
+    def _elapsed(self) -> float:
+        """Seconds since the first attempt to connect."""
+        now = anyio.current_time()
+        if self._start is None:
+            self._start = now
+        return now - self._start
+
+    def _open_file(self) -> TapeFile:
+        if self._file is None:
+            header = TapeHeader(
+                cli_version=self.info.cli_version,
+                created_at=self._created_at or dt.datetime.now(dt.UTC),
+                scrubbed=self._redactor is not None,
+            )
+            self._file = TapeFile(self._path, header=header, redactor=self._redactor)
+            for t, note in self._failed_attempts:
+                self._file.put(t, "note", note)
+        return self._file
+
+    def _put(self, direction: Direction, line: bytes) -> None:
+        t = self._elapsed()
+        self._open_file().put(t, direction, line)
+
+    def _note_failure(self, where: str, error: Exception) -> None:
+        if self._file is not None:  # else it was never connected, and there is nothing to record yet
+            self._put("note", _failure_note(where, error))
+
+    def _note_end(self, error: Exception | None = None) -> None:
+        if not self._output_ended and not self._closing:
+            self._output_ended = True
+            self._put("note", OUTPUT_ENDED)
+            self._note_exit(error)
+
+    def _note_exit(self, error: Exception | None = None) -> None:
+        """How the peer ended, and its last words, as soon as they are known."""
+        if self._exit_noted:
+            return
+        info = self.info
+        exit_code, signal = getattr(error, "exit_code", info.exit_code), getattr(error, "signal", info.signal)
+        if exit_code is None and signal is None:
+            return
+        self._exit_noted = True
+        for line in (getattr(error, "stderr_tail", "") or info.stderr_tail).encode("utf-8", "surrogatepass").split(b"\n"):
+            if line:
+                self._put("err", line)
+        self._put("note", note_of_exit(exit_code=exit_code, signal=signal))
+
+
+def _failure_note(where: str, error: Exception) -> bytes:
+    about = {"failure": where, "error": type(error).__name__, "message": str(error)}
+    if isinstance(error, ClaudeTransportError):
+        about["code"] = error.code
+    return encode_line(about)[:-1]
+
+
+def redactor_for(transport: TransportLike) -> Redactor:
+    """A `Redactor` that knows this machine's user and home, and the secrets in this process's environment and the transport's options."""
+    environments: list[Mapping[str, str]] = [os.environ]
+    inside: object = transport
+    for _ in range(_MAX_DEPTH):
+        env = getattr(getattr(inside, "options", None), "env", None)
+        if isinstance(env, Mapping):
+            environments.append(env)
+        inside = getattr(inside, "transport", None)
+    secrets: set[str] = set()
+    users: set[str] = set()
+    homes: set[str] = set()
+    with contextlib.suppress(Exception):  # there may be no such user at all, as in a container with a made-up uid
+        users.add(getpass.getuser())
+    for environment in environments:
+        users.update(environment[name] for name in ("USER", "LOGNAME", "USERNAME") if environment.get(name))
+        homes.update(environment[name] for name in ("HOME", "USERPROFILE") if environment.get(name))
+        # what Anthropic's variables are about varies: a model's name is no secret
+        names = [name for name in environment if is_secret_name(name.removeprefix("ANTHROPIC_"))]
+        secrets.update(environment[name] for name in names if len(environment[name]) >= _MIN_KNOWN_SECRET)
+    for home in homes:
+        users.update(find_home_users(home))
+    return Redactor(secrets=secrets, users=users, homes=homes)
