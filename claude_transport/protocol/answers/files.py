@@ -26,7 +26,7 @@ __all__ = [
 
 
 class RewindResult(Answer, rename="camel", frozen=True, kw_only=True):
-    """What a rewind did, or with `dry_run` would do: the counts and paths come with a dry run only. [08a]"""
+    """What a rewind did, or with `dry_run` would do: counts and paths come with a dry run only, and so does `error`. [08a]"""
 
     can_rewind: bool = False
     error: str | None = None

@@ -18,8 +18,9 @@ class FileControls(Asking):
     async def rewind_files(self, uuid: str, *, dry_run: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> RewindResult:
         """Put files back to how they were when the user message `uuid` was sent; with `dry_run` only say what that would do. [08a]
 
-        Needs `CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=true` in the CLI's environment. Raises `ControlRequestFailed` for a message
-        without a checkpoint. What was changed by shell commands is not put back.
+        Needs `CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=true` in the CLI's environment. Without it, or for a message without a checkpoint,
+        it raises `ControlRequestFailed`; a dry run may say so in `can_rewind` and `error` instead. What shell commands have changed is not
+        put back.
         """
         return await self._ask(RewindResult, "rewind_files", timeout=timeout, user_message_id=uuid, dry_run=dry_run or None)
 

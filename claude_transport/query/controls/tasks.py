@@ -46,7 +46,10 @@ class TaskControls(Asking):
         await self._tell("stop_task", timeout=timeout, task_id=task_id)
 
     async def background(self, tool_use_id: str | None = None, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> bool | None:
-        """Let a running tool go on in the background: whether it did; without an id all of them, and None. [08a]"""
+        """Let a running tool go on in the background: whether it did; without an id all of them, and None. [08a]
+
+        A shell can be moved once its `task_started` has come, about two seconds after it was started; before, this is False.
+        """
         answer = await self.request("background_tasks", timeout=timeout, **({} if tool_use_id is None else {"tool_use_id": tool_use_id}))
         backgrounded = answer.get("backgrounded")
         return backgrounded if isinstance(backgrounded, bool) else None
