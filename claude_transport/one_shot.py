@@ -73,7 +73,7 @@ class OneShot:
         self._closed = False
         self._exit_timeout = exit_timeout
         # An object, not a generator: dropping a generator makes the event loop warn, and finish it where it likes.
-        weakref.finalize(self, self._query.abandon).atexit = False
+        weakref.finalize(self, self._query.abandon, timeout=exit_timeout).atexit = False
 
     def __aiter__(self) -> Self:
         return self

@@ -278,10 +278,7 @@ class Engine:
 
     async def aclose(self, *, wait_for_background: bool, timeout: float) -> CloseReport:
         """As `Query.aclose()`."""
-        if not self._close_requested.is_set():
-            self._close_timeout = timeout
-            self._wait_for_background = wait_for_background
-        self.abandon()
+        self.abandon(timeout=timeout, wait_for_background=wait_for_background)
         if self._supervisor is None:
             self._supervisor = BackgroundTask.spawn(self._close_transport, name="close claude query")
         if not self.questions.am_i_answering():
@@ -296,8 +293,11 @@ class Engine:
             killed=info.killed,
         )
 
-    def abandon(self) -> None:
-        """As `Query.abandon()`."""
+    def abandon(self, *, timeout: float, wait_for_background: bool = False) -> None:
+        """As `Query.abandon()`. Who asks first decides."""
+        if not self._close_requested.is_set():
+            self._close_timeout = timeout
+            self._wait_for_background = wait_for_background
         self._close_requested.set()
         self.storage.look_again()
         if self._connecting is not None:

@@ -103,9 +103,9 @@ class Query(Controls):
         """
         return await self._engine.aclose(wait_for_background=wait_for_background, timeout=timeout)
 
-    def abandon(self) -> None:
-        """Begin to close without waiting for it: for places that cannot await."""
-        self._engine.abandon()
+    def abandon(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> None:
+        """Begin to close without waiting for it, with the `timeout` of `aclose()`: for places that cannot await."""
+        self._engine.abandon(timeout=timeout)
 
     # ------------------------------------------------------------------------------------------------------------- talking
 

@@ -331,8 +331,9 @@ async def test_what_is_sent_while_it_starts_is_settled_when_the_start_fails() ->
         await soon(lambda: transport.calls)
         tasks.start_soon(use, query.send, "a")
         tasks.start_soon(use, query.request, "mcp_status")
-        tasks.start_soon(use, query.end_input)
         await soon(lambda: query.pending_requests and query.open_turns)
+        tasks.start_soon(use, query.end_input)
+        await anyio.wait_all_tasks_blocked()
         await in_time(query.aclose())
     assert (query.open_turns, query.pending_requests) == ((), {})
 

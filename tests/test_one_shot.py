@@ -1,0 +1,404 @@
+"""`query()`: everything is yielded, it ends by itself, and leaving it early leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from claude_transport import (
+    Allow,
+    AssistantMessage,
+    ClaudeOptions,
+    CLINotFoundError,
+    Message,
+    MissingResult,
+    MockTransport,
+    OneShot,
+    ProcessError,
+    ResultMessage,
+    SubprocessTransport,
+    query,
+)
+from claude_transport.errors import UsageError
+from claude_transport.testing import Answer, FakeClaude, Scenario, Turn, steps
+
+PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
+
+Frame = dict[str, Any]
+
+
+def said(text: str) -> Frame:
+    return {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}
+
+
+def result(text: str = "", **fields: Any) -> Frame:
+    return {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": text, **fields}
+
+
+def state(name: str) -> Frame:
+    return {"type": "system", "subtype": "session_state_changed", "state": name}
+
+
+async def read(conversation: OneShot) -> list[Message]:
+    with anyio.fail_after(PATIENCE):
+        return [message async for message in conversation]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_everything_is_yielded_and_it_ends_by_itself() -> None:
+    transport = MockTransport([said("one"), said("two"), result("two")])
+    messages = await read(query("Hello", transport=transport))
+    assert [message.type for message in messages] == ["assistant", "assistant", "result"]
+    assert not transport.is_ready()
+    assert [frame["message"]["content"] for frame in transport.written if frame["type"] == "user"] == ["Hello"]
+
+
+async def test_content_blocks_are_a_prompt() -> None:
+    transport = MockTransport([result()])
+    await read(query([{"type": "text", "text": "Hello"}], transport=transport))
+    assert transport.written[1]["message"]["content"] == [{"type": "text", "text": "Hello"}]
+
+
+async def test_each_prompt_of_several_waits_for_the_result_before_it_to_be_read() -> None:
+    transport = MockTransport([said("1"), result("1"), said("2"), result("2")])
+    seen: list[str] = []
+
+    async def prompts() -> AsyncIterator[str]:
+        yield "first"
+        assert seen == ["assistant", "result"]
+        yield "second"
+
+    async for message in query(prompts(), transport=transport):
+        seen.append(message.type)  # noqa: PERF401 - the prompts look at it meanwhile
+    assert seen == ["assistant", "result"] * 2
+
+
+async def test_no_prompt_at_all_is_a_short_conversation() -> None:
+    async def none() -> AsyncIterator[str]:
+        return
+        yield
+
+    assert await read(query(none(), transport=MockTransport())) == []
+
+
+async def test_an_error_among_the_prompts_closes_everything() -> None:
+    async def prompts() -> AsyncIterator[str]:
+        yield "first"
+        raise KeyError("second")
+
+    transport = MockTransport([result()])
+    with pytest.raises(KeyError):
+        await read(query(prompts(), transport=transport))
+    assert not transport.is_ready()
+
+
+async def test_the_iterator_of_prompts_is_closed_with_the_rest() -> None:
+    closed = []
+
+    async def prompts() -> AsyncIterator[str]:
+        try:
+            yield "first"
+            yield "second"
+        finally:
+            closed.append(True)
+
+    conversation = query(prompts(), transport=MockTransport([result(), result()]))
+    async for _ in conversation:
+        break
+    await conversation.aclose()
+    assert closed == [True]
+
+
+# ----------------------------------------------------------------------------------------------------------- when it is over
+
+
+async def test_input_stays_open_while_something_can_still_ask() -> None:
+    """As in recording 15c: the background agent outlives the first result and wakes the session."""
+    tasks = {"type": "system", "subtype": "background_tasks_changed"}
+    agent = {"task_id": "t1", "task_type": "local_agent", "description": "dig"}
+    question = {"type": "control_request", "request_id": "q", "request": {"subtype": "can_use_tool", "tool_name": "Bash"}}
+    turn: list[Any] = [
+        steps.Emit({**tasks, "tasks": [agent]}),
+        steps.Emit(state("running")),
+        steps.Text("main"),
+        steps.Result(),
+        steps.Delay(0.05),
+        steps.Emit({**tasks, "tasks": []}),
+        steps.Request(question["request"]),
+        steps.Result(extra={"origin": {"kind": "task-notification"}, "user_message_uuids": []}),
+        steps.Emit(state("idle")),
+    ]
+    asked = []
+
+    async def allow(*_: object) -> Allow:
+        asked.append(True)
+        return Allow()
+
+    with FakeClaude(Scenario(replies=[Turn(turn)])) as fake:
+        messages = await read(query("x", transport=SubprocessTransport(command=fake.command), can_use_tool=allow))
+        assert fake.calls()[0].exit_code == 0
+    assert asked == [True]
+    assert [message.type for message in messages].count("result") == 2
+
+
+class Peer:
+    """The six methods by hand: answers requests, says `frames` to the first prompt, ends with its input unless `ends` is off."""
+
+    def __init__(self, frames: list[Frame], *, ends: bool = True) -> None:
+        self.frames = frames
+        self.ends = ends
+        self.said: list[Frame] = []
+        self.log: list[str] = []
+        self.over = False
+        self.news = anyio.Event()
+
+    async def connect(self) -> None:
+        pass
+
+    def is_ready(self) -> bool:
+        return False
+
+    async def write(self, data: str) -> None:
+        frame = json.loads(data)
+        self.log.append(frame["type"])
+        if frame["type"] == "control_request":
+            self.said.append({"type": "control_response", "response": {"subtype": "success", "request_id": frame["request_id"]}})
+        if frame["type"] == "user":
+            self.said += self.frames
+            self.frames = []
+        self.news.set()
+
+    async def read_messages(self) -> AsyncIterator[Frame]:
+        while not self.over:
+            while self.said:
+                yield self.said.pop(0)
+            self.news = anyio.Event()
+            await self.news.wait()
+
+    async def end_input(self) -> None:
+        self.log.append("end_input")
+        self.over = self.ends
+        self.news.set()
+
+    async def close(self) -> None:
+        self.log.append("close")
+        self.over = True
+        self.news.set()
+
+
+async def test_a_callback_that_ends_after_the_result_lets_the_conversation_end() -> None:
+    """The answer to the last question brings no message: nothing but the answer itself says that all is quiet now."""
+    let_go = anyio.Event()
+
+    async def slow(_subtype: str, _fields: Frame) -> Frame:
+        await let_go.wait()
+        return {}
+
+    question = {"type": "control_request", "request_id": "q", "request": {"subtype": "from_the_future"}}
+    peer = Peer([question, said("one"), result()])
+    types: list[str] = []
+
+    async def converse() -> None:
+        types.extend([message.type async for message in query("x", transport=peer, on_request=slow)])
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(converse)
+            await anyio.wait_all_tasks_blocked()
+            assert "end_input" not in peer.log
+            let_go.set()
+    assert types == ["assistant", "result"]
+    assert peer.log == ["control_request", "user", "control_response", "end_input", "close"]
+
+
+async def test_a_session_that_never_says_it_is_idle_is_not_waited_for_for_ever() -> None:
+    peer = Peer([state("running"), said("one"), result()])
+    messages = await read(query("x", transport=peer, exit_timeout=0.01))
+    assert [message.type for message in messages] == ["system", "assistant", "result"]
+    assert peer.log[-2:] == ["end_input", "close"]
+
+
+async def test_a_peer_that_does_not_end_after_its_result_is_ended() -> None:
+    peer = Peer([said("one"), result()], ends=False)
+    messages = await read(query("x", transport=peer, exit_timeout=0.01))
+    assert [message.type for message in messages] == ["assistant", "result"]
+    assert peer.log[-2:] == ["end_input", "close"]
+
+
+async def test_a_process_that_does_not_end_after_its_result_is_ended() -> None:
+    with FakeClaude(Scenario(at_eof=[steps.IgnoreSignal("SIGTERM"), steps.Hang()])) as fake:
+        transport = SubprocessTransport(command=fake.command, close_timeout=0.3)
+        messages = await read(query("x", transport=transport, exit_timeout=0.01))
+        assert "result" in [message.type for message in messages]
+        assert not is_alive(fake.calls()[0].pid)
+
+
+async def test_more_than_the_buffer_holds_is_yielded_whole() -> None:
+    transport = MockTransport([said("x" * 1000)] * 200 + [result()])
+    assert len(await read(query("x", transport=transport, max_buffered_bytes=4096))) == 201
+
+
+# -------------------------------------------------------------------------------------------------------------- what is wrong
+
+
+async def test_an_end_without_a_result_is_a_missing_result_with_what_came() -> None:
+    seen = []
+    with pytest.raises(MissingResult) as caught:
+        async for message in query("x", transport=MockTransport([said("one")])):
+            seen.append(message)  # noqa: PERF401 - what was yielded before the error counts
+    assert list(caught.value.messages) == seen
+    assert isinstance(seen[0], AssistantMessage)
+
+
+async def test_the_last_prompt_needs_its_own_result() -> None:
+    async def prompts() -> AsyncIterator[str]:
+        yield "first"
+        yield "second"
+
+    with pytest.raises(MissingResult):
+        await read(query(prompts(), transport=MockTransport([result("1"), said("2")])))
+
+
+async def test_a_failed_result_is_yielded_and_not_raised() -> None:
+    messages = await read(query("x", transport=MockTransport([result("no", is_error=True, api_error_status=429)])))
+    assert isinstance(messages[-1], ResultMessage)
+    assert messages[-1].outcome.code == "result.rate_limited"
+
+
+async def test_a_process_that_dies_raises_how_after_what_it_said() -> None:
+    seen: list[str] = []
+    with FakeClaude(Scenario(otherwise=Turn([steps.Text("one"), steps.Stderr("ouch"), steps.Exit(3)]))) as fake:
+        with pytest.raises(ProcessError) as caught:
+            async for message in query("x", transport=SubprocessTransport(command=fake.command)):
+                seen.append(message.type)  # noqa: PERF401 - as above
+        assert not is_alive(fake.calls()[0].pid)
+    assert (caught.value.exit_code, caught.value.stderr_tail) == (3, "ouch")
+    assert "assistant" in seen
+
+
+async def test_a_process_that_dies_before_the_prompt_raises_how() -> None:
+    with FakeClaude(Scenario(answers={"initialize": Answer(after=[steps.Exit(4)])})) as fake, pytest.raises(ProcessError) as caught:
+        await read(query("x", transport=SubprocessTransport(command=fake.command)))
+    assert caught.value.exit_code == 4
+
+
+async def test_a_start_that_fails_raises_why(tmp_path: Path) -> None:
+    with pytest.raises(CLINotFoundError):
+        await read(query("x", options=ClaudeOptions(cli_path=tmp_path / "missing")))
+
+
+def test_options_and_a_transport_at_once_are_refused() -> None:
+    with pytest.raises(UsageError):
+        query("x", options=ClaudeOptions(), transport=MockTransport())
+
+
+# ---------------------------------------------------------------------------------------------------------------- left early
+
+
+async def gone(pid: int) -> None:
+    """Wait for the end of a process that is being closed in the background."""
+    with anyio.fail_after(PATIENCE):
+        while is_alive(pid):
+            await anyio.sleep(0.01)
+
+
+async def test_a_break_ends_the_process() -> None:
+    with FakeClaude(Scenario(otherwise=Turn([steps.Text("one"), steps.Hang()]))) as fake:
+        async for message in query("x", transport=SubprocessTransport(command=fake.command, close_timeout=0.3), exit_timeout=0.01):
+            if isinstance(message, AssistantMessage):
+                break
+        gc.collect()
+        await gone(fake.calls()[0].pid)
+
+
+async def test_an_exception_in_the_loop_ends_the_process() -> None:
+    with FakeClaude(Scenario(otherwise=Turn([steps.Text("one"), steps.Delay(60)]))) as fake:
+        with pytest.raises(KeyError):
+            async for _ in query("x", transport=SubprocessTransport(command=fake.command)):
+                raise KeyError
+        gc.collect()
+        await gone(fake.calls()[0].pid)
+
+
+async def test_a_cancellation_ends_the_process_before_it_is_delivered() -> None:
+    with FakeClaude(Scenario(otherwise=Turn([steps.Text("one"), steps.Delay(60)]))) as fake:
+        with anyio.CancelScope() as scope:
+            async for message in query("x", transport=SubprocessTransport(command=fake.command)):
+                if isinstance(message, AssistantMessage):
+                    scope.cancel()
+        assert scope.cancelled_caught
+        assert not is_alive(fake.calls()[0].pid)
+
+
+async def test_closing_it_from_another_task_ends_the_loop() -> None:
+    peer = Peer([said("one")])
+    conversation = query("x", transport=peer)
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            async for message in conversation:
+                assert message.type == "assistant"
+                tasks.start_soon(conversation.aclose)
+    assert peer.log[-1] == "close"
+
+
+async def test_one_that_is_never_read_starts_nothing() -> None:
+    peer = Peer([])
+    conversation = query("x", transport=peer)
+    del conversation
+    gc.collect()
+    await anyio.lowlevel.checkpoint()
+    assert peer.log == []
+
+
+LEAVING = """
+import sys, anyio
+import claude_transport as ct
+
+async def main():
+    how, command = sys.argv[2], sys.argv[3:]
+    transport = ct.SubprocessTransport(command=command)
+    if how == "never read":
+        ct.query("x", transport=transport)
+        return
+    async for message in ct.query("x", transport=transport):
+        if isinstance(message, ct.AssistantMessage):
+            if how == "break":
+                break
+            if how == "raise":
+                raise KeyError("on purpose")
+            if how == "exit":
+                raise SystemExit(0)
+
+try:
+    anyio.run(main, backend=sys.argv[1])
+except KeyError:
+    pass
+"""
+
+
+@pytest.mark.parametrize("how", ["break", "raise", "exit", "to the end", "never read"])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_program_that_leaves_and_ends_leaves_no_process_and_no_warning(how: str, backend: str) -> None:
+    turn = [steps.Text("one"), *([steps.Result()] if how == "to the end" else [steps.Delay(60)])]
+    with FakeClaude(Scenario(otherwise=Turn(turn))) as fake:
+        program = [sys.executable, "-X", "dev", "-W", "error", "-c", LEAVING, backend, how, *fake.command]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [call.pid for call in fake.calls() if is_alive(call.pid)] == []
