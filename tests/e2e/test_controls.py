@@ -170,6 +170,7 @@ async def ask_about_mcp(session: Session) -> None:
     assert (timed.text, timed.is_error) == ("1", False)
     (resource,) = await query.mcp_read_resource("sums", "ui://sum")
     assert resource["text"] == "<p>3</p>"
+    assert "ui://" in str(await refusal(query.mcp_read_resource("sums", "file:///etc/hostname")))
     await query.mcp_reconnect("sums")
     await query.mcp_toggle("sums", enabled=False)
     assert [server.status for server in await query.mcp_status()] == ["disabled"]
@@ -266,6 +267,14 @@ async def test_after_a_turn(start: Start, ask: Callable[[Session], Awaitable[Non
 
 
 # ------------------------------------------------------------------------------------------------- with an effect of their own
+
+
+async def test_a_tool_that_the_host_itself_calls_is_under_no_permission_rule(start: Start) -> None:
+    async with start() as session:
+        await session.connect_sums()
+        await session.query.apply_flag_settings({"permissions": {"deny": ["mcp__sums__add"]}})
+        await session.query.set_permission_mode("plan")
+        assert (await session.query.mcp_call("mcp__sums__add", {"a": 1})).text == "1"
 
 
 async def test_files_are_put_back_to_how_they_were(start: Start, cli_home: Any) -> None:

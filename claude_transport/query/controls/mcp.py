@@ -49,7 +49,7 @@ class McpControls(Asking):
         call_timeout: float | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> McpCallResult:
-        """Call a tool (`mcp__server__tool`) without the model, and without asking for permission.
+        """Call a tool (`mcp__server__tool`) past the model and past every permission: nobody is asked, and no rule can deny it.
 
         The CLI gives up after `call_timeout` seconds, this method after `timeout`. Raises `ControlRequestFailed` when the server is not
         connected [08a]; a tool that fails by itself says so in `is_error`.
@@ -66,7 +66,7 @@ class McpControls(Asking):
         await self._tell("mcp_message", timeout=timeout, server_name=server, message=dict(message))
 
     async def mcp_read_resource(self, server: str, uri: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[dict[str, Any], ...]:
-        """A resource of a server: MCP content objects. The CLI reads `ui://` URIs only; anything else raises `ControlRequestFailed`."""
+        """A resource of a server: MCP content objects. Only `ui://` URIs can be read; others raise `ControlRequestFailed`."""
         return (await self._ask(McpResourceContents, "mcp_read_resource", timeout=timeout, serverName=server, uri=uri)).contents
 
     async def mcp_authenticate(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> dict[str, Any]:

@@ -1,0 +1,178 @@
+"""The reference page of all control requests, from the methods that make them: `python docs/generate_controls.py` writes it.
+
+The page is committed, so that it can be read without building anything; a test holds that it is what the classes say.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_transport.protocol import answers
+from claude_transport.protocol.answers import Answer
+from claude_transport.protocol.envelope import HIDDEN
+from claude_transport.protocol.hooks import INPUTS, AdditionalContext, HookEvent, HookInput, HookOutput, SpecificOutput
+from claude_transport.protocol.hooks import outputs as hook_outputs
+from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, MODEL_TIMEOUT, Asking, Controls
+
+__all__ = ["PAGE", "main", "render", "subtype_of"]
+
+PAGE = Path(__file__).parent / "reference" / "control-requests.md"
+
+INTRODUCTION = f"""\
+# Control requests and hooks
+
+<!-- Written by docs/generate_controls.py from claude_transport/query/controls, protocol/answers and protocol/hooks: change those, and
+run it again. -->
+
+What a host can ask of a running CLI beside the conversation: methods of `Query`, one for each request that CLI 2.1.329 was seen to answer.
+`query.request(subtype, **fields)` asks anything else, and gives the payload as it is. Names in brackets like `[08a]` are recordings of
+the CLI in which a fact was observed; *declared* is what nobody has seen yet.
+
+All of them are answered while a turn is running, too, and not in the order in which they were asked. Every method takes `timeout=` in
+seconds ({DEFAULT_CONTROL_TIMEOUT:g} by default, {MODEL_TIMEOUT:g} where a model is asked, `math.inf` for ever) and raises
+
+* `ControlRequestFailed` when the CLI refuses; `error_code` is its reason for programs, when it gives one,
+* `ControlTimeout` when no answer came in time; one that comes later is counted in `late_responses`,
+* `TransportClosed`, `ConnectionLost` or `ProcessError` when there is nobody to answer.
+"""
+
+ANSWERS = """\
+## Answers
+
+From `claude_transport.protocol.answers`. What does not fit a field is left at its default and named in `misfits`; `raw` is the whole
+payload. Sizes of context are in tokens.
+"""
+
+HOOKS = f"""\
+## Hook events
+
+From `claude_transport.protocol.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
+something it cannot do without is missing. Every input has {{common}}; it reads like the wire's dict as well, and `to_dict()` is that dict.
+
+A callback returns None, a `HookOutput`, one of the classes in the last column, or a dict in wire spelling, which
+`encode_hook_output(event, output)` checks as strictly. `HookOutput` has {{output}}.
+`AsyncHookOutput(timeout=…)` lets the CLI go on at once. The {len(AdditionalContext.events)} events marked + take `AdditionalContext`, too.
+"""
+
+
+def cell(text: str) -> str:
+    """`text` as it may stand in a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    columns = [*head]
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def paragraphs(item: Any) -> str:
+    """The docstring on one line."""
+    return cell(inspect.getdoc(item) or "")
+
+
+def subtype_of(method: Callable[..., Any]) -> str:
+    """The wire's name of what `method` asks for: the first text that it hands to `request`, `_ask` or `_tell`."""
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(method)))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"request", "_ask", "_tell"}:
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    return argument.value
+    raise ValueError(f"{method.__name__} asks for nothing")
+
+
+def methods_of(group: type[Asking]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name, member in vars(group).items():
+        if inspect.iscoroutinefunction(member) and not name.startswith("_"):
+            yield name, member
+
+
+def signature_of(name: str, method: Callable[..., Any]) -> str:
+    """The call as one writes it; `self` and `timeout` are left out. Annotations are text, the same on every Python."""
+    signature = inspect.signature(method)
+    shown: list[str] = []
+    for key, parameter in signature.parameters.items():
+        if key in {"self", "timeout"}:
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+            shown.append("*")
+        annotation = str(parameter.annotation).replace("os.PathLike[str]", "PathLike[str]")
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        shown.append(f"{key}: {annotation}{default}")
+    return cell(f"{name}({', '.join(shown)}) -> {signature.return_annotation}")
+
+
+def groups() -> Iterator[str]:
+    for group in Controls.__bases__:
+        rows = ([f"`{signature_of(name, method)}`", f"`{subtype_of(method)}`", paragraphs(method)] for name, method in methods_of(group))
+        yield f"## {inspect.getdoc(group)}\n".replace(".\n", "\n") + "\n" + table(("Method", "On the wire", "What it gives"), rows)
+
+
+def fields_of(cls: type[msgspec.Struct]) -> str:
+    names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+    return ", ".join(f"`{name}`" for name, wire in names if not wire.startswith(HIDDEN))
+
+
+def answer_rows() -> Iterator[list[str]]:
+    for name in answers.__all__:
+        cls = getattr(answers, name)
+        if cls is not Answer:
+            yield [f"`{name}`", fields_of(cls), paragraphs(cls)]
+
+
+def output_classes() -> Iterator[type[SpecificOutput]]:
+    for name in hook_outputs.__all__:
+        cls = getattr(hook_outputs, name)
+        if issubclass(cls, SpecificOutput) and cls.events and cls is not AdditionalContext:
+            yield cls
+
+
+def hook_rows() -> Iterator[list[str]]:
+    common = set(HookInput.__struct_fields__)
+    for event in HookEvent:
+        cls = INPUTS[event]
+        own = ", ".join(f"`{name}`" for name in cls.__struct_fields__ if name not in common)
+        said = [f"`{output.__name__}`" for output in output_classes() if event in output.events]
+        if event in AdditionalContext.events:
+            said.append("+")
+        yield [f"`{event}`", paragraphs(cls), own or "-", " ".join(said) or "-"]
+
+
+def output_rows() -> Iterator[list[str]]:
+    classes: list[type[SpecificOutput]] = [*output_classes(), AdditionalContext]
+    for cls in classes:
+        yield [f"`{cls.__name__}`", fields_of(cls), paragraphs(cls)]
+
+
+def render() -> str:
+    """The whole page, as MyST Markdown."""
+    hooks = HOOKS.format(common=fields_of(HookInput), output=fields_of(HookOutput))
+    return "\n".join(
+        [
+            INTRODUCTION,
+            *groups(),
+            ANSWERS,
+            table(("Class", "Fields", "What it is"), answer_rows()),
+            hooks,
+            table(("Event", "When, and what it tells", "Its own fields", "What may be said back"), hook_rows()),
+            "### What may be said back\n",
+            table(("Class", "Fields", "What it says"), output_rows()),
+        ]
+    )
+
+
+def main() -> None:
+    """Write the page to its place."""
+    PAGE.write_text(render(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
