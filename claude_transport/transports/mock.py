@@ -75,10 +75,10 @@ class MockTransport(Scripted, Transport):
 
     async def connect(self) -> None:
         """Be ready."""
+        await anyio.lowlevel.checkpoint()
         if self._closed:
             raise TransportClosed("the transport is closed")
         self._connected = True
-        await anyio.lowlevel.checkpoint()
 
     def is_ready(self) -> bool:
         """True between `connect()` and `close()`."""
@@ -91,6 +91,8 @@ class MockTransport(Scripted, Transport):
 
     async def write(self, data: str | bytes) -> None:
         """Record the messages and react to them; raises `UsageError` for a line that would kill the CLI (recording 18a)."""
+        # First, so that a cancelled write has written nothing, and a finished one returns before anybody reacts to it.
+        await anyio.lowlevel.checkpoint()
         self._refuse_unless_open()
         if self._input_ended:
             raise InputClosed("end_input() was called")
@@ -100,7 +102,6 @@ class MockTransport(Scripted, Transport):
                 self._take(line)
         self._bytes_written += len(lines)
         self._wake()
-        await anyio.lowlevel.checkpoint()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """The responses as lines, one to a batch."""
@@ -114,10 +115,10 @@ class MockTransport(Scripted, Transport):
 
     async def end_input(self) -> None:
         """No more input: the stream ends when everything released has been played."""
+        await anyio.lowlevel.checkpoint()
         self._refuse_unless_open()
         self._input_ended = True
         self._wake()
-        await anyio.lowlevel.checkpoint()
 
     async def close(self) -> None:
         """End the stream."""

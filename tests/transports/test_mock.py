@@ -1,0 +1,319 @@
+"""MockTransport, its docstring sentence by sentence: read directly, through Query, and through the official SDK."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import claude_agent_sdk
+import pytest
+from children import read_all, read_one
+
+import claude_transport as ct
+
+
+def assistant(text: str) -> dict[str, Any]:
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "mock", "content": [{"type": "text", "text": text}]}
+    return {"type": "assistant", "message": message, "parent_tool_use_id": None, "session_id": "s", "uuid": f"u-{text}"}
+
+
+def result(text: str) -> dict[str, Any]:
+    return {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "result": text,
+        "num_turns": 1,
+        "duration_ms": 1,
+        "duration_api_ms": 1,
+        "session_id": "s",
+        "uuid": f"r-{text}",
+    }
+
+
+def user(text: str) -> str:
+    return json.dumps({"type": "user", "message": {"role": "user", "content": text}})
+
+
+PERMISSION = {
+    "type": "control_request",
+    "request_id": "ask-1",
+    "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t1"},
+}
+ALLOWED = {"subtype": "success", "request_id": "ask-1", "response": {"behavior": "allow"}}
+ANSWER = json.dumps({"type": "control_response", "response": ALLOWED})
+INITIALIZE = json.dumps({"type": "control_request", "request_id": "init-1", "request": {"subtype": "initialize"}})
+TWO_TURNS = [assistant("one"), result("one"), assistant("two"), result("two")]
+
+
+# ----------------------------------------------------------------------------------------------------------------- directly
+
+
+async def test_read_directly_it_plays_its_responses_through_and_ends() -> None:
+    async with ct.MockTransport(TWO_TURNS) as mock:
+        with anyio.fail_after(5):
+            assert await read_all(mock) == TWO_TURNS
+            assert await read_all(mock) == []
+
+
+async def test_read_directly_after_a_prompt_it_plays_them_through_as_well() -> None:
+    async with ct.MockTransport(TWO_TURNS) as mock:
+        with anyio.fail_after(5):
+            await mock.write(user("hello"))
+            assert await read_all(mock) == TWO_TURNS
+    assert [message["message"]["content"] for message in mock.written] == ["hello"]
+
+
+async def test_raw_lines_are_played_as_they_are_and_bad_ones_counted() -> None:
+    async with ct.MockTransport([b'{"raw": 1}', b"noise\n", b"[]", {"type": "keep_alive"}]) as mock:
+        with anyio.fail_after(5):
+            assert await read_all(mock) == [{"raw": 1}, {"type": "keep_alive"}]
+    assert mock.info.noise_lines == 2
+
+
+async def test_raw_lines_come_undecoded_from_read_lines() -> None:
+    async with ct.MockTransport([b'{"raw": 1}', b"noise\n"]) as mock:
+        with anyio.fail_after(5):
+            assert [line async for lines in mock.read_lines() for line in lines] == [b'{"raw": 1}', b"noise"]
+
+
+async def test_what_is_written_is_recorded_decoded_and_in_order() -> None:
+    async with ct.MockTransport() as mock:
+        await mock.write('{"n":1}\n{"n":2}')
+        await mock.write(b'{"n":3}\n')
+        assert [message["n"] for message in mock.written] == [1, 2, 3]
+        assert mock.info.bytes_written > 0
+
+
+@pytest.mark.parametrize("line", ["no JSON", "[]", '{"half":'])
+async def test_a_line_that_would_kill_the_cli_is_refused(line: str) -> None:
+    async with ct.MockTransport() as mock:
+        with pytest.raises(ct.UsageError):
+            await mock.write(line)
+
+
+async def test_what_was_cancelled_has_not_happened() -> None:
+    mock = ct.MockTransport()
+    for call in (mock.connect, lambda: mock.write("{}"), mock.end_input):
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await call()
+        assert scope.cancelled_caught
+    assert not mock.is_ready()
+    async with mock:
+        await mock.write('{"then":1}')
+        assert mock.written == [{"then": 1}]
+
+
+async def test_its_state_is_that_of_any_transport() -> None:
+    mock = ct.MockTransport()
+    assert mock
+    assert not mock.is_ready()
+    with pytest.raises(ct.NotConnected):
+        await mock.write("{}")
+    with pytest.raises(ct.NotConnected):
+        mock.read_messages()
+    await mock.connect()
+    await mock.connect()
+    assert mock.is_ready()
+    await mock.end_input()
+    await mock.end_input()
+    with pytest.raises(ct.InputClosed):
+        await mock.write("{}")
+    await mock.close()
+    await mock.close()
+    assert not mock.is_ready()
+    with pytest.raises(ct.TransportClosed):
+        await mock.write("{}")
+    with pytest.raises(ct.TransportClosed):
+        await mock.connect()
+
+
+async def test_a_second_reader_is_refused_and_close_wakes_the_first() -> None:
+    mock = ct.MockTransport()
+    await mock.connect()
+    await mock.write(INITIALIZE)
+    assert (await read_one(mock))["type"] == "control_response"
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read_all, mock)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(ct.Busy):
+                await read_one(mock)
+            await mock.close()
+
+
+async def test_leaving_the_loop_and_cancelling_the_reader_lose_nothing() -> None:
+    async with ct.MockTransport([{"n": number} for number in range(50)]) as mock:
+        received = []
+        with anyio.fail_after(5):
+            for rounds in range(20):
+                with anyio.CancelScope() as scope:
+                    async for message in mock.read_messages():
+                        received.append(message["n"])
+                        if len(received) % 5 == 0:
+                            break
+                        if rounds % 3 == 0:
+                            scope.cancel()
+                            await anyio.lowlevel.checkpoint()
+            received += [message["n"] for message in await read_all(mock)]
+        assert received == list(range(50))
+
+
+# ------------------------------------------------------------------------------------------------ under the control protocol
+
+
+async def test_initialize_and_other_requests_are_answered_and_prompts_release_one_turn_each() -> None:
+    async with ct.MockTransport(TWO_TURNS) as mock:
+        with anyio.fail_after(5):
+            await mock.write(INITIALIZE)
+            answer = await read_one(mock)
+            assert answer["response"]["request_id"] == "init-1"
+            await mock.write(user("first"))
+            assert [await read_one(mock) for _ in range(2)] == TWO_TURNS[:2]
+            await mock.write(json.dumps({"type": "control_request", "request_id": "m", "request": {"subtype": "set_model"}}))
+            assert (await read_one(mock))["response"]["request_id"] == "m"
+            await mock.write(user("second"))
+            assert [await read_one(mock) for _ in range(2)] == TWO_TURNS[2:]
+
+
+async def test_raw_results_and_requests_are_played_by_the_same_rules() -> None:
+    raw = [json.dumps(message).encode() for message in (PERMISSION, result("one"), assistant("two"), result("two"))]
+    async with ct.MockTransport(raw) as mock:
+        with anyio.fail_after(5):
+            await mock.write(INITIALIZE)
+            await read_one(mock)
+            await mock.write(user("first"))
+            assert await read_one(mock) == PERMISSION
+            await mock.write(ANSWER)
+            assert await read_one(mock) == result("one")
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(read_one, mock)
+                    await anyio.wait_all_tasks_blocked()
+                    scope.cancel()  # nothing came: the second turn waits for its prompt
+            await mock.write(user("second"))
+            assert await read_one(mock) == assistant("two")
+
+
+async def test_a_request_among_the_responses_holds_back_what_follows_until_it_is_answered() -> None:
+    async with ct.MockTransport([PERMISSION, result("done")]) as mock:
+        with anyio.fail_after(5):
+            await mock.write(INITIALIZE)
+            await read_one(mock)
+            await mock.write(user("go"))
+            assert await read_one(mock) == PERMISSION
+            answered = anyio.Event()
+            async with anyio.create_task_group() as tasks:
+
+                async def read() -> None:
+                    assert await read_one(mock) == result("done")
+                    assert answered.is_set()
+
+                tasks.start_soon(read)
+                await anyio.wait_all_tasks_blocked()
+                answered.set()
+                await mock.write(ANSWER)
+
+
+async def test_the_end_of_input_answers_what_nobody_can_answer_any_more() -> None:
+    async with ct.MockTransport([PERMISSION, result("refused")]) as mock:
+        with anyio.fail_after(5):
+            await mock.write(INITIALIZE)
+            await read_one(mock)
+            await mock.write(user("go"))
+            await mock.end_input()
+            assert await read_all(mock) == [PERMISSION, result("refused")]
+
+
+async def test_when_a_prompt_comes_and_nothing_is_left_the_stream_ends() -> None:
+    async with ct.MockTransport([result("only")]) as mock:
+        with anyio.fail_after(5):
+            await mock.write(INITIALIZE)
+            await mock.write(user("one"))
+            await mock.write(user("two"))
+            messages = await read_all(mock)
+    assert [message["type"] for message in messages] == ["control_response", "result"]
+
+
+async def test_a_query_talks_to_it_turn_by_turn() -> None:
+    mock = ct.MockTransport(TWO_TURNS)
+    with anyio.fail_after(10):
+        async with ct.Query(mock) as query:
+            for text in ("one", "two"):
+                turn = await query.send(text)
+                texts = [message.text async for message in turn if isinstance(message, ct.AssistantMessage)]
+                assert texts == [text]
+                assert (await turn.result()).result == text
+    assert [message["type"] for message in mock.written] == ["control_request", "user", "user"]
+
+
+async def test_a_query_answers_its_permission_question() -> None:
+    asked: list[str] = []
+
+    async def can_use_tool(name: str, tool_input: object, context: object) -> ct.Allow:
+        asked.append(name)
+        return ct.Allow()
+
+    mock = ct.MockTransport([PERMISSION, result("done")])
+    with anyio.fail_after(10):
+        async with ct.Query(mock, can_use_tool=can_use_tool) as query:
+            assert (await (await query.send("go")).result()).result == "done"
+    assert asked == ["Bash"]
+    assert mock.announced is not None
+    assert "can_use_tool" in mock.announced
+
+
+async def test_a_query_with_too_short_a_script_fails_instead_of_hanging() -> None:
+    with anyio.fail_after(10):
+        async with ct.Query(ct.MockTransport()) as query:
+            turn = await query.send("hello")
+            with pytest.raises(ct.MissingResult):
+                await turn.result()
+
+
+# --------------------------------------------------------------------------------------------------------- the official SDK
+
+
+async def sdk_messages(mock: ct.MockTransport, prompt: str | AsyncIterator[dict[str, Any]], **options: Any) -> list[Any]:
+    """What the official SDK's query() makes of the mock."""
+    asked = claude_agent_sdk.ClaudeAgentOptions(**options)
+    with anyio.fail_after(20):
+        return [message async for message in claude_agent_sdk.query(prompt=prompt, options=asked, transport=mock)]  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+async def test_the_official_sdk_asks_it_one_question() -> None:
+    mock = ct.MockTransport([assistant("hi"), result("hi")])
+    answer, end = await sdk_messages(mock, "hello")
+    assert isinstance(answer, claude_agent_sdk.AssistantMessage)
+    assert isinstance(end, claude_agent_sdk.ResultMessage)
+    assert end.result == "hi"
+    assert [message["type"] for message in mock.written] == ["control_request", "user"]
+    assert not mock.is_ready()
+
+
+async def test_the_official_sdk_sends_it_several_prompts() -> None:
+    async def prompts() -> AsyncIterator[dict[str, Any]]:
+        for text in ("one", "two"):
+            yield json.loads(user(text))
+
+    mock = ct.MockTransport(TWO_TURNS)
+    messages = await sdk_messages(mock, prompts())
+    assert [message.result for message in messages if isinstance(message, claude_agent_sdk.ResultMessage)] == ["one", "two"]
+
+
+async def test_the_official_client_talks_to_it_until_nothing_is_left_to_say() -> None:
+    mock = ct.MockTransport(TWO_TURNS)
+    results: list[str | None] = []
+    with anyio.fail_after(20):
+        async with claude_agent_sdk.ClaudeSDKClient(transport=mock) as client:  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+            await client.query("one")
+            # to the end, which the third prompt brings: the client leaves generators unfinished otherwise, and trio complains
+            async for message in client.receive_messages():
+                if isinstance(message, claude_agent_sdk.ResultMessage):
+                    results.append(message.result)
+                    await client.query("and then?")
+    assert results == ["one", "two"]
