@@ -1,0 +1,131 @@
+"""A child process as a byte stream: what anyio's contract asks, and its end told as it was."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from claude_transport.errors import ProcessError
+from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.process import ProcessConnectable, ProcessStream
+from claude_transport.streams.reaping import CloseSchedule
+
+
+async def started(code: str, **options: Any) -> ProcessStream:
+    return await ProcessConnectable(["sh", "-c", code], **options).connect()
+
+
+async def test_receive_gives_what_there_is_up_to_the_size_asked_for() -> None:
+    async with await started("printf 0123456789") as stream:
+        with anyio.fail_after(5):
+            received = b""
+            while len(received) < 10:
+                chunk = await stream.receive(4)
+                assert 1 <= len(chunk) <= 4
+                received += chunk
+            assert received == b"0123456789"
+            for _ in range(2):
+                with pytest.raises(anyio.EndOfStream):
+                    await stream.receive()
+
+
+async def test_what_is_sent_comes_back_and_the_end_of_input_ends_it() -> None:
+    async with await started("exec cat") as stream:
+        with anyio.fail_after(5):
+            await stream.send(b"hello")
+            assert await stream.receive() == b"hello"
+            await stream.send(b"")
+            await stream.send_eof()
+            await stream.send_eof()
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+            with pytest.raises(anyio.ClosedResourceError):
+                await stream.send(b"more")
+
+
+async def test_a_failed_end_comes_after_the_last_byte_and_can_be_diagnosed() -> None:
+    def diagnose(error: ProcessError) -> ProcessError:
+        return ProcessError("diagnosed", exit_code=error.exit_code, stderr_tail=error.stderr_tail)
+
+    async with await started("printf last; echo why >&2; exit 9", diagnose=diagnose) as stream:
+        with anyio.fail_after(5):
+            assert await stream.receive() == b"last"
+            with pytest.raises(ProcessError, match="diagnosed") as caught:
+                await stream.receive()
+    assert (caught.value.exit_code, caught.value.stderr_tail) == (9, "why")
+
+
+async def test_a_closed_stream_says_so_in_both_directions() -> None:
+    stream = await started("exec cat")
+    await stream.aclose()
+    await stream.aclose()
+    with pytest.raises(anyio.ClosedResourceError):
+        await stream.receive()
+    with pytest.raises(anyio.ClosedResourceError):
+        await stream.send(b"x")
+    await stream.send_eof()
+
+
+async def test_the_facts_are_typed_attributes() -> None:
+    gone: list[str] = []
+    async with await started("exec cat", on_gone=lambda: gone.append("gone")) as stream:
+        assert stream.extra(StreamAttribute.pid) > 0
+        assert stream.extra(StreamAttribute.exit_code) is None
+        assert not stream.extra(StreamAttribute.ended)
+        assert gone == []
+    assert gone == ["gone"]
+    assert stream.extra(StreamAttribute.exit_code) == 0
+    assert stream.extra(StreamAttribute.signal) is None
+    assert not stream.extra(StreamAttribute.killed)
+    assert stream.extra(StreamAttribute.ended)
+
+
+async def test_the_child_leads_a_session_of_its_own() -> None:
+    async with await started("exec cat") as stream:
+        pid = stream.extra(StreamAttribute.pid)
+        assert os.getpgid(pid) == os.getsid(pid) == pid
+
+
+async def test_a_cancelled_receive_takes_nothing_along() -> None:
+    async with await started("exec cat") as stream:
+        for rounds in range(6):
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(stream.receive)
+                    for _ in range(rounds):
+                        await anyio.lowlevel.checkpoint()
+                    scope.cancel()
+            with anyio.fail_after(5):
+                await stream.send(b"%d" % rounds)
+                assert await stream.receive() == b"%d" % rounds
+
+
+def test_a_child_that_somebody_else_collected_can_still_be_closed() -> None:
+    # a host that calls waitpid(-1), as some daemons do
+    async def main() -> None:
+        stream = await started("exit 3")
+        pid = stream.extra(StreamAttribute.pid)
+        os.waitpid(pid, 0)  # noqa: ASYNC222 - what the test is about
+        with anyio.fail_after(10):
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+            await stream.aclose()
+        assert stream.extra(StreamAttribute.signal) is None
+
+    for backend in ("asyncio", "trio"):
+        anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("total", [0.0, 0.1, 5.0, 60.0])
+def test_the_rungs_of_the_ladder_add_up_to_the_whole_time(total: float) -> None:
+    schedule = CloseSchedule.within(total)
+    assert schedule.total == pytest.approx(total)
+    assert schedule.grace >= schedule.terminate >= schedule.kill >= 0
+
+
+def test_a_negative_time_is_none() -> None:
+    assert CloseSchedule.within(-1).total == 0
