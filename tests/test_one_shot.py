@@ -398,7 +398,7 @@ except KeyError:
 def test_a_program_that_leaves_and_ends_leaves_no_process_and_no_warning(how: str, backend: str) -> None:
     turn = [steps.Text("one"), *([steps.Result()] if how == "to the end" else [steps.Delay(60)])]
     with FakeClaude(Scenario(otherwise=Turn(turn))) as fake:
-        program = [sys.executable, "-X", "dev", "-W", "error", "-c", LEAVING, backend, how, *fake.command]
+        program = [sys.executable, "-W", "error", "-c", LEAVING, backend, how, *fake.command]
         done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert [call.pid for call in fake.calls() if is_alive(call.pid)] == []
