@@ -32,7 +32,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         from importlib.metadata import version
 
-        parser.exit(0, f"{PROGRAM} {version('claude-transport')}\n")
+        print(f"{PROGRAM} {version('claude-transport')}")
+        parser.exit()
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -25,7 +25,7 @@ from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
 from claude_transport.protocol.diagnosis import error_for
-from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
+from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage, ResultMessage
 from claude_transport.transports.subprocess import SubprocessTransport
 
 __all__ = ["run"]
@@ -114,20 +114,21 @@ async def _converse(args: argparse.Namespace, prompt: str, transport: Subprocess
 
 
 async def _show_all(conversation: OneShot, reader: AnswerReader, face: Face, *, raw: bool) -> None:
+    held: list[Message] = []
     async for message in conversation:
         pieces = reader.read(message)
-        if raw:
-            await _show_raw(message, face)
-            continue
-        for piece in pieces:
-            await face.show(piece)
-
-
-async def _show_raw(message: Message, face: Face) -> None:
-    if isinstance(message, DecodeFailure | OversizedMessage):
-        face.say(f"{face.look.symbol('bad')} a line that holds no message was left out ({message.type})", style="yellow")
-    else:
-        await face.raw(message.raw)
+        if not raw:
+            for piece in pieces:
+                await face.show(piece)
+        elif isinstance(message, DecodeFailure | OversizedMessage):
+            face.say(f"{face.look.symbol('bad')} a line that holds no message was left out ({message.type})", style="yellow")
+        else:
+            # bookkeeping may follow a result; it is held back until there is another one, so that the last line is the last result
+            held.append(message)
+            if reader.result is None or isinstance(message, ResultMessage):
+                for ready in held:
+                    await face.raw(ready.raw)
+                held.clear()
 
 
 async def _finish(conversation: OneShot, face: Face) -> None:

@@ -27,6 +27,7 @@ from claude_transport.errors import (
     RateLimited,
     ResultError,
     SpawnError,
+    TransportClosed,
     UsageError,
     WrongLibcError,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "hints_for",
     "remedy_for",
     "report_failure",
+    "told",
 ]
 
 EXIT_OK: Final = 0
@@ -69,6 +71,17 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (Overloaded, "Try again in a few minutes."),
     (ConnectTimeout, "`claude-transport doctor` tries the same without your settings, against an API on this machine."),
 )
+
+
+def told(error: BaseException) -> BaseException:
+    """The error as a user should hear of it: writing to a claude that has just died is a death of claude, not a wrong use of anything."""
+    if not isinstance(error, TransportClosed):
+        return error
+    how = "ended" if error.exit_code is None else f"ended with exit code {error.exit_code}"
+    how = how if error.signal is None else f"was ended by signal {error.signal}"
+    return ProcessError(
+        f"claude {how} before it had answered", exit_code=error.exit_code, signal=error.signal, stderr_tail=error.stderr_tail
+    ).with_traceback(error.__traceback__)
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -126,6 +139,7 @@ def hints_for(error: BaseException) -> Iterator[str]:
 
 def report_failure(error: BaseException) -> int:
     """Write the error to stderr, as a traceback only when `CLAUDE_TRANSPORT_TRACEBACK=1` asks for one: the exit code."""
+    error = told(error)
     code = error.code if isinstance(error, ClaudeTransportError) else "internal"
     lines = [f"{PROGRAM}: {describe_failure(error)} [{code}]", *(f"  {line}" for line in hints_for(error))]
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from claude_transport.app.arguments import build_parser
 from claude_transport.app.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, report_failure
@@ -18,6 +19,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: it worked. 1: the run failed, or nobody reads the output any more. 2: nothing was run, because of how it was asked for, or because
     there is nothing to run. 3: the model's side failed (credential, limits, API), after every retry. 130: interrupted.
     """
+    try:
+        return _run(argv)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _let_go_if_broken(stream)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     try:
         args = parser.parse_args(argv)
@@ -36,18 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before or after the event loop, which has a handler of its own
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _forget_stdout()
-        return EXIT_FAILED
+        return EXIT_FAILED  # whoever read the output has seen enough; there is nobody to tell
     except Exception as error:  # noqa: BLE001 - this is the last seam: a user gets one line, never a traceback unless asked for
         return report_failure(error)
 
 
-def _forget_stdout() -> None:
-    """Let the interpreter's last flush go nowhere, or it would complain about the closed pipe once more."""
+def _let_go_if_broken(stream: TextIO) -> None:
+    """Point a stream that nobody reads at nothing, or the interpreter's last flush would complain and exit with 120."""
     try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):  # not a real file: there is nothing that would be flushed
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    except ValueError:
+        pass  # closed: there is nothing left to flush

@@ -37,14 +37,15 @@ class Keyboard:
         """Whether a question could be answered."""
         return os.name == "posix" and is_terminal(self._stderr) and (is_terminal(self._stdin) or os.path.exists("/dev/tty"))  # noqa: PTH110
 
-    async def read_line(self) -> str:
-        """The next line typed from now on; empty at the end of input. May be cancelled."""
+    async def ask(self, show_question: Callable[[], object]) -> str:
+        """The line typed after the question was shown, and not before; empty at the end of input. May be cancelled."""
         import termios
 
         own = not is_terminal(self._stdin)
         descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY) if own else self._stdin.fileno()
         try:
             termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question cannot be an answer to it
+            show_question()
             await anyio.wait_readable(descriptor)
             return os.read(descriptor, 4096).decode(errors="replace")  # a terminal hands over whole lines
         except OSError:  # the terminal is gone, or not ours to read from (a background job)
@@ -86,8 +87,7 @@ class PermissionAsker:
         face.say(f"  Claude wants to use {tool_name}:", style="bold")
         for line in _describe(tool_input):
             face.say(f"    {line}")
-        face.say("  Allow it? [y/N] ", style="bold", end="")
-        answer = await self._keyboard.read_line()
+        answer = await self._keyboard.ask(lambda: face.say("  Allow it? [y/N] ", style="bold", end=""))
         if not answer.endswith("\n"):
             face.say("")  # end of input was typed: the question still stands on its line
         if answer.strip().lower() in {"y", "yes"}:

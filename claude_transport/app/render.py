@@ -30,6 +30,7 @@ class Face:
         self._in_line = False  # something is written on the current line of stdout
         self._written = False
         self._new_paragraph = False
+        self._after_words = False  # the last thing on the terminal was the answer
         self._shown: dict[str, anyio.Event] = {}
 
     # ---------------------------------------------------------------------------------------------------------- the answer
@@ -76,12 +77,14 @@ class Face:
             await self._output.write(text)
             self._written = True
             self._in_line = not text.endswith("\n")
+            self._after_words = True
 
     # ------------------------------------------------------------------------------------------------------- beside the answer
 
     def say(self, text: str, *, style: str = "", cut: bool = False, end: str = "\n") -> None:
         """A line on stderr, at once; `cut` keeps it to the width of the terminal."""
-        self._clear_line()
+        if self._shares_terminal and self._after_words:
+            self._make_room()
         text = one_line_kept(text, width=self.look.width) if cut else visible(text)
         try:
             self._stderr.write((self.look.paint(text, style, stderr=True) if style else text) + end)
@@ -89,12 +92,11 @@ class Face:
         except OSError:
             pass  # nobody reads stderr; the answer is still worth giving
 
-    def _clear_line(self) -> None:
-        """End the line that the answer is on, where it would be in the way."""
-        if self._shares_terminal and self._in_line:
-            self._in_line = False
-            self._new_paragraph = True
-            self._stderr.write("\n")
+    def _make_room(self) -> None:
+        """An empty line between the answer and what comes to stand under it."""
+        self._stderr.write("\n\n" if self._in_line else "\n")
+        self._in_line = self._after_words = False
+        self._new_paragraph = True
 
     def waiting(self, what: str) -> None:
         """Something takes a while: for faces that can show it without leaving a trace."""

@@ -12,6 +12,7 @@ from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
+from rich.theme import Theme
 
 from claude_transport.app.render import Face
 from claude_transport.app.terminal import Look
@@ -20,7 +21,10 @@ __all__ = ["RichFace", "split_blocks"]
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}([-*+]|\d{1,9}[.)]) ")
+_LONGEST_MARKER: Final = len("   999999999. ")
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _FRAMES_PER_SECOND: Final = 12
+_THEME: Final = Theme({"markdown.code": "bold cyan"})  # without the black background that shows on every other one
 
 
 class RichFace(Face):
@@ -28,7 +32,7 @@ class RichFace(Face):
 
     def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look) -> None:
         super().__init__(stdout, stderr, look=look)
-        self._console = Console(file=stdout, width=look.width, highlight=False)
+        self._console = Console(file=stdout, width=look.width, highlight=False, theme=_THEME)
         self._text = ""  # the end of the answer that may still change its looks
         self._live: Live | None = None
         self._gap = False
@@ -60,8 +64,15 @@ class RichFace(Face):
             else:
                 self._live.update(tail)
 
-    def _clear_line(self) -> None:
-        self._settle()
+    def say(self, text: str, *, style: str = "", cut: bool = False, end: str = "\n") -> None:
+        """The same; what moves is stopped first, where it would be in the way."""
+        if self._shares_terminal:
+            self._settle()
+        super().say(text, style=style, cut=cut, end=end)
+
+    def _make_room(self) -> None:
+        self._console.print()
+        self._after_words = False
 
     def _settle(self) -> None:
         self._stop()
@@ -72,8 +83,8 @@ class RichFace(Face):
     def _print(self, block: str) -> None:
         if self._gap:
             self._console.print()
-        self._console.print(_markdown(block))
-        self._gap = True
+        self._console.print(_Block(block))
+        self._gap = self._after_words = True
 
     def _start(self, renderable: Spinner | _Tail) -> None:
         # redirecting would put a proxy in front of stdout and stderr, which have an owner already
@@ -93,21 +104,40 @@ class RichFace(Face):
             live.stop()
 
 
-class _Tail:
+class _Block:
+    """A block of Markdown, without the spaces that rich puts at the ends of lines: nobody wants to copy those."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._lines(console, options):
+            yield from line
+            yield Segment.line()
+
+    def _lines(self, console: Console, options: ConsoleOptions) -> list[list[Segment]]:
+        return [_trimmed(line) for line in console.render_lines(_markdown(self._text), options, pad=False)]
+
+
+class _Tail(_Block):
     """The last lines of a block that is being written, as many as fit on the screen."""
 
     def __init__(self, text: str, *, after_gap: bool) -> None:
-        self._text = text
+        super().__init__(text)
         self._after_gap = after_gap
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(_markdown(self._text), options, pad=False)
-        if self._after_gap:
-            lines.insert(0, [])
+        lines: list[list[Segment]] = [*([[]] if self._after_gap else []), *self._lines(console, options)]
         for index, line in enumerate(lines[-max(console.height - 2, 1) :]):
             if index:
                 yield Segment.line()
             yield from line
+
+
+def _trimmed(line: list[Segment]) -> list[Segment]:
+    while line and not line[-1].text.strip():
+        line = line[:-1]
+    return [*line[:-1], Segment(line[-1].text.rstrip(" "), line[-1].style)] if line else line
 
 
 class _Heading(Heading):
@@ -140,7 +170,7 @@ def _blocks(text: str) -> Iterator[str]:
     block: list[str] = []
     fence = ""
     after_gap = False
-    for line in text.splitlines(keepends=True):
+    for line in _LINE.findall(text):
         if after_gap and not fence and line.strip() and _begins_block(line, in_list=bool(_ITEM.match(block[0]))):
             yield "".join(block)
             block = []
@@ -156,4 +186,8 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 def _begins_block(line: str, *, in_list: bool) -> bool:
-    return not line.startswith((" ", "\t")) and not (in_list and _ITEM.match(line))
+    """Whether a line after an empty one begins something new. Of a line that is still being written only what cannot change counts."""
+    if line.startswith((" ", "\t")):
+        return False
+    undecided = not line.endswith("\n") and len(line) <= _LONGEST_MARKER
+    return not (in_list and (undecided or _ITEM.match(line)))

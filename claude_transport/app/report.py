@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from claude_transport.app.failures import describe_failure, hints_for, remedy_for
+from claude_transport.app.failures import describe_failure, hints_for, remedy_for, told
 from claude_transport.errors import ClaudeTransportError, ProcessError
 from claude_transport.launch.credentials import CredentialReport
 
@@ -25,8 +25,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     details: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: BaseException) -> Failure:
         """The description of an exception."""
+        error = told(error)
         known = error if isinstance(error, ClaudeTransportError) else ClaudeTransportError(code="internal", category="internal")
         remedy = remedy_for(error)
         return cls(

@@ -1,0 +1,34 @@
+"""What the tests of the program share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from program_process import Program
+
+from claude_transport.testing.fake_claude import FakeClaude
+from claude_transport.testing.scenario import Scenario
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """The program, with an empty home."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return Program(home)
+
+
+@pytest.fixture
+def play() -> Iterator[Callable[..., FakeClaude]]:
+    """`play(scenario)`: a fake claude; its `str(fake.path)` is for `--cli-path`."""
+    fakes: list[FakeClaude] = []
+
+    def start(scenario: Scenario, **options: object) -> FakeClaude:
+        fakes.append(FakeClaude(scenario, **options))  # type: ignore[arg-type]
+        return fakes[-1]
+
+    yield start
+    for fake in fakes:
+        fake.close()

@@ -1,0 +1,105 @@
+"""The program as a whole: its arguments, its start, and its last line of defence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import typing
+
+import pytest
+from program_process import PATIENCE, Program
+
+from claude_transport.app import ask, failures
+from claude_transport.app.arguments import PERMISSION_MODES
+from claude_transport.app.main import main
+from claude_transport.errors import AuthenticationError, CLINotFoundError, ConnectTimeout, Refused, ResultError, TransportClosed, UsageError
+from claude_transport.launch.options import PermissionMode
+
+OPTIONAL = {"anthropic", "claude_agent_sdk", "mcp", "opentelemetry", "rich", "trio", "websockets", "claude_transport.testing"}
+
+
+def loaded_by(program: Program, *arguments: str) -> set[str]:
+    """Every module that a run of the program has loaded at its end."""
+    code = f"import json, sys; from claude_transport.app.main import main; main({list(arguments)!r}); print(json.dumps(list(sys.modules)))"
+    ran = subprocess.run([program.argv()[0], "-c", code], capture_output=True, env=program.env, timeout=PATIENCE, check=True)
+    return set(json.loads(ran.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("ask", "--help"), ("doctor", "--help"), ("--version",)])
+def test_help_and_version_load_nothing_optional(program: Program, arguments: tuple[str, ...]) -> None:
+    loaded = loaded_by(program, *arguments)
+    assert {"argparse", "claude_transport.app.arguments"} <= loaded
+    assert loaded & OPTIONAL == set()
+    assert "claude_transport.app.ask" not in loaded
+
+
+def test_asking_a_real_claude_loads_nothing_of_the_simulated_one(program: Program) -> None:
+    loaded = loaded_by(program, "ask", "--cli-path", "/no/such/claude", "hi")
+    assert "claude_transport.app.ask" in loaded
+    assert loaded & OPTIONAL == set()
+
+
+def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("ask", "doctor", "exit codes", "130 interrupted"))
+
+
+def test_version_is_printed_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("claude-transport ")
+
+
+@pytest.mark.parametrize("argv", [[], ["sing"], ["ask", "a", "b"]])
+def test_arguments_that_mean_nothing_are_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "claude-transport" in captured.err
+
+
+def test_permission_modes_are_those_of_the_options() -> None:
+    assert typing.get_args(PermissionMode) == PERMISSION_MODES
+
+
+def test_a_bug_is_reported_in_one_line_with_the_way_to_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise ZeroDivisionError("three\nlines\nof text")
+
+    monkeypatch.setattr(ask, "run", fail)
+    assert main(["ask", "hi"]) == 1
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == "claude-transport: unexpected ZeroDivisionError: three [internal]"
+    assert "CLAUDE_TRANSPORT_TRACEBACK=1" in hint
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (CLINotFoundError("x"), 2),
+        (UsageError("x"), 2),
+        (ResultError("x", category="configuration"), 2),
+        (AuthenticationError("x"), 3),
+        (Refused("x"), 1),
+        (ConnectTimeout("x"), 1),
+        (ValueError("x"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_every_error_has_its_exit_code(error: BaseException, exit_code: int) -> None:
+    assert failures.exit_code_of(error) == exit_code
+
+
+def test_writing_to_a_claude_that_has_just_died_is_told_as_its_death(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failures.report_failure(TransportClosed("the peer is gone", exit_code=127, stderr_tail="no such library")) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "claude-transport: claude ended with exit code 127 before it had answered [exec.cli.exited]",
+        "  Its last words:",
+        "    no such library",
+    ]
+
+
+def test_an_error_without_words_is_still_named() -> None:
+    assert failures.describe_failure(ConnectTimeout()) == "ConnectTimeout"
