@@ -42,6 +42,7 @@ async def test_a_signal_cancels_the_work_and_makes_the_exit_code(number: signal.
         except anyio.get_cancelled_exc_class():
             cancelled = True
             raise
+        return 0
 
     with anyio.fail_after(30):
         assert await run_interruptibly(work, give_up=nothing) == 128 + number
@@ -62,6 +63,7 @@ async def test_work_that_does_not_end_is_given_up_at_the_second_signal() -> None
         return 0
 
     assert await run_interruptibly(work, give_up=give_up) == 130
+    assert gave_up.is_set()
 
 
 async def test_a_signal_that_is_ignored_stays_ignored() -> None:
