@@ -60,7 +60,7 @@ class Playback:
         self._position = 0
         self._steps = {step.index: step for step in _read_steps(self._records)}
         self._unmet = list(self._steps.values())
-        self._request_ids: dict[str, deque[str | None]] = {}
+        self._request_ids: dict[object, deque[str | None]] = {}  # recorded to live ones; a request may have none [18l]
         self._uuids: dict[bytes, bytes] = {}
         self._input_ended = False
         self._stderr: list[str] = []
@@ -153,7 +153,7 @@ class Playback:
 
     def _fail(self, step: _Step | None, *, actual: str) -> None:
         self._failure = ExpectationFailed.at(
-            f"record {self._position + 1 if step is None else step.index + 1} of {len(self._records)}",
+            f"record {min(self._position if step is None else step.index, len(self._records) - 1) + 1} of {len(self._records)}",
             expected="nothing more from the host" if step is None else describe_message(step.message),
             actual=actual,
         )
@@ -171,14 +171,14 @@ class Playback:
             return
         if recorded.get("type") == "control_request":
             identity = live.get("request_id")
-            self._request_ids.setdefault(str(recorded.get("request_id")), deque()).append(identity)
+            self._request_ids.setdefault(recorded.get("request_id"), deque()).append(identity)
         elif recorded.get("type") == "user":
             old, new = recorded.get("uuid"), live.get("uuid")
             if isinstance(old, str) and isinstance(new, str) and old != new and len(old) >= _MIN_UUID:
                 self._uuids[old.encode()] = new.encode()
 
     def _with_live_ids(self, line: bytes) -> bytes:
-        if b"request_id" in line and self._request_ids:
+        if b"request_id" in line or None in self._request_ids:
             line = self._with_live_request_id(line)
         if not any(old in line for old in self._uuids):
             return line
@@ -194,10 +194,10 @@ class Playback:
         holder = message.get("response") if kind == "control_response" else message
         if kind not in ("control_response", "system") or not isinstance(holder, dict):
             return line
-        waiting = self._request_ids.get(str(holder.get("request_id")))
-        if not waiting:
-            return line
         old = holder.get("request_id")
+        waiting = self._request_ids.get(old) if isinstance(old, str | None) else None
+        if not waiting or (old is None and kind != "control_response"):
+            return line
         # the same id may have been used twice, and is then answered twice [08e]
         new = waiting.popleft() if kind == "control_response" and len(waiting) > 1 else waiting[0]
         if new == old:

@@ -196,6 +196,7 @@ class ReplayTransport(Transport):
     async def _play(self) -> Sequence[bytes]:
         await anyio.lowlevel.checkpoint()  # a reader of a long tape lets others run
         while not self._closed:
+            self._change = anyio.Event()  # before looking: what happens meanwhile is not missed
             if batch := await self._due():
                 self._lines_read += len(batch)
                 self._bytes_read += sum(len(line) + 1 for line in batch)
@@ -205,7 +206,6 @@ class ReplayTransport(Transport):
                 if self._playback.error is not None:
                     raise self._playback.error
                 break
-            self._change = anyio.Event()
             await self._change.wait()
         raise StopAsyncIteration
 
