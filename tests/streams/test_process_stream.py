@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -118,6 +119,25 @@ def test_a_child_that_somebody_else_collected_can_still_be_closed() -> None:
 
     for backend in ("asyncio", "trio"):
         anyio.run(main, backend=backend)
+
+
+def test_a_stream_lives_and_ends_under_an_eager_task_factory() -> None:
+    factory = getattr(asyncio, "eager_task_factory", None)
+    if factory is None:
+        pytest.skip("there are eager tasks from Python 3.12 on")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(factory)
+        stream = await started("exec cat")
+        await stream.send(b"x")
+        assert await stream.receive() == b"x"
+        closing = asyncio.create_task(stream.aclose())
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert stream.extra(StreamAttribute.exit_code) == 0
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("total", [0.0, 0.1, 5.0, 60.0])
