@@ -173,12 +173,14 @@ class Stand:
         return got
 
     async def read_end(self) -> Exception | None:
-        """How the iteration goes on: None when it ends well, the error when it raises; a violation when another message comes."""
-        if self._reading is None:
-            self._reading = aiter(self.transport.read_messages())
+        """How the iteration goes on: None when it ends well, the error when it raises; a violation when another message comes.
+
+        What is read after this is read by a new iteration.
+        """
+        reading, self._reading = self._reading or aiter(self.transport.read_messages()), None
         with self._bench.within("the end of the iteration"):
             try:
-                extra = await anext(self._reading)
+                extra = await anext(reading)
             except StopAsyncIteration:
                 return None
             except Exception as exc:  # noqa: BLE001 - the caller looks at it

@@ -23,8 +23,11 @@ from claude_transport.transport import Transport
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.lines import LineWrapper
+from claude_transport.wrappers.recording import RecordingTransport
 
-__all__ = ["lockstep", "memory", "mock", "subprocess", "wrapped"]
+__all__ = ["lockstep", "memory", "mock", "recorded", "shipped", "subprocess", "wrapped"]
 
 _LINE_LIMIT = 64 * 2**10
 """Bytes: as small as possible, so that lines far over it are cheap."""
@@ -61,6 +64,24 @@ def subprocess(*, failure: int = 3) -> Medium:
 def wrapped(medium: Medium, wrapper: Callable[[Transport], Transport], *, name: str | None = None) -> Medium:
     """`wrapper` around every transport of `medium`: it owes what the medium owes."""
     return Wrapped(medium, wrapper, name=name)
+
+
+def recorded(medium: Medium) -> Medium:
+    """`RecordingTransport` around every transport of `medium`, each with a tape of its own, thrown away afterwards."""
+    return _RecordedMedium(medium)
+
+
+def shipped() -> tuple[Medium, ...]:
+    """Every medium of this library, and every wrapper around memory: what the page of the contract shows."""
+    return (
+        mock(),
+        memory(),
+        lockstep(),
+        subprocess(),
+        wrapped(memory(), TransportWrapper),
+        wrapped(memory(), LineWrapper),
+        recorded(memory()),
+    )
 
 
 class _MockMedium(Medium):
@@ -149,3 +170,17 @@ class _SubprocessMedium(LiveMedium):
                     close_timeout=_CLOSE_TIMEOUT,
                     absorbs=_ABSORBS,
                 )
+
+
+class _RecordedMedium(Medium):
+    def __init__(self, medium: Medium) -> None:
+        self._medium = medium
+        self.name = f"RecordingTransport({medium.name})"
+        self.excludes = dict(medium.excludes)
+
+    @asynccontextmanager
+    async def open(self, play: Play) -> AsyncIterator[Subject]:
+        with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+            inside = wrapped(self._medium, lambda transport: RecordingTransport(transport, Path(folder, "tape")))
+            async with inside.open(play) as subject:
+                yield subject

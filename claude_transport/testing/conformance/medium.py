@@ -77,7 +77,8 @@ async def _act(peer: Peer, play: Play) -> None:
 class ByteStreamMedium(LiveMedium):
     """Transports over one end of a pair of streams in memory; the kit plays the peer at the other end.
 
-    `capacity` is that of `memory_stream_pair` (0: lockstep); `max_line_bytes` the transport's limit, if it has one.
+    `capacity` is that of `memory_stream_pair` (0: lockstep); `max_line_bytes` the transport's limit, if it has one, and `close_timeout`
+    the seconds its `close()` may take.
     """
 
     def __init__(
@@ -87,11 +88,13 @@ class ByteStreamMedium(LiveMedium):
         name: str = "byte stream",
         capacity: int = 65536,
         max_line_bytes: int | None = None,
+        close_timeout: float = 5.0,
         excludes: Mapping[str, Reason] | None = None,
     ) -> None:
         self._make = make
         self._capacity = capacity
         self._max_line_bytes = max_line_bytes
+        self._close_timeout = close_timeout
         self.name = name
         self.excludes = {"connect.failure-is-clean": Reason.no_refusal, **(excludes or {})}
 
@@ -100,7 +103,13 @@ class ByteStreamMedium(LiveMedium):
         """A transport over a new pair."""
         async with MemoryPeer.pair(capacity=self._capacity) as (stream, peer):
             transport = self._make(stream)
-            yield Subject(transport=transport, peer=peer, max_line_bytes=self._max_line_bytes, absorbs=2**20)
+            yield Subject(
+                transport=transport,
+                peer=peer,
+                max_line_bytes=self._max_line_bytes,
+                close_timeout=self._close_timeout,
+                absorbs=16 * max(self._capacity, 65536),
+            )
 
 
 class FactoryMedium(LiveMedium):
@@ -176,12 +185,8 @@ def as_medium(factory: Factory) -> Medium:
     excludes = getattr(factory, "excludes", None)
     name = getattr(factory, "__name__", type(factory).__name__)
     if _wants_a_stream(factory):
-        return ByteStreamMedium(
-            cast("Callable[[ByteStream], Transport]", factory),
-            name=name,
-            max_line_bytes=getattr(factory, "max_line_bytes", None),
-            excludes=excludes,
-        )
+        limit = getattr(factory, "max_line_bytes", None)
+        return ByteStreamMedium(cast("Callable[[ByteStream], Transport]", factory), name=name, max_line_bytes=limit, excludes=excludes)
     return FactoryMedium(cast("Callable[[], Any]", factory), name=name, excludes=excludes)
 
 

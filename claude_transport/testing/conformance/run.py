@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from claude_transport.testing.conformance.medium import Factory, Medium, as_medi
 from claude_transport.testing.conformance.reason import Inexpressible
 from claude_transport.testing.conformance.report import Report, Row
 
-__all__ = ["BACKENDS", "DEFAULT_TIMEOUT", "run_clause", "run_conformance"]
+__all__ = ["BACKENDS", "DEFAULT_TIMEOUT", "check_backend", "run_clause", "run_conformance"]
 
 BACKENDS = ("asyncio", "asyncio+uvloop", "trio")
 """The event loops a clause can be run on."""
@@ -52,7 +53,7 @@ def run_conformance(
     chosen = select_clauses(clauses)
     names = tuple(backends)
     for backend in names:
-        _check_backend(backend)
+        check_backend(backend)
     return Report(
         [run_clause(clause, medium, backend=backend, timeout=timeout) for clause in chosen for backend in names], name=medium.name
     )
@@ -68,8 +69,11 @@ def run_clause(clause: Clause, medium: Medium, *, backend: str, timeout: float =
     thread = threading.Thread(
         target=_run_in_loop, args=(clause, medium, backend, timeout, bound, outcome), name=f"conformance {clause.id}", daemon=True
     )
-    thread.start()
-    thread.join(bound + 2 * timeout)
+    with warnings.catch_warnings():
+        # clauses leave loops as people do, without closing the iterator; trio remarks on that when it is a generator
+        warnings.filterwarnings("ignore", "Async generator .* was garbage collected", ResourceWarning)
+        thread.start()
+        thread.join(bound + 2 * timeout)
     if not outcome:
         detail = f"it hangs: not even cancellation ended it within {bound + 2 * timeout:g} s"
         return Row(clause=clause.id, backend=backend, verdict="failed", detail=detail)
@@ -121,7 +125,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _check_backend(backend: str) -> None:
+def check_backend(backend: str) -> None:
+    """Raise `ConfigurationError` when `backend` is unknown, or needs what is not installed."""
     if backend not in BACKENDS:
         raise ConfigurationError(f"{backend!r} is none of the backends {', '.join(BACKENDS)}", option="backends")
     needed = {"trio": "trio", "asyncio+uvloop": "uvloop"}.get(backend)

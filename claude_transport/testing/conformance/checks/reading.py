@@ -136,7 +136,7 @@ async def truncated_tail_is_reported(bench: Bench) -> None:
 async def clean_eof_stops(bench: Bench) -> None:
     async with bench.connected(says=(wire(*messages(3)),), then="finish") as stand:
         expect(await stand.read(3) == messages(3), "the last messages before the end were not delivered")
-        for which in ("the iteration", "an iteration after the end"):
+        for which in ("the iteration", "another iteration after the end"):
             end = await stand.read_end()
             expect(end is None, f"{which} raised {end!r} although the peer ended well")
 

@@ -1,0 +1,78 @@
+"""The clauses as pytest cases: clause by medium by event loop. The only part of the kit that needs pytest.
+
+```python
+from claude_transport.testing.conformance.pytest_adapter import Case, parametrize
+
+
+@parametrize(MyTransport)
+def test_the_contract(case: Case) -> None:
+    case.check()
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from claude_transport.testing.conformance.clause import Clause
+from claude_transport.testing.conformance.clauses import check_ids, select_clauses
+from claude_transport.testing.conformance.medium import Factory, Medium, as_medium
+from claude_transport.testing.conformance.report import Row
+from claude_transport.testing.conformance.run import BACKENDS, DEFAULT_TIMEOUT, check_backend, run_clause
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["Case", "cases", "parametrize"]
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One clause, of one medium, on one event loop."""
+
+    clause: Clause
+    medium: Medium
+    backend: str
+    timeout: float
+
+    @property
+    def name(self) -> str:
+        """What pytest calls it."""
+        return f"{self.clause.id}-{self.medium.name}-{self.backend}"
+
+    def check(self) -> Row:
+        """What came of it; an excluded clause has its `reason`. Raises `Violation` when the clause is broken."""
+        row = run_clause(self.clause, self.medium, backend=self.backend, timeout=self.timeout)
+        row.raise_for_failure()
+        return row
+
+
+def cases(
+    *factories: Factory,
+    backends: Iterable[str] = BACKENDS,
+    clauses: Iterable[Clause | str] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> list[Case]:
+    """Every clause, for what each factory makes, on every backend. Raises `ConfigurationError` as `run_conformance` does."""
+    media = [as_medium(factory) for factory in factories]
+    names = tuple(backends)
+    for backend in names:
+        check_backend(backend)
+    for medium in media:
+        check_ids(medium.excludes)
+    return [Case(clause, medium, backend, timeout) for clause in select_clauses(clauses) for medium in media for backend in names]
+
+
+def parametrize(
+    *factories: Factory,
+    backends: Iterable[str] = BACKENDS,
+    clauses: Iterable[Clause | str] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> pytest.MarkDecorator:
+    """A decorator that gives the test function each of `cases(…)` as its argument `case`. The function must not be async."""
+    import pytest
+
+    found = cases(*factories, backends=backends, clauses=clauses, timeout=timeout)
+    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in found])

@@ -1,0 +1,48 @@
+"""Every clause, on every medium that comes with the library, on every event loop."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import claude_transport.wrappers
+from claude_transport.testing.conformance import Reason, Violation, media, run_conformance
+from claude_transport.testing.conformance.pytest_adapter import Case, parametrize
+from claude_transport.transport import Transport
+
+MEDIA = media.shipped()
+
+# What is known to be broken: a clause that is kept again has to be struck off.
+KNOWN_FAULTS: dict[str, dict[str, str]] = {
+    "mock": {"read.left-out-is-logged": "MockTransport.count_failure() counts what it leaves out, and logs nothing"},
+}
+
+
+@parametrize(*MEDIA, timeout=15.0)
+def test_a_medium_keeps_the_clause_or_cannot_express_it(case: Case) -> None:
+    if case.clause.id in KNOWN_FAULTS.get(case.medium.name, {}):
+        with pytest.raises(Violation):
+            case.check()
+        return
+    row = case.check()
+    assert row.verdict == "passed" or (row.verdict == "excluded" and isinstance(row.reason, Reason))
+
+
+def test_only_the_mock_leaves_clauses_out() -> None:
+    assert [medium.name for medium in MEDIA if medium.excludes] == ["mock"]
+
+
+def test_every_wrapper_there_is_has_a_medium() -> None:
+    package = claude_transport.wrappers
+    modules = [importlib.import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
+    exported = [getattr(module, name) for module in modules for name in getattr(module, "__all__", ())]
+    wrappers = {each.__name__ for each in exported if isinstance(each, type) and issubclass(each, Transport)}
+    assert wrappers == {medium.name.partition("(")[0] for medium in MEDIA if "(" in medium.name}
+
+
+def test_a_child_that_dies_by_a_signal_is_a_failure_after_the_last_message() -> None:
+    clauses = ["read.failure-after-last-message", "write.broken-stays-broken", "ready.not-when-broken"]
+    report = run_conformance(media.subprocess(failure=-9), clauses=clauses, timeout=15.0)
+    assert len(report.passed) == 6, str(report)

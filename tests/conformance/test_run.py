@@ -1,0 +1,259 @@
+"""`run_conformance`: what it takes, what it reports, and that nothing stops it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from anyio.abc import ByteStream
+from mutants import LIMIT, Good
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.streams.memory import MemoryConnectable
+from claude_transport.testing import conformance
+from claude_transport.testing.conformance import CLAUSES, Reason, Subject, Violation, media, run_conformance
+from claude_transport.testing.conformance.memory_peer import MemoryPeer
+from claude_transport.testing.conformance.pytest_adapter import cases
+from claude_transport.transports.mock import MockTransport
+from claude_transport.transports.stream import StreamTransport
+
+PACKAGE = Path(conformance.__file__).parent
+
+
+@asynccontextmanager
+async def a_subject() -> AsyncIterator[Subject]:
+    async with MemoryPeer.pair(capacity=65536) as (stream, peer):
+        yield Subject(transport=Good(stream), peer=peer, absorbs=2**20)
+
+
+class WithExcludes:
+    """A factory with an attribute."""
+
+    def __init__(self, excludes: dict[str, Any]) -> None:
+        self.excludes = excludes
+
+    def __call__(self, stream: ByteStream) -> Any:
+        return Good(stream)
+
+
+# --------------------------------------------------------------------------------------------------------------- what it takes
+
+
+def test_a_function_of_a_byte_stream_is_asked_everything_but_a_failing_connect() -> None:
+    report = run_conformance(lambda stream: StreamTransport(_Handed(stream)))
+    assert report.ok, str(report)
+    assert {(row.clause, row.reason) for row in report.excluded} == {
+        ("connect.failure-is-clean", Reason.no_refusal),
+        ("read.line-limit", Reason.no_line_limit),
+    }
+
+
+class _Handed:
+    def __init__(self, stream: ByteStream) -> None:
+        self.stream = stream
+
+    async def connect(self) -> ByteStream:
+        return self.stream
+
+
+def test_a_context_manager_of_a_subject_is_asked_what_it_has_a_switch_for() -> None:
+    report = run_conformance(a_subject)
+    assert report.ok, str(report)
+    assert {row.reason for row in report.excluded} == {Reason.no_refusal, Reason.no_line_limit, Reason.no_own_info}
+
+
+@pytest.mark.parametrize(
+    "factory", [MockTransport, lambda: StreamTransport(MemoryConnectable()), lambda: Subject(transport=MockTransport())]
+)
+def test_a_bare_transport_is_asked_what_needs_no_peer(factory: Any) -> None:
+    report = run_conformance(factory)
+    assert report.ok, str(report)
+    assert {row.clause for row in report.passed} == {clause.id for clause in CLAUSES if not clause.needs_peer}
+    assert {row.reason for row in report.excluded} == {Reason.no_peer}
+
+
+def test_every_clause_on_every_backend_is_one_row() -> None:
+    report = run_conformance(media.memory(), backends=["trio", "asyncio+uvloop"])
+    assert [(row.clause, row.backend) for row in report.rows] == [
+        (clause.id, backend) for clause in CLAUSES for backend in ("trio", "asyncio+uvloop")
+    ]
+
+
+def test_what_a_factory_excludes_is_reported_with_its_reason() -> None:
+    report = run_conformance(WithExcludes({"read.order": Reason.scripted}), clauses=["read.order", "write.order"], backends=["trio"])
+    assert [(row.clause, row.verdict, row.reason) for row in report.rows] == [
+        ("read.order", "excluded", Reason.scripted),
+        ("write.order", "passed", None),
+    ]
+
+
+def test_excluding_what_is_no_clause_is_an_error() -> None:
+    factory = WithExcludes({"read.minds": Reason.scripted})
+    with pytest.raises(ConfigurationError, match=r"read\.minds"):
+        run_conformance(factory)
+    with pytest.raises(ConfigurationError, match=r"read\.minds"):
+        cases(factory)
+
+
+@pytest.mark.parametrize("factory", [None, "memory", lambda a, b: None, lambda *, stream: None])
+def test_what_is_no_factory_is_refused(factory: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        run_conformance(factory)
+    assert caught.value.option == "factory"
+
+
+@asynccontextmanager
+async def of_nothing() -> AsyncIterator[None]:
+    yield None
+
+
+@pytest.mark.parametrize("factory", [lambda: None, of_nothing])
+def test_a_factory_that_makes_no_transport_is_refused(factory: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        run_conformance(factory)
+    assert caught.value.option == "factory"
+
+
+@pytest.mark.parametrize("backend", ["twisted", "asyncio+", "uvloop", "trio+uvloop"])
+def test_an_unknown_backend_is_refused(backend: str) -> None:
+    with pytest.raises(ConfigurationError, match="none of the backends"):
+        run_conformance(media.memory(), backends=[backend])
+
+
+# ------------------------------------------------------------------------------------------------------ that nothing stops it
+
+
+class HangsForGood(Good):
+    async def close(self) -> None:
+        if self.state == "open":
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(4)  # long enough to be given up on, short enough to be gone before the tests are over
+
+
+class BlocksTheLoop(Good):
+    async def connect(self) -> None:
+        time.sleep(4)  # noqa: ASYNC251 - it is what is wrong with it
+
+
+class Raises(Good):
+    async def connect(self) -> None:
+        raise RuntimeError("out of order")
+
+
+class Exits(Good):
+    async def connect(self) -> None:
+        raise SystemExit(1)
+
+
+@pytest.mark.parametrize("cls", [HangsForGood, BlocksTheLoop])
+def test_a_transport_that_cannot_even_be_cancelled_is_left_behind(cls: Any) -> None:
+    report = run_conformance(cls, clauses=["close.idempotent", "connect.not-ready-before"], backends=["asyncio", "trio"], timeout=0.1)
+    hung, fine = report.failed, report.passed
+    assert [row.clause for row in hung] == ["close.idempotent"] * 2
+    assert all("not even cancellation" in row.detail for row in hung)
+    assert [row.clause for row in fine] == ["connect.not-ready-before"] * 2
+
+
+@pytest.mark.parametrize(("cls", "said"), [(Raises, "unexpected RuntimeError: out of order"), (Exits, "unexpected SystemExit: 1")])
+def test_an_error_of_any_kind_is_that_clauses_failure_and_the_run_goes_on(cls: Any, said: str) -> None:
+    report = run_conformance(cls, clauses=["read.order", "connect.not-ready-before"])
+    assert [(row.clause, row.detail) for row in report.failed] == [("read.order", said)] * 2
+    assert len(report.passed) == 2
+
+
+async def test_it_can_be_run_in_a_thread_beside_an_event_loop() -> None:
+    report = await anyio.to_thread.run_sync(lambda: run_conformance(media.memory(), clauses=["read.order"]))
+    assert len(report.passed) == 2
+
+
+# ------------------------------------------------------------------------------------------------------------ what it reports
+
+
+@pytest.fixture
+def report() -> conformance.Report:
+    class OffByOne(Good):
+        async def connect(self) -> None:
+            await super().connect()
+            self.lines.append(b'{"n":-1}')
+
+    return run_conformance(OffByOne, clauses=["read.order", "write.order", "read.left-out-is-counted"])
+
+
+def test_a_report_counts_and_says_why(report: conformance.Report) -> None:
+    assert not report.ok
+    assert str(report).splitlines() == [
+        "OffByOne: 2 passed, 2 failed, 2 excluded",
+        "  ✗ read.order [asyncio]: the messages came in another order",
+        "  ✗ read.order [trio]: the messages came in another order",
+        f"  - read.left-out-is-counted [asyncio]: {Reason.no_own_info.value}",
+        f"  - read.left-out-is-counted [trio]: {Reason.no_own_info.value}",
+    ]
+
+
+def test_a_report_is_a_table_in_markdown(report: conformance.Report) -> None:
+    assert report.to_markdown().splitlines() == [
+        "| clause | asyncio | trio |",
+        "|---|---|---|",
+        "| `read.order` | ✗ | ✗ |",
+        "| `write.order` | ✓ | ✓ |",
+        "| `read.left-out-is-counted` | - | - |",
+        "",
+        "Failed:",
+        "",
+        "* `read.order`: the messages came in another order",
+        "",
+        "Excluded:",
+        "",
+        f"* `read.left-out-is-counted`: {Reason.no_own_info.value}",
+    ]
+
+
+def test_a_report_with_failures_raises_them_all(report: conformance.Report) -> None:
+    with pytest.raises(Violation, match=r"read\.order \[asyncio\].*\n.*read\.order \[trio\]"):
+        report.raise_for_failures()
+    run_conformance(Good, clauses=["write.order"]).raise_for_failures()
+
+
+def test_rows_can_be_kept_as_json(report: conformance.Report) -> None:
+    kept = msgspec.json.decode(msgspec.json.encode(report.rows), type=tuple[conformance.Row, ...])
+    assert kept == report.rows
+
+
+def test_only_the_adapter_knows_pytest() -> None:
+    importers = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            if any(name.partition(".")[0] in {"pytest", "_pytest"} for name in names):
+                importers.add(path.name)
+    assert importers == {"pytest_adapter.py"}
+
+
+def test_a_run_loads_no_pytest() -> None:
+    code = (
+        "import sys; from claude_transport.testing.conformance import media, run_conformance;"
+        "assert run_conformance(media.memory(), clauses=['read.order'], backends=['asyncio']).ok;"
+        "import claude_transport.testing.conformance.pytest_adapter;"
+        "assert not {'pytest', '_pytest', 'trio', 'uvloop'} & set(sys.modules), sorted(sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_limit_of_the_example_is_what_the_kit_is_told() -> None:
+    assert Good(None).framer.max_line_bytes == LIMIT
