@@ -107,7 +107,7 @@ def said(text: str = "word", **fields: Any) -> Frame:
     return {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}, **fields}
 
 
-def result(text: str = "done", **fields: Any) -> Frame:
+def result(text: str | None = "done", **fields: Any) -> Frame:
     return {
         "type": "result",
         "subtype": "success",
