@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import os
 from collections import deque
@@ -21,6 +22,8 @@ from claude_transport.protocol.tape import Tape, TapeRecord
 from claude_transport.transport import Transport, TransportInfo
 
 __all__ = ["ReplayTransport"]
+
+logger = logging.getLogger(__name__)
 
 _MAX_BATCH = 256
 """Lines handed out at once: as many small messages as one read of a full pipe gives."""
@@ -72,6 +75,7 @@ class ReplayTransport(Transport):
         self._bytes_written = 0
         self._lines_read = 0
         self._noise_lines = 0
+        self._oversized_lines = 0
 
     @property
     def tape(self) -> Tape:
@@ -160,11 +164,16 @@ class ReplayTransport(Transport):
             bytes_written=self._bytes_written,
             lines_read=self._lines_read,
             noise_lines=self._noise_lines,
+            oversized_lines=self._oversized_lines,
         )
 
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
-        """Count a line that held no message."""
-        self._noise_lines += 1
+        """Count and log a line that held no message."""
+        if isinstance(failure, OversizedMessage):
+            self._oversized_lines += 1
+        else:
+            self._noise_lines += 1
+        logger.warning("%s: left out a line that holds no message (%d bytes)", type(self).__name__, len(failure.raw))
 
     # --------------------------------------------------------------------------------------------------------------- playing
 

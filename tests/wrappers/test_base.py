@@ -1,0 +1,202 @@
+"""A wrapper is what it wraps: it delegates everything, adds nothing, and closes once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from claude_transport.errors import ProcessError, TransportClosed
+from claude_transport.protocol.messages import DecodeFailure
+from claude_transport.query.query import Query
+from claude_transport.testing.conformance import run_conformance
+from claude_transport.testing.conformance.media import lockstep, memory, subprocess, wrapped
+from claude_transport.testing.conformance.medium import Medium
+from claude_transport.transport import SessionTerms, Transport, TransportInfo
+from claude_transport.transports.mock import MockTransport
+from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.lines import LineWrapper
+
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
+
+
+class SixMethods:
+    """A transport as somebody else writes it: the six methods, text only, and nothing else."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.written: list[object] = []
+        self.release_close = anyio.Event()
+        self.release_close.set()
+
+    async def connect(self) -> None:
+        self.calls.append("connect")
+
+    async def write(self, data: str) -> None:
+        self.written.append(data)
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        yield {"type": "a", "text": "é\u2028"}
+        yield {"type": "b"}
+
+    async def end_input(self) -> None:
+        self.calls.append("end_input")
+
+    async def close(self) -> None:
+        self.calls.append("close")
+        await self.release_close.wait()
+
+    def is_ready(self) -> bool:
+        return "connect" in self.calls and "close" not in self.calls
+
+
+class Told(MockTransport):
+    """A mock that remembers what it was told, and has terms."""
+
+    def __init__(self) -> None:
+        super().__init__([RESULT])
+        self.failures: list[object] = []
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        super().announce(answers=answers)
+        return SessionTerms(verbatim_prompts=True)
+
+    def count_failure(self, failure: object) -> None:
+        self.failures.append(failure)
+
+
+@pytest.mark.parametrize("medium", [memory, lockstep, subprocess], ids=lambda medium: medium.__name__)
+@pytest.mark.parametrize("wrapper", [TransportWrapper, LineWrapper])
+def test_it_keeps_every_clause_that_what_it_wraps_keeps(medium: Any, wrapper: Any) -> None:
+    made: Medium = wrapped(medium(), wrapper)
+    report = run_conformance(made, clauses=CLAUSES_OF_A_CHILD if medium is subprocess else None)
+    report.raise_for_failures()
+    assert len(report.passed) >= 30 if medium is not subprocess else len(report.passed) == 2 * len(CLAUSES_OF_A_CHILD)
+
+
+CLAUSES_OF_A_CHILD = ("read.failure-after-last-message", "close.leaves-nothing", "close.wakes-reader", "connect.failure-is-clean")
+
+
+async def test_anything_with_six_methods_can_be_wrapped_and_hears_text() -> None:
+    inside = SixMethods()
+    async with TransportWrapper(inside) as outside:
+        assert outside.is_ready()
+        await outside.write(b'{"type":"user"}\n')
+        await outside.write("é")
+        await outside.end_input()
+        assert [message["type"] async for message in outside.read_messages()] == ["a", "b"]
+        assert [list(batch) async for batch in outside.read_lines()] == [['{"type":"a","text":"é\\u2028"}'.encode()], [b'{"type":"b"}']]
+        assert outside.info == TransportInfo(kind="SixMethods")
+        assert outside.announce(answers=frozenset({"hooks"})) == SessionTerms()
+        outside.count_failure(DecodeFailure())
+    assert inside.written == ['{"type":"user"}\n', "é"]
+    assert inside.calls == ["connect", "end_input", "close"]
+
+
+async def test_the_line_view_of_six_methods_is_that_of_their_messages() -> None:
+    async with LineWrapper(SixMethods()) as outside:
+        assert [message["text"] async for message in outside.read_messages() if "text" in message] == ["é\u2028"]
+        view = outside.read_lines()
+        (line,) = await anext(view)
+        assert line.startswith(b'{"type":"a"')
+        await view.aclose()  # type: ignore[attr-defined]
+
+
+async def test_it_costs_nothing_the_iterators_are_those_of_what_it_wraps() -> None:
+    class Same(MockTransport):
+        messages: AsyncIterator[dict[str, Any]] = aiter(SixMethods().read_messages())
+
+        def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+            return self.messages
+
+        def read_lines(self) -> Any:
+            return self.messages
+
+    inside = Same()
+    outside = TransportWrapper(TransportWrapper(inside))
+    assert outside.read_messages() is inside.messages
+    assert outside.read_lines() is inside.messages
+    await inside.messages.aclose()  # type: ignore[attr-defined]
+
+
+async def test_what_is_told_reaches_the_innermost_and_what_it_knows_is_seen_outside() -> None:
+    inside = Told()
+    outside = TransportWrapper(LineWrapper(TransportWrapper(inside)))
+    assert outside.announce(answers=frozenset({"can_use_tool"})).verbatim_prompts
+    outside.count_failure(DecodeFailure(kind="noise"))
+    async with outside:
+        await outside.write("{}")
+        assert outside.info == inside.info
+    assert inside.announced == {"can_use_tool"}
+    assert inside.failures == [DecodeFailure(kind="noise")]
+    assert repr(outside).startswith("TransportWrapper(LineWrapper(TransportWrapper(")
+    assert outside.transport.transport.transport is inside  # type: ignore[attr-defined]
+
+
+async def test_it_closes_what_it_holds_exactly_once_and_every_caller_waits_for_it() -> None:
+    inside = SixMethods()
+    inside.release_close = anyio.Event()
+    outside = TransportWrapper(inside)
+    done: list[int] = []
+
+    async def close(number: int) -> None:
+        await outside.close()
+        done.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(3):
+            tasks.start_soon(close, number)
+        await anyio.wait_all_tasks_blocked()
+        assert (inside.calls, done) == (["close"], [])
+        inside.release_close.set()
+    await outside.close()
+    assert (inside.calls, sorted(done)) == (["close"], [0, 1, 2])
+
+
+async def test_an_error_passes_as_the_very_object_that_was_raised() -> None:
+    error = ProcessError("gone", exit_code=3)
+
+    class Failing(SixMethods):
+        async def write(self, data: str) -> None:
+            raise error
+
+        async def close(self) -> None:
+            await super().close()
+            raise error
+
+    inside = Failing()
+    outside = TransportWrapper(LineWrapper(inside))
+    for call in (lambda: outside.write("x"), outside.close):
+        with pytest.raises(ProcessError) as raised:
+            await call()
+        assert raised.value is error
+    await outside.close()
+    assert inside.calls == ["close"]
+
+
+async def test_a_query_talks_through_wrappers_as_if_there_were_none() -> None:
+    inside = Told()
+    with anyio.fail_after(10):
+        async with Query(TransportWrapper(LineWrapper(inside))) as query:
+            assert (await (await query.send("/not a command")).result()).result == "done"
+    assert inside.written[1]["client_composed"] is True
+    with pytest.raises(TransportClosed):
+        await inside.connect()
+
+
+def test_a_wrapper_is_a_transport_and_true() -> None:
+    assert isinstance(TransportWrapper(SixMethods()), Transport)
+    assert TransportWrapper(SixMethods())
+
+
+async def test_a_strict_transport_stays_strict_behind_a_line_wrapper() -> None:
+    class Strict(MockTransport):
+        strict = True
+
+    inside = Strict([b"no json", RESULT])
+    async with LineWrapper(LineWrapper(inside)) as outside:
+        with pytest.raises(Exception, match="line 1 is no JSON object"):
+            await anext(outside.read_messages())
+        assert await anext(outside.read_messages()) == RESULT
