@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.protocol.oversized import OversizedLine
 
-PIECES = st.sampled_from([b"\n", b"\n\n", b"{}", b'{"a":1}', b"\r\n", b" ", b"\x00", b"\xff", "é\u2028".encode(), b"x" * 40])
+PIECES = st.sampled_from(
+    [b"\n", b"\n\n", b"{}", b'{"a":1}', b"\r\n", b" ", b"\x00", b"\xff", "é\u2028".encode(), b"x" * 40, b"y" * 700, b"z" * 2000]
+)
 STREAMS = st.lists(PIECES, max_size=40).map(b"".join)
+CUTS = st.lists(st.integers(0, 400) | st.integers(0, 30_000))
+LIMITS = st.integers(1, 60) | st.integers(1000, 5000)
 
 
 def fed(framer: LineFramer, data: bytes, cuts: list[int]) -> list[tuple[bytes, int]]:
@@ -27,21 +31,26 @@ def fed(framer: LineFramer, data: bytes, cuts: list[int]) -> list[tuple[bytes, i
     return [(bytes(line), line.size if isinstance(line, OversizedLine) else len(line)) for line in lines]
 
 
-@given(data=STREAMS, cuts=st.lists(st.integers(0, 400)))
+@given(data=STREAMS, cuts=CUTS)
 def test_any_split_of_the_bytes_gives_the_same_lines(data: bytes, cuts: list[int]) -> None:
     assert fed(LineFramer(), data, cuts) == [(line, len(line)) for line in data.split(b"\n") if line]
 
 
-@given(data=STREAMS, cuts=st.lists(st.integers(0, 400)), limit=st.integers(1, 60))
+def kept(line: bytes, limit: int) -> tuple[bytes, int]:
+    """What must come of a line: all of it, or its head, and its true size."""
+    return line if len(line) <= limit else line[: min(limit, 1024)], len(line)
+
+
+@given(data=STREAMS, cuts=CUTS, limit=LIMITS)
 def test_any_split_gives_the_same_lines_also_where_lines_are_too_long(data: bytes, cuts: list[int], limit: int) -> None:
-    assert fed(LineFramer(max_line_bytes=limit), data, cuts) == [(line[:limit], len(line)) for line in data.split(b"\n") if line]
+    assert fed(LineFramer(max_line_bytes=limit), data, cuts) == [kept(line, limit) for line in data.split(b"\n") if line]
 
 
-@given(data=STREAMS, limit=st.integers(1, 60))
-def test_one_byte_at_a_time_never_holds_more_than_the_limit(data: bytes, limit: int) -> None:
+@given(data=STREAMS, limit=LIMITS)
+def test_small_chunks_never_hold_more_than_the_limit(data: bytes, limit: int) -> None:
     framer = LineFramer(max_line_bytes=limit)
-    for index in range(len(data)):
-        framer.feed(data[index : index + 1])
+    for index in range(0, len(data), 7):
+        framer.feed(data[index : index + 7])
         assert framer.buffered_bytes <= limit
 
 
