@@ -97,8 +97,9 @@ class LineFramer:
 
     def _keep_only_the_head(self) -> None:
         head = bytearray()
-        for held in (*self._pieces, self._crumbs):
-            head += memoryview(held)[: self._head_bytes - len(head)]
+        parts: list[bytes | bytearray] = [*self._pieces, self._crumbs]
+        for part in parts:
+            head += part[: self._head_bytes - len(head)]
         self._pieces = []
         self._crumbs = head
 
