@@ -56,8 +56,8 @@ async def until_gone(marks: set[str]) -> None:
 )
 async def test_nothing_a_killed_host_started_is_alive_afterwards(signum: signal.Signals, script: str, anyio_backend_name: str) -> None:
     host = subprocess.Popen([sys.executable, "-c", HOST, script, anyio_backend_name], stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None
     try:
-        assert host.stdout is not None
         assert host.stdout.readline() == "up\n"
         marks = marks_of(children_of(host.pid))
         assert len(marks) == 2
