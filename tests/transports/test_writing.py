@@ -28,7 +28,9 @@ async def test_write_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", ['{"a":1}', '{"a":1}\n', '{"a":1}\r\n', b'{"a":1}', bytearray(b'{"a":1}\n'), memoryview(b'{"a":1}')], ids=repr
+    "data",
+    ['{"a":1}', '{"a":1}\n', '{"a":1}\r\n', b'{"a":1}', bytearray(b'{"a":1}\n'), memoryview(b'{"a":1}')],
+    ids=["text", "text-lf", "text-crlf", "bytes", "bytearray", "memoryview"],
 )
 async def test_a_line_is_written_with_exactly_one_newline_in_whatever_form_it_comes(data: str | bytes) -> None:
     async with ct.SubprocessTransport(command=CAT) as transport:
