@@ -109,6 +109,7 @@ class ReplayTransport(Transport):
 
     async def write(self, data: str | bytes) -> None:
         """Find each line on the tape. Raises `ExpectationFailed`, naming the step, for one that is not there."""
+        await anyio.lowlevel.checkpoint()  # before anything is done: a call that is cancelled has done nothing
         self._refuse_unless_open()
         if self._input_ended:
             raise InputClosed("end_input() was called")
@@ -122,7 +123,6 @@ class ReplayTransport(Transport):
         finally:
             self._bytes_written += len(raw)
             self._change.set()
-        await anyio.lowlevel.checkpoint()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """The recorded lines, in batches."""
@@ -136,11 +136,11 @@ class ReplayTransport(Transport):
 
     async def end_input(self) -> None:
         """No more input: what came after that on the tape comes now."""
+        await anyio.lowlevel.checkpoint()  # as in write()
         self._refuse_unless_open()
         self._input_ended = True
         self._playback.input_ended()
         self._change.set()
-        await anyio.lowlevel.checkpoint()
 
     async def close(self) -> None:
         """Stop playing."""

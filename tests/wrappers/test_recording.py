@@ -1,0 +1,326 @@
+"""Recording: everything that was said is on the tape, nothing secret is, and the disk never gets in the way."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from claude_transport.errors import ConfigurationError, ConnectTimeout, ProcessError, TransportClosed
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.tape import Tape
+from claude_transport.query.query import Query
+from claude_transport.testing import FakeClaude, Scenario, steps
+from claude_transport.testing.conformance import run_conformance
+from claude_transport.testing.conformance.media import memory, wrapped
+from claude_transport.testing.conformance.media import subprocess as children
+from claude_transport.transports.mock import MockTransport
+from claude_transport.transports.replay import ReplayTransport
+from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.wrappers.recording import RecordingTransport
+
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
+SECRET = "hunter2-sentinel-Zx7Qw9"
+
+
+def kinds(tape: Tape) -> list[tuple[str, str]]:
+    """Direction and type of every record; notes as they are."""
+    out = []
+    for record in tape:
+        text = record.line.decode()
+        out.append((record.dir, text if record.dir in ("note", "err") else json.loads(text).get("type", "?")))
+    return out
+
+
+async def converse(transport: Any, *prompts: str) -> list[bytes]:
+    """A whole conversation: its messages as they were on the wire."""
+    heard: list[bytes] = []
+    with anyio.fail_after(30):
+        async with Query(transport) as query, anyio.create_task_group() as tasks:
+            messages = query.messages()
+
+            async def listen() -> None:
+                heard.extend([message.raw async for message in messages])
+
+            tasks.start_soon(listen)
+            for number, prompt in enumerate(prompts):
+                await (await query.send(prompt, uuid=f"00000000-0000-4000-8000-{number:012d}")).result()
+            await query.end_input()
+    return heard
+
+
+def test_it_keeps_every_clause_of_the_contract(tmp_path: Path) -> None:
+    def record(transport: Any) -> RecordingTransport:
+        return RecordingTransport(transport, tmp_path / "tape.ndjson")
+
+    run_conformance(wrapped(memory(), record)).raise_for_failures()
+    few = ["close.leaves-nothing", "close.wakes-reader", "read.failure-after-last-message", "connect.failure-is-clean"]
+    run_conformance(wrapped(children(), record), clauses=few).raise_for_failures()
+
+
+async def test_both_directions_and_how_it_ended_are_on_the_tape_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "tape.ndjson"
+    with FakeClaude(Scenario.text("Hello")) as fake:
+        await converse(RecordingTransport(SubprocessTransport(command=fake.command), path), "Hi")
+    tape = Tape.read(path)
+    ways = kinds(tape)
+    assert ways[:3] == [("in", "control_request"), ("out", "control_response"), ("in", "user")]
+    assert [text for way, text in ways if way == "note"] == ["stdin closed by driver", "out EOF", "exit code 0", "closed by host"]
+    assert ways[-3][0] == "note"
+    assert ways.index(("out", "result")) < ways.index(("note", "stdin closed by driver"))
+    times = [record.t for record in tape]
+    assert times == sorted(times)
+    assert times[0] >= 0
+    assert (tape.is_torn, tape.header.scrubbed) == (False, True)
+    assert tape.header.created_at is not None
+    if os.name != "nt":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("scrub", [True, False])
+async def test_what_is_replayed_is_what_was_heard(tmp_path: Path, scrub: bool) -> None:
+    answer = "Hello é \u2028"
+    scenario = Scenario.turns([[steps.Noise("[debug] noise"), steps.Text(answer), steps.Result()], "Again"])
+    path = tmp_path / "tape.ndjson"
+    with FakeClaude(scenario) as fake:
+        first = await converse(RecordingTransport(SubprocessTransport(command=fake.command), path, scrub=scrub), "Hi", "Again?")
+    assert len(first) > 4
+    for speed in (0, 1e9):
+        claude = ReplayTransport(path, speed=speed)
+        again = await converse(claude, "Hi", "Again?")
+        assert again == ([Redactor().line(line) for line in first] if scrub else first)
+        claude.assert_played()
+
+
+async def test_a_recorded_failure_is_replayed_with_its_exit_code_and_last_words(tmp_path: Path) -> None:
+    scenario = Scenario.turns([[steps.Text("Half"), steps.Stderr("it broke\n"), steps.Exit(3)]])
+    path = tmp_path / "tape.ndjson"
+    with FakeClaude(scenario) as fake:
+        for make in (lambda: RecordingTransport(SubprocessTransport(command=fake.command), path), lambda: ReplayTransport(path)):
+            with anyio.fail_after(30), pytest.raises(ProcessError) as failed:
+                async with Query(make()) as query:
+                    await (await query.send("Hi")).result()
+            assert (failed.value.exit_code, failed.value.stderr_tail.strip()) == (3, "it broke")
+
+
+def say_secrets(home: str) -> Scenario:
+    return Scenario.turns(
+        [
+            [
+                steps.Stderr(f"warning: password={SECRET} in {home}/x\n"),
+                steps.Noise(f"debug: Authorization: Bearer {SECRET}"),
+                steps.EmitRaw(b"\xff\xfe token=" + SECRET.encode() + b"\n"),
+                steps.Text(f"Your key is {SECRET}, {SECRET.upper()}, sk-ant-{SECRET}, mail alice@secret-company.io, home {home}/y"),
+                steps.Exit(3),
+            ]
+        ]
+    )
+
+
+async def test_secrets_in_options_messages_stderr_and_errors_are_never_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentinels: a value of an environment variable, of an option, of this user's home, and what only looks secret."""
+    monkeypatch.setenv("DEPLOY_TOKEN", SECRET.upper())
+    path = tmp_path / "tape.ndjson"
+    home = "/home/gwendolyn"
+    with FakeClaude(say_secrets(home)) as fake:
+        options = ClaudeOptions(env={"MY_API_KEY": SECRET, "HOME": home, "USER": "gwendolyn"}, permission_mode="default")
+        transport = RecordingTransport(SubprocessTransport(options, command=fake.command), path)
+        with anyio.fail_after(30), pytest.raises(ProcessError):
+            async with Query(transport, initialize={"title": f"about {SECRET}"}) as query:
+                turn = await query.send(f"My password is {SECRET}, I am gwendolyn at gwendolyn@secret-company.io, {home}")
+                await turn.result()
+    written = path.read_bytes()
+    tape = Tape.read(path)
+    assert {record.dir for record in tape} == {"in", "out", "err", "note"}
+    for sentinel in (SECRET, "gwendolyn", "secret-company"):
+        assert sentinel.lower().encode() not in written.lower(), sentinel
+        assert all(sentinel.lower().encode() not in record.line.lower() for record in tape)
+    assert b"/home/user" in written
+    assert b"Your key is [secret]" in written
+
+
+async def test_a_failure_of_the_transport_is_noted_without_its_secrets_and_raised_as_it_was(tmp_path: Path) -> None:
+    error = ConnectTimeout(f"no answer from https://me:{SECRET}@host", waited=1.0)
+
+    class Failing(MockTransport):
+        attempts = 0
+
+        async def connect(self) -> None:
+            self.attempts += 1
+            if self.attempts == 1:
+                raise error
+            await super().connect()
+
+        async def write(self, data: str | bytes) -> None:
+            raise TransportClosed("gone", exit_code=7)
+
+    transport = RecordingTransport(Failing([RESULT]), tmp_path / "tape.ndjson")
+    with pytest.raises(ConnectTimeout) as raised:
+        await transport.connect()
+    assert raised.value is error
+    assert not transport.path.exists(), "a failed connect() leaves nothing open"
+    async with transport:
+        with pytest.raises(TransportClosed):
+            await transport.write(b'{"type":"user"}')
+    notes = [json.loads(record.line) for record in Tape.read(transport.path) if record.line.startswith(b'{"failure"')]
+    assert [(note["failure"], note["error"], note["code"]) for note in notes] == [
+        ("connect", "ConnectTimeout", "connect.timeout"),
+        ("write", "TransportClosed", "usage.closed"),
+    ]
+    assert "[secret]@host" in notes[0]["message"]
+
+
+async def test_a_failed_connection_that_is_given_up_is_recorded_when_it_is_closed(tmp_path: Path) -> None:
+    class Failing(MockTransport):
+        async def connect(self) -> None:
+            raise ConnectTimeout("nobody")
+
+    transport = RecordingTransport(Failing(), tmp_path / "tape.ndjson")
+    with pytest.raises(ConnectTimeout):
+        await transport.connect()
+    await transport.close()
+    assert kinds(Tape.read(transport.path))[-1] == ("note", "closed by host")
+    untouched = RecordingTransport(MockTransport(), tmp_path / "none.ndjson")
+    await untouched.close()
+    assert not untouched.path.exists()
+
+
+async def test_a_transport_that_knows_only_six_methods_is_recorded_too(tmp_path: Path) -> None:
+    class Six:
+        async def connect(self) -> None: ...
+        async def write(self, data: str) -> None: ...
+        async def end_input(self) -> None: ...
+        async def close(self) -> None: ...
+
+        def is_ready(self) -> bool:
+            return True
+
+        async def read_messages(self) -> Any:
+            yield RESULT
+
+    async with RecordingTransport(Six(), tmp_path / "tape.ndjson") as transport:
+        await transport.write('{"type":"user"}\r\n\n{"type":"keep_alive"}')
+        assert [message async for message in transport.read_messages()] == [RESULT]
+        await transport.end_input()
+        await transport.end_input()
+    assert kinds(Tape.read(transport.path)) == [
+        ("in", "user"),
+        ("in", "keep_alive"),
+        ("out", "result"),
+        ("note", "out EOF"),
+        ("note", "stdin closed by driver"),
+        ("note", "closed by host"),
+    ]
+
+
+async def test_an_existing_file_is_overwritten_and_nobody_else_can_read_it_then(tmp_path: Path) -> None:
+    path = tmp_path / "tape.ndjson"
+    path.write_text("old\n" * 1000)
+    path.chmod(0o644)
+    async with RecordingTransport(MockTransport(), path) as transport:
+        await transport.write(b"{}")
+    assert [record.line for record in Tape.read(path)] == [b"{}", b"closed by host"]
+    if os.name != "nt":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+# ------------------------------------------------------------------------------------------------------------------ the disk
+
+
+def directory(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def missing(tmp_path: Path) -> Path:
+    return tmp_path / "nowhere" / "tape.ndjson"
+
+
+def full(_tmp_path: Path) -> Path:
+    return Path("/dev/full")
+
+
+@pytest.mark.parametrize(
+    "place", [directory, missing, pytest.param(full, marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only"))]
+)
+async def test_a_disk_that_fails_is_reported_once_and_costs_the_conversation_nothing(
+    place: Callable[[Path], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    responses = [dict(RESULT, num=number) for number in range(20)]
+    transport = RecordingTransport(MockTransport(responses), place(tmp_path))
+    async with transport:
+        for _ in range(5):
+            await transport.write(b'{"type":"user"}')
+            await anyio.wait_all_tasks_blocked()
+        assert [message["num"] async for message in transport.read_messages()] == list(range(20))
+    assert isinstance(transport.failure, OSError)
+    assert [record.getMessage() for record in caplog.records if "has stopped" in record.getMessage()] == [
+        f"recording to {place(tmp_path)} has stopped: {transport.failure}"
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+async def test_a_disk_that_hangs_blocks_nothing_and_closing_waits_for_it_no_longer_than_it_may(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)  # opening it waits for somebody who reads
+    transport = RecordingTransport(MockTransport([RESULT]), path, flush_timeout=0.01)
+    with anyio.fail_after(10):
+        async with transport:
+            await transport.write(b'{"type":"user"}')
+            assert [message async for message in transport.read_messages()] == [RESULT]
+    assert transport.failure is None
+    with path.open("rb") as reader:  # the writer's thread comes free, and writes what it had
+        rows = reader.read().splitlines()
+    assert json.loads(rows[-1])["line"] == "closed by host"
+
+
+async def test_a_recorder_that_is_dropped_still_writes_what_it_had(tmp_path: Path) -> None:
+    transport = RecordingTransport(MockTransport([RESULT]), tmp_path / "tape.ndjson")
+    await transport.connect()
+    await transport.write(b'{"type":"user"}')
+    del transport
+    gc.collect()
+    assert kinds(Tape.read(tmp_path / "tape.ndjson")) == [("in", "user")]
+
+
+CRASHING = """
+import os, signal, sys, anyio
+from claude_transport.transports.mock import MockTransport
+from claude_transport.wrappers.recording import RecordingTransport
+
+async def main():
+    async with RecordingTransport(MockTransport(), sys.argv[1]) as transport:
+        for number in range(10**9):
+            await transport.write(b'{"type":"user","number":%d}' % number)
+            if number == 2000:
+                print("enough", flush=True)
+anyio.run(main)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_a_recording_survives_the_death_of_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "tape.ndjson"
+    with subprocess.Popen([sys.executable, "-c", CRASHING, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"enough\n"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(30)
+    numbers = [json.loads(line)["number"] for line in Tape.read(path).lines("in")]
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) > 100
+
+
+def test_a_redactor_makes_no_sense_without_scrubbing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="contradict"):
+        RecordingTransport(MockTransport(), tmp_path / "x", scrub=False, redactor=Redactor())
