@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -71,9 +71,11 @@ def test_a_context_manager_of_a_subject_is_asked_what_it_has_a_switch_for() -> N
     assert {row.reason for row in report.excluded} == {Reason.no_refusal, Reason.no_line_limit, Reason.no_own_info}
 
 
-@pytest.mark.parametrize(
-    "factory", [MockTransport, lambda: StreamTransport(MemoryConnectable()), lambda: Subject(transport=MockTransport())]
-)
+def bare_stream_transport() -> StreamTransport:
+    return StreamTransport(MemoryConnectable())
+
+
+@pytest.mark.parametrize("factory", [MockTransport, bare_stream_transport, lambda: Subject(transport=MockTransport())])
 def test_a_bare_transport_is_asked_what_needs_no_peer(factory: Any) -> None:
     report = run_conformance(factory)
     assert report.ok, str(report)
@@ -132,16 +134,20 @@ def test_an_unknown_backend_is_refused(backend: str) -> None:
 # ------------------------------------------------------------------------------------------------------ that nothing stops it
 
 
+RELEASE = threading.Event()
+"""Lets go those that hang, once they have been left behind."""
+
+
 class HangsForGood(Good):
     async def close(self) -> None:
         if self.state == "open":
             with anyio.CancelScope(shield=True):
-                await anyio.sleep(4)  # long enough to be given up on, short enough to be gone before the tests are over
+                await anyio.to_thread.run_sync(RELEASE.wait)
 
 
 class BlocksTheLoop(Good):
     async def connect(self) -> None:
-        time.sleep(4)  # noqa: ASYNC251 - it is what is wrong with it
+        RELEASE.wait()
 
 
 class Raises(Good):
@@ -156,7 +162,9 @@ class Exits(Good):
 
 @pytest.mark.parametrize("cls", [HangsForGood, BlocksTheLoop])
 def test_a_transport_that_cannot_even_be_cancelled_is_left_behind(cls: Any) -> None:
+    RELEASE.clear()
     report = run_conformance(cls, clauses=["close.idempotent", "connect.not-ready-before"], backends=["asyncio", "trio"], timeout=0.1)
+    RELEASE.set()
     hung, fine = report.failed, report.passed
     assert [row.clause for row in hung] == ["close.idempotent"] * 2
     assert all("not even cancellation" in row.detail for row in hung)
@@ -232,13 +240,7 @@ def test_only_the_adapter_knows_pytest() -> None:
     importers = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module or ""]
-                if isinstance(node, ast.ImportFrom)
-                else []
-            )
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
             if any(name.partition(".")[0] in {"pytest", "_pytest"} for name in names):
                 importers.add(path.name)
     assert importers == {"pytest_adapter.py"}

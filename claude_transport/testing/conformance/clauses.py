@@ -1,4 +1,4 @@
-"""`CLAUSES`: every clause of the contract, in the order of the docstrings of `Transport`."""
+"""`CLAUSES`: every clause of the contract, in the order of a transport's life."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ __all__ = ["CLAUSES", "select_clauses"]
 _MODULES = (connecting, writing, reading, readers, endings, closing)  # importing them has registered their clauses
 _ORDER = ("connect", "ready", "write", "read", "lines", "end", "close", "block", "truth")
 
-CLAUSES: tuple[Clause, ...] = tuple(sorted(registered(), key=lambda clause: _ORDER.index(clause.id.partition(".")[0])))
+
+def _place(clause: Clause) -> tuple[int, int]:
+    return _ORDER.index(clause.id.partition(".")[0]), [module.__name__ for module in _MODULES].index(clause.check.__module__)
+
+
+CLAUSES: tuple[Clause, ...] = tuple(sorted(registered(), key=_place))
 """Every promise a `Transport` makes, each with its check."""
 
 _BY_ID = {clause.id: clause for clause in CLAUSES}
