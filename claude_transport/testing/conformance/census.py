@@ -25,6 +25,9 @@ LASTING = OWN | {"file_descriptors"}
 ALL = LASTING | {"threads"}
 """What does not grow from one undisturbed session to the next."""
 
+_YOUNG = 1
+"""The oldest generation that is collected as a matter of course: all of them would take most of a run's time in a large process."""
+
 _LOOK_AGAIN = 0.01
 """Seconds between two looks while something is still there that only the system can take away."""
 
@@ -50,13 +53,15 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     async def rested(cls) -> Census:
         """Count after everything has come to rest."""
-        gc.collect()
+        gc.collect(_YOUNG)
         await settle()
         return cls.take()
 
     async def growth(self, *, patience: float, of: frozenset[str]) -> dict[str, int]:
         """What there is more of now, by name, of the kinds in `of`; looks again for up to `patience` seconds until there is nothing."""
         await Census.rested()
+        if self._grown(of):
+            gc.collect()
         with anyio.move_on_after(patience):
             while self._grown(of):  # noqa: ASYNC110
                 await anyio.sleep(_LOOK_AGAIN)  # there is no event for "the system has forgotten it"
@@ -71,10 +76,16 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 def unclosed() -> Iterator[list[str]]:
     """Collects what `ResourceWarning`s say inside the block, garbage collection at its end included."""
     said: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ResourceWarning)
-        yield said
-        gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()  # so that nothing grows old while it is in use: what is garbage at the end is young
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ResourceWarning)
+            yield said
+            gc.collect(_YOUNG)
+    finally:
+        if enabled:
+            gc.enable()
     said += [str(warning.message) for warning in caught if issubclass(warning.category, ResourceWarning)]
 
 

@@ -24,6 +24,7 @@ from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.lines import LineWrapper
 from claude_transport.wrappers.recording import RecordingTransport
 
@@ -81,7 +82,12 @@ def shipped() -> tuple[Medium, ...]:
         wrapped(memory(), TransportWrapper),
         wrapped(memory(), LineWrapper),
         recorded(memory()),
+        wrapped(memory(), _without_faults, name="FaultyTransport(memory)"),
     )
+
+
+def _without_faults(transport: Transport) -> Transport:
+    return FaultyTransport(transport, ())
 
 
 class _MockMedium(Medium):

@@ -40,9 +40,11 @@ async def when_cancelled(bench: Bench) -> None:
                 closer.cancel()
                 await closer.result("a cancelled close()")
             await _is_closed(bench, stand, "a cancelled close()")
-    with contextlib.suppress(RuntimeError):  # there is no task of asyncio's on trio
-        if asyncio.current_task() is not None:
-            await _cancelled_by_asyncio(bench)
+    task = None
+    with contextlib.suppress(RuntimeError):  # trio has none
+        task = asyncio.current_task()
+    if task is not None:
+        await _cancelled_by_asyncio(bench)
 
 
 async def _cancelled_by_asyncio(bench: Bench) -> None:
