@@ -256,7 +256,8 @@ class Engine:
 
     async def _finish_starting(self, initialize: PendingRequest) -> None:
         try:
-            response = await self.requests.answer_to(initialize, timeout=self._initialize_timeout)
+            with self.storage.needing_input(initialize.is_open):
+                response = await self.requests.answer_to(initialize, timeout=self._initialize_timeout)
         except ControlTimeout as exc:
             timeout = ConnectTimeout(f"no answer to initialize in {exc.waited:g} s", waited=exc.waited, stderr_tail=self.info.stderr_tail)
             timeout.__cause__ = exc

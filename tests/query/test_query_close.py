@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import anyio
 import pytest
@@ -257,3 +260,26 @@ async def test_a_mock_may_be_looked_at_after_the_close() -> None:
         await (await query.send("a")).result()
     assert not transport.is_ready()
     assert [message["type"] for message in transport.written] == ["control_request", "user"]
+
+
+FORGETFUL = """
+import sys, anyio
+from peers import ForeignTransport, said, soon
+from claude_transport import Query
+
+async def main():
+    transport = ForeignTransport()
+    query = Query(transport, max_buffered_bytes=1)
+    await query.start()
+    transport.say(*[said("never read")] * 5)
+    await soon(lambda: query.buffered_bytes)
+
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_program_that_forgets_to_close_ends_without_a_word_about_generators(backend: str) -> None:
+    program = [sys.executable, "-W", "error", "-c", FORGETFUL, backend]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parent)
+    assert (done.returncode, done.stderr) == (0, "")

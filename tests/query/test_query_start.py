@@ -345,3 +345,13 @@ async def test_messages_that_come_before_the_answer_are_kept() -> None:
     transport = ForeignTransport(answers=False, on_write=lambda frame: answer(frame) if frame["type"] == "control_request" else None)
     async with Query(transport) as query:
         assert (await in_time(anext(query.messages()))).type == "assistant"
+
+
+async def test_messages_that_come_before_the_answer_do_not_stop_it_however_small_the_buffer() -> None:
+    def answer(frame: Frame) -> None:
+        if frame["type"] == "control_request":
+            transport.say(*[said("early")] * 20, answer_to(frame))
+
+    transport = ForeignTransport(answers=False, on_write=answer)
+    async with Query(transport, max_buffered_bytes=1) as query:
+        assert query.dropped_messages > 0
