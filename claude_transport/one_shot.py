@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import anyio
 
-from claude_transport.errors import ClaudeTransportError, MissingResult, TransportClosed, UsageError
+from claude_transport.errors import ClaudeTransportError, ConnectionLost, MissingResult, TransportClosed, UsageError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.messages import Message, ResultMessage, StreamEvent
 from claude_transport.query.query import Query
@@ -66,6 +66,7 @@ class OneShot:
         self._more_prompts = True
         # Only the uuid of the last prompt: whoever holds its Turn makes the messages be kept a second time, for that handle.
         self._turn: str | None = None
+        self._unsent: ClaudeTransportError | None = None  # why the last prompt could not be sent
         self._owed_result = False  # a prompt was sent whose result has not been handed on
         self._messages: AllMessages | None = None
         self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
@@ -88,7 +89,7 @@ class OneShot:
             missing = self._owed_result and not self._closed
             await self.aclose()
             if missing:
-                raise MissingResult("the conversation ended without a result", messages=self._recent)
+                raise MissingResult("the conversation ended without a result", messages=self._recent) from self._unsent
             raise StopAsyncIteration
         if isinstance(message, ResultMessage) and not message.is_unsolicited:
             self._owed_result = False
@@ -145,8 +146,8 @@ class OneShot:
         self._owed_result = True
         try:
             self._turn = (await self._query.send(prompt)).uuid
-        except TransportClosed:
-            self._more_prompts = False  # reading says why, and is not long in coming
+        except (TransportClosed, ConnectionLost) as exc:
+            self._unsent = exc  # reading says why, and is not long in coming
             self._input_ended = True
 
     async def _end_input(self) -> None:

@@ -20,6 +20,7 @@ from claude_transport import (
     AssistantMessage,
     ClaudeOptions,
     CLINotFoundError,
+    ConnectionLost,
     Message,
     MissingResult,
     MockTransport,
@@ -297,6 +298,39 @@ async def test_a_process_that_dies_before_the_prompt_raises_how() -> None:
     with FakeClaude(Scenario(answers={"initialize": Answer(after=[steps.Exit(4)])})) as fake, pytest.raises(ProcessError) as caught:
         await read(query("x", transport=SubprocessTransport(command=fake.command)))
     assert caught.value.exit_code == 4
+
+
+class Deaf(Peer):
+    """Cannot be told the prompt; what reading says then is `cause`."""
+
+    def __init__(self, cause: Exception | None) -> None:
+        super().__init__([])
+        self.cause = cause
+
+    async def write(self, data: str) -> None:
+        if '"user"' in data:
+            self.over = True
+            self.news.set()
+            raise BrokenPipeError
+        await super().write(data)
+
+    async def read_messages(self) -> AsyncIterator[Frame]:
+        async for frame in super().read_messages():
+            yield frame
+        if self.cause is not None:
+            raise self.cause
+
+
+async def test_a_prompt_that_cannot_be_sent_raises_what_reading_says_about_it() -> None:
+    with pytest.raises(ProcessError) as caught:
+        await read(query("x", transport=Deaf(ProcessError("died", exit_code=5))))
+    assert caught.value.exit_code == 5
+
+
+async def test_a_prompt_that_cannot_be_sent_is_a_missing_result_when_reading_says_nothing() -> None:
+    with pytest.raises(MissingResult) as caught:
+        await read(query("x", transport=Deaf(None)))
+    assert isinstance(caught.value.__cause__, ConnectionLost)
 
 
 async def test_a_start_that_fails_raises_why(tmp_path: Path) -> None:
