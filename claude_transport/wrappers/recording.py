@@ -73,6 +73,7 @@ class RecordingTransport(LineWrapper):
         self._output_ended = False
         self._exit_noted = False
         self._closing = False
+        self._complete = False
 
     @property
     def path(self) -> Path:
@@ -83,6 +84,11 @@ class RecordingTransport(LineWrapper):
     def failure(self) -> Exception | None:
         """Why the recording has stopped; None while all is well."""
         return None if self._file is None else self._file.failure
+
+    @property
+    def is_complete(self) -> bool:
+        """True once the transport is closed, and everything that was said is in the file (or never will be: see `failure`)."""
+        return self._complete
 
     # ------------------------------------------------------------------------------------------------------------ the contract
 
@@ -148,6 +154,7 @@ class RecordingTransport(LineWrapper):
             if file is not None:
                 self._note_exit()
                 await file.aclose(timeout=self._flush_timeout)
+            self._complete = True
 
     # --------------------------------------------------------------------------------------------------------------- the tape
 

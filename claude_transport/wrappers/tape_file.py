@@ -66,6 +66,8 @@ class TapeFile:
         with anyio.move_on_after(timeout, shield=True):
             await finished.wait()
             self._writer.join()
+            return
+        self._writer.fail(OSError(f"the disk has not taken everything within {timeout:g} s"))
 
 
 class _Writer:
