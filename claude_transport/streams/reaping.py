@@ -273,7 +273,7 @@ class Child:
             discarder.cancel()
         self.drain_stderr_now()
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
-        # looks at every process of the machine, in a thread: a busy machine has thousands
+        # in a thread: it looks at every process of the machine, of which a busy one has thousands, and waits for the guard to leave
         await anyio.to_thread.run_sync(self._sweep)
 
     async def _discard_output(self) -> None:
@@ -318,7 +318,6 @@ class Child:
         self._kill()
         if not self._swept:
             self._sweep()
-        guard.release(self._mark)
         self._note_exit()
         self.tail.finish()
         for task in (self._watcher, self._drainer):
@@ -333,6 +332,7 @@ class Child:
         """End what has left the group: the CLI's tool shells live in sessions of their own, and survive its SIGKILL."""
         self._swept = True
         kill_marked(self._mark)
+        guard.release(self._mark)
 
     def _kill(self) -> None:
         if self._popen.returncode is None:

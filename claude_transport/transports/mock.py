@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -18,6 +19,8 @@ from claude_transport.transport import SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, Scripted
 
 __all__ = ["MockTransport"]
+
+logger = logging.getLogger(__name__)
 
 _INITIALIZED: dict[str, Any] = {
     "commands": [],
@@ -138,7 +141,8 @@ class MockTransport(Scripted, Transport):
         )
 
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
-        """Count a line that held no message."""
+        """Count and log a line that held no message."""
+        logger.warning("MockTransport: left out a line that holds no message (%d bytes)", len(failure.raw))
         if isinstance(failure, OversizedMessage):
             self._oversized_lines += 1
         else:
