@@ -27,8 +27,8 @@ def install(session: nox.Session, *groups: str) -> None:
 
 
 def run_pytest(session: nox.Session, *args: str) -> None:
-    """pytest without the user's own pytest options, which could change what is run."""
-    session.run("python", "-m", "pytest", *args, *session.posargs, env={"PYTEST_ADDOPTS": ""})
+    """pytest without the user's own pytest options, which could change what is run; on as many cores as there are, up to four."""
+    session.run("python", "-m", "pytest", "-n", "auto", "--maxprocesses=4", *args, *session.posargs, env={"PYTEST_ADDOPTS": ""})
 
 
 @nox.session
