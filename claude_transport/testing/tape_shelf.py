@@ -19,7 +19,7 @@ __all__ = ["MODES", "TapeMissing", "TapeShelf"]
 MODES: dict[str, str] = {
     "none": "replay only; a missing tape fails the test",
     "once": "record what has no tape yet, replay the rest",
-    "new": "as once, and record tapes anew that cannot be replayed: torn, unreadable, of an older format",
+    "new": "as once, and record tapes anew that cannot be replayed: torn, unreadable, of a newer format",
     "all": "record everything anew; the old tape stays when the test fails",
     "rewrite": "as all, and throw the old tape away first",
 }
