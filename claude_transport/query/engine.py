@@ -86,6 +86,7 @@ class Engine:
         self._initialize_timeout = initialize_timeout
         self._transport_close_timeout = transport_close_timeout
         self.questions = questions
+        questions.mcp.tell = self._tell_for_mcp
         self.conversation = Conversation()
         self.storage = Storage(max_buffered_bytes=max_buffered_bytes)
         self.requests = Requests(self.conversation)
@@ -127,6 +128,8 @@ class Engine:
             self._end(None)
             self._fail_start(TransportClosed("the query was closed before it was ready"))
             await self._close_transport()
+            with anyio.CancelScope(shield=True):
+                await self.questions.mcp.aclose()
 
     async def _connect(self) -> None:
         with anyio.CancelScope(deadline=anyio.current_time() + self._initialize_timeout) as self._connecting:
@@ -179,6 +182,11 @@ class Engine:
         finally:
             self._reading_over.set()
         self._end(error)
+
+    def _tell_for_mcp(self, name: str, message: dict[str, Any]) -> None:
+        """What an in-process MCP server says on its own; the CLI's acknowledgement is of no interest."""
+        request_id = self.conversation.request("mcp_message")
+        self.outbox.post(encode_control_request(request_id, "mcp_message", server_name=name, message=message))
 
     def _perform(self, action: Action) -> None:
         match action:

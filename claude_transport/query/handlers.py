@@ -15,6 +15,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.control import CanUseTool, HookCallback, PermissionUpdate
+from claude_transport.protocol.hooks import HookEvent, encode_hook_output, parse_hook_input
 from claude_transport.query.cancellation import guarded
 
 __all__ = [
@@ -64,7 +65,9 @@ class CallbackContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CanUseToolCallback = Callable[[str, dict[str, Any], CallbackContext], Awaitable[Allow | Deny]]
-HookCallable = Callable[[dict[str, Any], str | None, CallbackContext], Awaitable[Mapping[str, Any] | None]]
+HookCallable = Callable[[Any, str | None, CallbackContext], Awaitable[object]]
+"""`await callback(input, tool_use_id, context)`: the event's typed input, which also reads like the dict it came as
+(`input["tool_name"]`); the answer is one of the outputs of `protocol.hooks`, a mapping in wire spelling, or None."""
 
 
 class HookMatcher(msgspec.Struct, frozen=True):
@@ -160,13 +163,13 @@ class HookRegistry:
         """The hook's output as the response payload; raises what the callback raised, for an error response."""
         event, callback = self._callbacks[body.callback_id]
         try:
-            output = await guarded(callback(body.input, body.tool_use_id, context))
+            output = await guarded(callback(parse_hook_input(event, body.input), body.tool_use_id, context))
+            return _hook_payload(event, output)
         except Exception:
             logger.exception("the %s hook failed", event)
             if self.fails_open:
                 return {}
             raise
-        return dict(output) if output else {}
 
     @property
     def fails_open(self) -> bool:
@@ -175,3 +178,12 @@ class HookRegistry:
 
     def __contains__(self, callback_id: str) -> bool:
         return callback_id in self._callbacks
+
+
+def _hook_payload(event: str, output: object) -> dict[str, Any]:
+    """The response payload for what a hook returned. A newer event than this library knows is passed on as it is."""
+    if event in HookEvent.__members__:
+        return encode_hook_output(event, output)
+    if output is None or isinstance(output, Mapping):
+        return dict(output or {})
+    raise UsageError(f"the {event} hook returned {type(output).__name__}, not a mapping")

@@ -33,6 +33,8 @@ class Query(Controls):
         transport: anything with the six methods of `Transport`; connected if it is not yet, closed with the query.
         can_use_tool: asked before a tool runs that needs permission.
         hooks: event name to matchers with callbacks.
+        mcp_servers: in-process MCP servers by name: `mcp.server.Server` or `MCPServer` objects. Their tools are called
+            `mcp__<name>__<tool>`, and run in this process wherever the CLI is. (Others belong to `ClaudeOptions.mcp_servers`.)
         agents: subagent definitions by name, as for `initialize`.
         initialize: further fields for the `initialize` request; they win over all others.
         on_request: claims requests of the CLI that have no handler here: `await on_request(subtype, fields)` gives the
@@ -49,6 +51,7 @@ class Query(Controls):
         *,
         can_use_tool: CanUseToolCallback | None = None,
         hooks: Mapping[str, Sequence[HookMatcher]] | None = None,
+        mcp_servers: Mapping[str, Any] | None = None,
         agents: Mapping[str, Any] | None = None,
         initialize: Mapping[str, Any] | None = None,
         on_request: OnRequest | None = None,
@@ -57,8 +60,8 @@ class Query(Controls):
         transport_close_timeout: float = 60.0,
         max_buffered_bytes: int = 64 * 2**20,
     ) -> None:
-        questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error)
-        own_fields = {"agents": agents, "hooks": questions.hook_config}
+        questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp_servers=mcp_servers)
+        own_fields = {"agents": agents, "hooks": questions.hook_config, "sdkMcpServers": list(questions.mcp.names) or None}
         self._engine = Engine(
             transport,
             questions=questions,

@@ -14,6 +14,7 @@ from claude_transport.protocol.control import (
     CanUseTool,
     ControlRequest,
     HookCallback,
+    McpMessage,
     encode_control_error,
     encode_control_success,
 )
@@ -26,6 +27,7 @@ from claude_transport.query.handlers import (
     OnCallbackError,
     PermissionHandler,
 )
+from claude_transport.query.mcp import McpServers
 
 __all__ = ["OnRequest", "Question", "Questions"]
 
@@ -55,12 +57,14 @@ class Questions:
         on_request: OnRequest | None,
         *,
         on_error: OnCallbackError,
+        mcp_servers: Mapping[str, Any] | None = None,
     ) -> None:
+        self.mcp = McpServers(mcp_servers)
         self._permission = PermissionHandler(can_use_tool, on_error=on_error)
         self._hooks = HookRegistry(hooks, on_error=on_error)
         self._on_request = on_request
         self._open: dict[str, Question] = {}
-        kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None}
+        kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(self.mcp.names)}
         self.kinds = frozenset(kind for kind, there in kinds.items() if there)
         """What these callbacks can answer, as `Transport.announce` is told it."""
 
@@ -134,6 +138,8 @@ class Questions:
         if isinstance(body, HookCallback) and body.callback_id in self._hooks:
             context = CallbackContext(cancel_scope=question.scope, request_id=question.request_id, tool_use_id=body.tool_use_id)
             return await self._hooks.answer(body, context)
+        if isinstance(body, McpMessage) and body.server_name in self.mcp:
+            return await self.mcp.answer(body.server_name, body.message)
         if self._on_request is not None:
             fields = body.to_dict()
             fields.pop("subtype", None)

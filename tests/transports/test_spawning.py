@@ -274,7 +274,7 @@ async def test_payloads_are_gone_when_connecting_failed(tmp_path: Path, monkeypa
 
 @AS_ROOT
 async def test_payloads_can_be_read_by_the_user_the_child_runs_as(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
     cli = executable(tmp_path / "claude", f"#!/bin/sh\nid -un >&2\n{SHOW}\n".encode())
     transport = ct.SubprocessTransport(options_with_secrets(cli, user="nobody"))
