@@ -34,7 +34,9 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!claude_transport\.).*"),
     # behind public classes, but nobody's to use: they have no pages
-    (r"py:.*", r"claude_transport\.(streams\..*|query\.(storage|mailbox|controls|turns\._).*)"),
+    (r"py:.*", r"claude_transport\.(streams\..*|query\.(storage|mailbox|controls|turns\._).*|wrappers\.lines\..*)"),
+    (r"py:.*", r"claude_transport\.(.*\.)?_\w+"),
+    (r"py:.*", r"claude_transport\.testing\.incidents\.\w*Step"),
 ]
 
 FENCE = re.compile(r"\s*```(\w*)\s*$")
