@@ -1,0 +1,359 @@
+"""Cancellation at every point where an operation waits: counted, not sampled. Whatever was hit, nothing is left of it.
+
+Two counts. The *own* count is that of the suspensions of the task under test: the cancellation is ordered during suspension k and
+is delivered there. The *world's* count is that of the steps of all tasks of the event loop: the caller is cancelled after step k of
+anybody, since most of connecting and closing happens in tasks of its own while the caller waits in one place. Each sweep goes on
+until an operation ends before k is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import anyio
+import pytest
+import trio
+
+import claude_transport as ct
+from claude_transport.testing.conformance.census import ALL, LASTING, OWN, Census
+from claude_transport.testing.conformance.warned import Warned
+
+PATIENCE = 20.0  # seconds; a hang fails instead of hanging the suite
+MANY = 400  # suspensions; no sweep here has so many
+
+CAT = ["cat"]
+SINK = ["sh", "-c", "exec cat >/dev/null"]
+FAILING = ["sh", "-c", 'echo "{}"; echo boom >&2; exit 3']
+STUBBORN = ["sh", "-c", 'trap "" TERM; echo "{}"; while :; do sleep 1000; done']
+ANSWER = r'{"type":"control_response","response":{"subtype":"success","request_id":"\1","response":{}}}'
+RESULT = '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"","session_id":"s"}'
+CLAUDE = ["sed", "-u", "-n", "-e", rf's/.*"request_id": *"\([^"]*\)".*/{ANSWER}/p', "-e", rf's/.*"type": *"user".*/{RESULT}/p']
+"""As much of the CLI as a conversation needs: an answer to every request, and a result for every prompt."""
+
+
+class Counted(Coroutine[Any, Any, Any]):
+    """A coroutine that tells `noted` of each of its suspensions, while it is being suspended."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], noted: Callable[[], object]) -> None:
+        self._coroutine = coroutine
+        self._noted = noted
+
+    def send(self, value: Any) -> Any:
+        trap = self._coroutine.send(value)
+        self._noted()
+        return trap
+
+    def throw(self, *exc: Any) -> Any:
+        trap = self._coroutine.throw(*exc)
+        self._noted()
+        return trap
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)  # `cr_running` and the like, by which anyio tells whether a task has begun
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step: Callable[[Any], Any] = self.send
+        value: Any = None
+        while True:
+            try:
+                trap = step(value)
+            except StopIteration as exc:
+                return exc.value
+            try:
+                value = yield trap
+                step = self.send
+            except GeneratorExit:
+                self.close()
+                raise
+            except BaseException as exc:  # noqa: BLE001 - it is handed on to whom it is meant for
+                value, step = exc, self.throw
+
+
+class Trigger:
+    """Pulled by the count: calls `cancel` at number `at`, and never again."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.count = 0
+        self.cancel: Callable[[], object] | None = None
+
+    @property
+    def reached(self) -> bool:
+        return self.count >= self.at
+
+    def note(self) -> None:
+        if self.cancel is not None:
+            self.count += 1
+            if self.count == self.at:
+                self.cancel()
+
+
+# ----------------------------------------------------------------------------------------------------------- what is counted
+
+Count = Callable[[Trigger], AbstractContextManager[Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]]]
+
+
+def own(trigger: Trigger) -> AbstractContextManager[Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]]:
+    """The suspensions of the task under test."""
+    return nullcontext(lambda coroutine: Counted(coroutine, trigger.note))
+
+
+class world(trio.abc.Instrument):  # noqa: N801 - it is used as the function above is
+    """The steps of all tasks."""
+
+    def __init__(self, trigger: Trigger) -> None:
+        self._trigger = trigger
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __enter__(self) -> Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]:
+        if in_trio():
+            trio.lowlevel.add_instrument(self)
+            return lambda coroutine: coroutine
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_task_factory(lambda loop, coro, **more: asyncio.Task(Counted(coro, self._trigger.note), loop=loop, **more))
+        return lambda coroutine: Counted(coroutine, self._trigger.note)
+
+    def __exit__(self, *_: object) -> None:
+        if self._loop is None:
+            trio.lowlevel.remove_instrument(self)
+        else:
+            self._loop.set_task_factory(None)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._trigger.note()
+
+
+def in_trio() -> bool:
+    return trio.lowlevel.in_trio_run()
+
+
+# ------------------------------------------------------------------------------------------------- the kinds of cancellation
+
+
+async def by_scope(operation: Operation, trigger: Trigger, count: Count) -> None:
+    with count(trigger) as counted, anyio.CancelScope() as scope:
+        trigger.cancel = scope.cancel
+        await counted(operation())
+    trigger.cancel = None
+
+
+async def by_task_group(operation: Operation, trigger: Trigger, count: Count) -> None:
+    """A sibling fails, or a nursery is cancelled as a whole."""
+
+    async def run() -> None:
+        trigger.cancel = tasks.cancel_scope.cancel
+        await counted(operation())
+        trigger.cancel = None
+
+    with count(trigger) as counted:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+    trigger.cancel = None
+
+
+async def by_task_cancel(operation: Operation, trigger: Trigger, count: Count) -> None:
+    """asyncio's own cancellation comes once, so an operation that swallowed it would go on for ever: it must come out."""
+    with count(trigger) as counted:
+
+        async def run() -> None:
+            current = asyncio.current_task()
+            assert current is not None
+            trigger.cancel = current.cancel
+            try:
+                await counted(operation())
+            finally:
+                trigger.cancel = None
+
+        task = asyncio.get_running_loop().create_task(run())
+        await asyncio.wait([task])
+    if task.cancelled():
+        assert trigger.reached
+    else:
+        task.result()
+        assert not trigger.reached, "the cancellation was swallowed"
+
+
+async def by_timeout(operation: Operation, trigger: Trigger, count: Count) -> None:
+    with count(trigger) as counted:
+        try:
+            async with asyncio.timeout(None) as timeout:
+                trigger.cancel = lambda: timeout.reschedule(0)
+                await counted(operation())
+                trigger.cancel = None
+        except TimeoutError:
+            assert trigger.reached
+        else:
+            assert not timeout.expired(), "the cancellation was swallowed"
+        finally:
+            trigger.cancel = None
+
+
+async def by_wait_for(operation: Operation, trigger: Trigger, count: Count) -> None:
+    """`wait_for()` is itself cancelled: up to Python 3.11 it has a task of its own for what it waits for, which it cancels and awaits."""
+    with count(trigger) as counted:
+
+        async def run() -> None:
+            current = asyncio.current_task()
+            assert current is not None
+            trigger.cancel = current.cancel
+            try:
+                await asyncio.wait_for(counted(operation()), 10 * PATIENCE)
+            finally:
+                trigger.cancel = None
+
+        task = asyncio.get_running_loop().create_task(run())
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
+
+
+Operation = Callable[[], Coroutine[Any, Any, Any]]
+Way = Callable[[Operation, Trigger, Count], Awaitable[None]]
+WAYS: list[tuple[str, Way]] = [(backend, way) for backend in ("asyncio", "trio") for way in (by_scope, by_task_group)]
+WAYS += [("asyncio", by_task_cancel), ("asyncio", by_timeout), ("asyncio", by_wait_for)]
+EACH_WAY = pytest.mark.parametrize(("backend", "way"), WAYS, ids=[f"{backend}-{way.__name__}" for backend, way in WAYS])
+
+
+# -------------------------------------------------------------------------------------------------------------- what is done
+
+
+class Case(NamedTuple):
+    """A child, what has happened before, what is cancelled, how many suspensions it has at least, and what closes it."""
+
+    command: list[str]
+    before: Callable[[Any], Awaitable[object]]
+    operation: Callable[[Any], Coroutine[Any, Any, Any]]
+    at_least: int
+    query: bool = False
+
+    def make(self) -> Any:
+        transport = ct.SubprocessTransport(command=self.command, close_timeout=0.05 if self.command is STUBBORN else 2)
+        return ct.Query(transport) if self.query else transport
+
+
+async def nothing(_: object) -> None: ...
+
+
+async def connected(transport: ct.SubprocessTransport) -> None:
+    await transport.connect()
+
+
+async def connected_and_spoken_to(transport: ct.SubprocessTransport) -> None:
+    await transport.connect()
+    await transport.write("{}")
+
+
+async def connected_and_heard(transport: ct.SubprocessTransport) -> None:
+    await transport.connect()
+    await read_a_line(transport)
+
+
+async def read_a_line(transport: ct.SubprocessTransport) -> None:
+    assert list(await anext(transport.read_lines())) == [b"{}"]
+
+
+async def read_to_the_end(transport: ct.SubprocessTransport) -> None:
+    with pytest.raises(ct.ProcessError, match="exit code 3"):
+        async for _ in transport.read_lines():
+            pass
+
+
+async def started(query: ct.Query) -> None:
+    await query.start()
+
+
+async def asked(query: ct.Query) -> None:
+    await query.start()
+    await query.send("Hello")
+
+
+async def talk(query: ct.Query) -> None:
+    async with query:
+        turn = await query.send("Hello")
+        await turn.result()
+
+
+CASES = {
+    "connect": Case(CAT, nothing, lambda transport: transport.connect(), 2),
+    "write": Case(CAT, connected, lambda transport: transport.write("{}"), 1),
+    "write more than a pipe holds": Case(SINK, connected, lambda transport: transport.write("x" * 400_000), 2),
+    "read": Case(CAT, connected_and_spoken_to, read_a_line, 1),
+    "read to a bad end": Case(FAILING, connected, read_to_the_end, 3),
+    "end_input": Case(CAT, connected, lambda transport: transport.end_input(), 1),
+    "close": Case(CAT, connected, lambda transport: transport.close(), 1),
+    "close of what does not end": Case(STUBBORN, connected_and_heard, lambda transport: transport.close(), 1),
+    "close of what was never connected": Case(CAT, nothing, lambda transport: transport.close(), 1),
+    "Query.start": Case(CLAUDE, nothing, lambda query: query.start(), 1, query=True),
+    "Query.send": Case(CLAUDE, started, lambda query: query.send("Hello"), 1, query=True),
+    "Query.aclose": Case(CLAUDE, asked, lambda query: query.aclose(), 1, query=True),
+    "a whole conversation": Case(CLAUDE, nothing, talk, 4, query=True),
+}
+WIDE = ["connect", "close", "close of what does not end", "Query.start", "Query.aclose"]
+"""The ones that have work done for them in other tasks."""
+
+
+async def cancel_once(case: Case, way: Way, count: Count, at: int) -> bool:
+    """One run; whether number `at` was reached. In the end nothing is left."""
+    before = await Census.rested()
+    subject = case.make()
+    trigger = Trigger(at)
+    with anyio.fail_after(PATIENCE):
+        await case.before(subject)
+        await way(functools.partial(case.operation, subject), trigger, count)
+        if case.operation is CASES["connect"].operation and not subject.is_ready():
+            assert await before.growth(patience=2, of=OWN) == {}, "a cancelled connect() leaves nothing, also before close()"
+        await (subject.aclose() if case.query else subject.close())
+    pid = subject.info.pid
+    del subject
+    assert await before.growth(patience=2, of=LASTING) == {}, f"left over after a cancellation at {at}, process {pid}"
+    return trigger.reached
+
+
+def sweep(case: Case, way: Way, count: Count, *, backend: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Cancel at 1, 2, 3, … until that is not reached any more; how many there were. Nothing was warned of, logged or unraisable."""
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda details: unraisable.append((details.err_msg, details.exc_value)))
+
+    async def main() -> int:
+        await cancel_once(case, by_scope, own, MANY)  # the loop's own threads and files are there after the first time
+        before = await Census.rested()
+        for at in range(1, MANY):
+            if not await cancel_once(case, way, count, at):
+                break
+        else:
+            pytest.fail("there is no end of it")
+        assert await before.growth(patience=2, of=ALL - {"threads"}) == {}
+        return at - 1
+
+    with Warned() as warned, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        number = anyio.run(main, backend=backend)
+    assert [record.getMessage() for record in warned.records] == []
+    assert [str(warning.message) for warning in caught] == []
+    assert unraisable == []
+    return number
+
+
+@EACH_WAY
+@pytest.mark.parametrize("name", CASES)
+def test_a_cancellation_in_any_suspension_leaves_nothing(name: str, backend: str, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    assert sweep(case, way, own, backend=backend, monkeypatch=monkeypatch) >= case.at_least
+
+
+@EACH_WAY
+@pytest.mark.parametrize("name", WIDE)
+def test_a_cancellation_after_any_step_of_any_task_leaves_nothing(
+    name: str, backend: str, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    assert sweep(case, way, world, backend=backend, monkeypatch=monkeypatch) >= case.at_least
