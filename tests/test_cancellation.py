@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
@@ -28,6 +31,7 @@ PATIENCE = 20.0  # seconds; a hang fails instead of hanging the suite
 MANY = 400  # suspensions; no sweep here has so many
 
 CAT = ["cat"]
+CLI = [shutil.which("true") or ""]
 SINK = ["sh", "-c", "exec cat >/dev/null"]
 FAILING = ["sh", "-c", 'echo "{}"; echo boom >&2; exit 3']
 STUBBORN = ["sh", "-c", 'trap "" TERM; echo "{}"; while :; do sleep 1000; done']
@@ -119,8 +123,11 @@ class world(trio.abc.Instrument):  # noqa: N801 - it is used as the function abo
             trio.lowlevel.add_instrument(self)
             return lambda coroutine: coroutine
         self._loop = asyncio.get_running_loop()
-        self._loop.set_task_factory(lambda loop, coro, **more: asyncio.Task(Counted(coro, self._trigger.note), loop=loop, **more))
+        self._loop.set_task_factory(self._make_task)
         return lambda coroutine: Counted(coroutine, self._trigger.note)
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(Counted(coro, self._trigger.note), loop=loop, **more)
 
     def __exit__(self, *_: object) -> None:
         if self._loop is None:
@@ -236,6 +243,8 @@ class Case(NamedTuple):
     query: bool = False
 
     def make(self) -> Any:
+        if self.command == CLI:
+            return ct.SubprocessTransport(ct.ClaudeOptions(cli_path=self.command[0], system_prompt="in a file of its own"))
         transport = ct.SubprocessTransport(command=self.command, close_timeout=0.05 if self.command is STUBBORN else 2)
         return ct.Query(transport) if self.query else transport
 
@@ -284,6 +293,7 @@ async def talk(query: ct.Query) -> None:
 
 CASES = {
     "connect": Case(CAT, nothing, lambda transport: transport.connect(), 2),
+    "connect as options say": Case(CLI, nothing, lambda transport: transport.connect(), 2),
     "write": Case(CAT, connected, lambda transport: transport.write("{}"), 1),
     "write more than a pipe holds": Case(SINK, connected, lambda transport: transport.write("x" * 400_000), 2),
     "read": Case(CAT, connected_and_spoken_to, read_a_line, 1),
@@ -297,7 +307,7 @@ CASES = {
     "Query.aclose": Case(CLAUDE, asked, lambda query: query.aclose(), 1, query=True),
     "a whole conversation": Case(CLAUDE, nothing, talk, 4, query=True),
 }
-WIDE = ["connect", "close", "close of what does not end", "Query.start", "Query.aclose"]
+WIDE = ["connect", "connect as options say", "close", "close of what does not end", "Query.start", "Query.aclose"]
 """The ones that have work done for them in other tasks."""
 
 
@@ -309,7 +319,7 @@ async def cancel_once(case: Case, way: Way, count: Count, at: int) -> bool:
     with anyio.fail_after(PATIENCE):
         await case.before(subject)
         await way(functools.partial(case.operation, subject), trigger, count)
-        if case.operation is CASES["connect"].operation and not subject.is_ready():
+        if not case.query and case.before is nothing and subject.info.pid is None:
             assert await before.growth(patience=2, of=OWN) == {}, "a cancelled connect() leaves nothing, also before close()"
         await (subject.aclose() if case.query else subject.close())
     pid = subject.info.pid
@@ -318,9 +328,10 @@ async def cancel_once(case: Case, way: Way, count: Count, at: int) -> bool:
     return trigger.reached
 
 
-def sweep(case: Case, way: Way, count: Count, *, backend: str, monkeypatch: pytest.MonkeyPatch) -> int:
+def sweep(case: Case, way: Way, count: Count, *, backend: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
     """Cancel at 1, 2, 3, … until that is not reached any more; how many there were. Nothing was warned of, logged or unraisable."""
     unraisable: list[object] = []
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr(sys, "unraisablehook", lambda details: unraisable.append((details.err_msg, details.exc_value)))
 
     async def main() -> int:
@@ -340,20 +351,23 @@ def sweep(case: Case, way: Way, count: Count, *, backend: str, monkeypatch: pyte
     assert [record.getMessage() for record in warned.records] == []
     assert [str(warning.message) for warning in caught] == []
     assert unraisable == []
+    assert [*folder.iterdir()] == []
     return number
 
 
 @EACH_WAY
 @pytest.mark.parametrize("name", CASES)
-def test_a_cancellation_in_any_suspension_leaves_nothing(name: str, backend: str, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancellation_in_any_suspension_leaves_nothing(
+    name: str, backend: str, way: Way, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     case = CASES[name]
-    assert sweep(case, way, own, backend=backend, monkeypatch=monkeypatch) >= case.at_least
+    assert sweep(case, way, own, backend=backend, monkeypatch=monkeypatch, folder=tmp_path) >= case.at_least
 
 
 @EACH_WAY
 @pytest.mark.parametrize("name", WIDE)
 def test_a_cancellation_after_any_step_of_any_task_leaves_nothing(
-    name: str, backend: str, way: Way, monkeypatch: pytest.MonkeyPatch
+    name: str, backend: str, way: Way, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     case = CASES[name]
-    assert sweep(case, way, world, backend=backend, monkeypatch=monkeypatch) >= case.at_least
+    assert sweep(case, way, world, backend=backend, monkeypatch=monkeypatch, folder=tmp_path) >= case.at_least
