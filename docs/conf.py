@@ -36,7 +36,7 @@ nitpick_ignore_regex = [
     # behind public classes, but nobody's to use: they have no pages
     (r"py:.*", r"claude_transport\.(streams\..*|query\.(storage|mailbox|controls|turns\._).*|wrappers\.lines\..*)"),
     (r"py:.*", r"claude_transport\.(.*\.)?_\w+"),
-    (r"py:.*", r"claude_transport\.testing\.incidents\.\w*Step"),
+    (r"py:.*", r"claude_transport\.testing\.(incidents\.\w*Step|http_server\..*|conformance\.(bench|medium|report)\..*)"),
 ]
 
 FENCE = re.compile(r"\s*```(\w*)\s*$")

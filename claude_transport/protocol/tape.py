@@ -106,7 +106,7 @@ class TapeRecord(msgspec.Struct, frozen=True):
 
 
 class Tape:
-    """A recorded conversation: iterate it for its `TapeRecord`s, in order.
+    """A recorded conversation: iterate it for each `TapeRecord`, in order.
 
     `is_torn` is True when the recording was interrupted in the middle of a line; that line is not among the records.
     """

@@ -1,7 +1,9 @@
 """A Messages API on the loopback interface, to run the real CLI or the anthropic SDK without a network, a key or a cent.
 
-    async with FakeMessagesAPI([replies.tool_use("Bash", {"command": "ls"}), replies.text("Two files.")]) as api:
-        process = await anyio.open_process([claude, ...], env={**clean, **api.environment()})
+```python
+async with FakeMessagesAPI([replies.tool_use("Bash", {"command": "ls"}), replies.text("Two files.")]) as api:
+    process = await anyio.open_process([claude, ...], env={**clean, **api.environment()})
+```
 
 Importing this module loads neither pytest nor anthropic: the program's `doctor` and `--offline` use it too.
 """
