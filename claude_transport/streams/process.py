@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ from claude_transport.streams.marking import MARK_VARIABLE, new_mark
 from claude_transport.streams.reaping import Child
 from claude_transport.streams.stderr import StderrTail
 
-__all__ = ["DEFAULT_CLOSE_TIMEOUT", "ProcessConnectable", "ProcessStream"]
+__all__ = ["DEFAULT_CLOSE_TIMEOUT", "ProcessConnectable", "ProcessStream", "check_platform"]
 
 DEFAULT_CLOSE_TIMEOUT = 5.0
 """Seconds closing may take in all. An idle CLI needs 0.04 (PROTOCOL (f)); the rest is for one that still writes."""
@@ -43,6 +44,20 @@ _EXIT_GRACE = 2.0
 
 _HOPELESS = frozenset({errno.E2BIG, errno.ENAMETOOLONG, errno.ELOOP})
 """What the system will say again when the same command is tried again."""
+
+
+def check_platform(platform: str = sys.platform) -> None:
+    """Raise `ConfigurationError` where child processes are not supported, with what to do instead.
+
+    Windows has neither process groups to end a child's children by, nor pipes that both event loops can wait for; half of the
+    promises of this module would be broken there without a word.
+    """
+    if platform == "win32":
+        raise ConfigurationError(
+            "a claude cannot be started on Windows: run this program under WSL, or talk to a claude elsewhere through a transport of your own",
+            option="command",
+            code="config.unsupported_platform",
+        )
 
 
 class ProcessConnectable:
@@ -78,9 +93,10 @@ class ProcessConnectable:
 
         Raises:
             CLINotFoundError: there is no such file.
-            ConfigurationError: there is no such user.
+            ConfigurationError: there is no such user, or this platform has no pipes that an event loop can wait for.
             WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: it is there, but cannot be run.
         """
+        check_platform()
         await anyio.lowlevel.checkpoint()
         mark = new_mark()
         # Nothing below awaits: between the birth of the process and its owner no cancellation can come. Starting it takes
