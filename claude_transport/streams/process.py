@@ -54,7 +54,7 @@ def check_platform(platform: str = sys.platform) -> None:
     """
     if platform == "win32":
         raise ConfigurationError(
-            "a claude cannot be started on Windows: run this program under WSL, or talk to a claude elsewhere through a transport of your own",
+            "a claude cannot be started on Windows: run this program under WSL, or reach one elsewhere by a transport of your own",
             option="command",
             code="config.unsupported_platform",
         )
