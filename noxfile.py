@@ -84,3 +84,18 @@ def bench(session: nox.Session) -> None:
     install(session, "bench")
     for path in sorted(Path("benchmarks").glob("bench_*.py")):
         session.run("python", str(path), *session.posargs)
+
+
+@nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """Two thousand sessions with a claude that misbehaves, in at most three minutes: nothing left over, memory flat, failures typed."""
+    install(session, "bench")
+    session.run("python", "benchmarks/soak.py", *session.posargs)
+
+
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Framing and decoding, fuzzed with atheris for a minute; arguments such as `-max_total_time=600` go to libFuzzer, and win."""
+    install(session, "fuzz")
+    kept = f"-artifact_prefix={session.create_tmp()}/"
+    session.run("python", "tests/fuzz/fuzz_framing.py", "-max_total_time=60", "-max_len=4096", "-timeout=10", kept, *session.posargs)
