@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
+import anyio.lowlevel
 import pytest
 import trio
 
@@ -276,6 +277,17 @@ async def read_to_the_end(transport: ct.SubprocessTransport) -> None:
             pass
 
 
+async def reconnect(transport: ct.SubprocessTransport) -> None:
+    async with await transport.reconnect():
+        pass
+
+
+async def enter(transport: ct.SubprocessTransport) -> None:
+    async with transport:
+        await anyio.lowlevel.checkpoint()
+    assert not transport.is_ready()
+
+
 async def started(query: ct.Query) -> None:
     await query.start()
 
@@ -302,12 +314,15 @@ CASES = {
     "close": Case(CAT, connected, lambda transport: transport.close(), 1),
     "close of what does not end": Case(STUBBORN, connected_and_heard, lambda transport: transport.close(), 1),
     "close of what was never connected": Case(CAT, nothing, lambda transport: transport.close(), 1),
+    "reconnect": Case(CAT, connected, reconnect, 3),
+    "async with": Case(CAT, nothing, enter, 4),
+    "async with what is connected": Case(CAT, connected, enter, 2),
     "Query.start": Case(CLAUDE, nothing, lambda query: query.start(), 1, query=True),
     "Query.send": Case(CLAUDE, started, lambda query: query.send("Hello"), 1, query=True),
     "Query.aclose": Case(CLAUDE, asked, lambda query: query.aclose(), 1, query=True),
     "a whole conversation": Case(CLAUDE, nothing, talk, 4, query=True),
 }
-WIDE = ["connect", "connect as options say", "close", "close of what does not end", "Query.start", "Query.aclose"]
+WIDE = ["connect", "connect as options say", "close", "close of what does not end", "reconnect", "Query.start", "Query.aclose"]
 """The ones that have work done for them in other tasks."""
 
 
@@ -321,6 +336,8 @@ async def cancel_once(case: Case, way: Way, count: Count, at: int) -> bool:
         await way(functools.partial(case.operation, subject), trigger, count)
         if not case.query and case.before is nothing and subject.info.pid is None:
             assert await before.growth(patience=2, of=OWN) == {}, "a cancelled connect() leaves nothing, also before close()"
+        if case.operation is enter:
+            assert await before.growth(patience=2, of=OWN) == {}, "a block that was entered has closed what was opened"
         await (subject.aclose() if case.query else subject.close())
     pid = subject.info.pid
     del subject

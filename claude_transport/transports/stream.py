@@ -6,6 +6,7 @@ opener: an object whose `await connect()` gives an `anyio.abc.ByteStream`.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Protocol, Self
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
@@ -26,14 +28,14 @@ from claude_transport.errors import (
     ProcessError,
     TransportClosed,
     TruncatedStream,
-    UsageError,
 )
-from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.transport import Transport, TransportInfo
+from claude_transport.transports.lines import is_torn, whole_lines
 
 __all__ = ["Connectable", "StreamTransport"]
 
@@ -63,6 +65,14 @@ class StreamTransport(Transport):
         close_timeout: seconds that the stream's own `aclose()` may take before it is closed by force.
         strict: raise `CLIJSONDecodeError` or `LineTooLong` for a bad line instead of leaving it out.
     """
+
+    _make_another: Callable[[], Self]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # what it is made with, whatever a subclass takes, for reconnect()
+        self = super().__new__(cls)
+        self._make_another = functools.partial(cls, *args, **kwargs)
+        return self
 
     def __init__(
         self,
@@ -97,6 +107,8 @@ class StreamTransport(Transport):
 
     async def connect(self) -> None:
         """Open the stream."""
+        if self._stream is not None and not self._closed:
+            return  # not a point of cancellation: who enters `async with` with it must get as far as the closing end of the block
         async with self._connect_lock:
             self._refuse_if_closed()
             if self._stream is not None:
@@ -118,11 +130,25 @@ class StreamTransport(Transport):
         broken = self._torn or self._write_failure is not None or self._read_end is not None
         return self._stream is not None and not self._closed and not broken and not self._fact(StreamAttribute.ended, False)
 
+    async def reconnect(self) -> Self:
+        """A new, connected transport, made as this one was; this one is closed. Nothing that was said is said again.
+
+        Also for one that was closed before, or whose peer is gone. When it fails, with what `connect()` raises, or is cancelled, there
+        is no new transport and nothing is left open; it may be called again.
+        """
+        another = self._another()
+        await self.close()
+        await another.connect()
+        return another
+
+    def _another(self) -> Self:
+        return self._make_another()
+
     # ------------------------------------------------------------------------------------------------------------- writing
 
     async def write(self, data: str | bytes) -> None:
         """Send whole lines; a missing final newline is added, a final CRLF becomes a newline."""
-        payload = _whole_lines(data)
+        payload = whole_lines(data)
         stream = self._open_stream()
         async with self._write_lock:
             # A cancellation that is already on its way is taken here, where nothing is out yet.
@@ -228,7 +254,7 @@ class StreamTransport(Transport):
     def _last_line(self) -> bytes:
         """A final line without its newline if it is whole; a torn one is left as the error of the stream."""
         tail = self._framer.finish()
-        if isinstance(tail, OversizedLine) or not _is_torn(tail):
+        if isinstance(tail, OversizedLine) or not is_torn(tail):
             return tail
         if self._read_end is not None:
             truncated = TruncatedStream(f"the stream ended inside a line, after {len(tail)} bytes of it", bytes_tail=tail)
@@ -329,11 +355,10 @@ class StreamTransport(Transport):
         )
 
 
-class _ReadEnd:
+class _ReadEnd(msgspec.Struct):
     """That the stream has ended, and the error it ended with, if any."""
 
-    def __init__(self, error: ClaudeTransportError | None) -> None:
-        self.error = error
+    error: ClaudeTransportError | None
 
 
 class _LineBatches:
@@ -371,23 +396,3 @@ class _Messages:
                 return message
             if message is not None:
                 transport.count_failure(message)
-
-
-def _whole_lines(data: str | bytes) -> bytes:
-    try:
-        payload = data.encode() if isinstance(data, str) else bytes(memoryview(data))
-    except UnicodeEncodeError as exc:
-        raise UsageError(f"the text cannot be sent as UTF-8: {exc.reason}") from exc
-    except TypeError as exc:
-        raise UsageError(f"a transport sends str or bytes, not {type(data).__name__}") from exc
-    if payload.endswith(b"\r\n"):
-        return payload[:-2] + b"\n"
-    return payload if payload.endswith(b"\n") else payload + b"\n"
-
-
-def _is_torn(tail: bytes) -> bool:
-    """Whether this is the beginning of an object and nothing more: not even the most patient reader sees a whole one."""
-    if not tail.lstrip().startswith(b"{"):
-        return False
-    message = decode_message(tail)
-    return isinstance(message, DecodeFailure) and message.kind in ("malformed", "invalid_utf8")

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from logging import getLogger
 from pathlib import Path
+from typing import Self
 
 import anyio.to_thread
 import msgspec
@@ -73,6 +74,11 @@ class SubprocessTransport(StreamTransport):
     def options(self) -> ClaudeOptions:
         """The options it was made with."""
         return self._options
+
+    def _another(self) -> Self:
+        another = super()._another()
+        another._answers = self._answers  # noqa: SLF001 - one of us; who answers has not changed with the process
+        return another
 
     def announce(self, *, answers: frozenset[str]) -> SessionTerms:
         """Turn on permission prompts when somebody will answer them; the `initialize` fields that the options need."""
