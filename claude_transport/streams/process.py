@@ -31,7 +31,7 @@ from claude_transport.errors import (
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.streams.guard import guard
 from claude_transport.streams.marking import MARK_VARIABLE, new_mark
-from claude_transport.streams.reaping import Child
+from claude_transport.streams.reaping import Child, end_unowned
 from claude_transport.streams.stderr import StderrTail
 
 __all__ = ["DEFAULT_CLOSE_TIMEOUT", "ProcessConnectable", "ProcessStream", "check_platform"]
@@ -99,10 +99,26 @@ class ProcessConnectable:
         check_platform()
         await anyio.lowlevel.checkpoint()
         mark = new_mark()
+        popen: subprocess.Popen[bytes] | None = None
+        child: Child | None = None
         # Nothing below awaits: between the birth of the process and its owner no cancellation can come. Starting it takes
         # about a millisecond; asyncio itself does it on the loop's thread too.
         try:
-            popen = subprocess.Popen(  # noqa: ASYNC220 - see above
+            popen = self._spawn(mark)
+            guard.watch(mark, popen.pid)
+            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
+            return ProcessStream(child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose)
+        except BaseException:
+            # nobody owns it yet: a Ctrl-C, for one, may come between any two lines
+            if child is not None:
+                child.kill_now()
+            elif popen is not None:
+                end_unowned(popen, mark=mark)
+            raise
+
+    def _spawn(self, mark: str) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -119,9 +135,6 @@ class ProcessConnectable:
             raise SpawnError(f"{self._command[0]!r} cannot be started: {exc}", path=self._command[0], retryable=False) from exc
         except OSError as exc:
             raise self._spawn_error(exc) from exc
-        guard.watch(mark, popen.pid)
-        child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
-        return ProcessStream(child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose)
 
     def _spawn_error(self, exc: OSError) -> ClaudeTransportError:
         """The typed error for what the operating system said, told apart by what is there."""

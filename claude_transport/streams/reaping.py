@@ -34,7 +34,7 @@ from claude_transport.streams.guard import guard
 from claude_transport.streams.marking import kill_marked
 from claude_transport.streams.stderr import StderrTail
 
-__all__ = ["Child", "CloseSchedule", "ExitStatus"]
+__all__ = ["Child", "CloseSchedule", "ExitStatus", "end_unowned"]
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Child:
         try:
             self._drainer = BackgroundTask.spawn(self._drain_stderr, name=f"read stderr of process {self.pid}")
             self._watcher = BackgroundTask.spawn(self._watch, name=f"watch process {self.pid}", at_end=self._watch_ended)
-        except RuntimeError:  # the event loop is ending
+        except BaseException:  # for one, the event loop is ending
             self.kill_now()
             raise
 
@@ -368,3 +368,18 @@ class Child:
         # a broken pipe on close: the peer is gone, which is why it is closed
         with contextlib.suppress(OSError):
             file.close()
+
+
+def end_unowned(popen: subprocess.Popen[bytes], *, mark: str) -> None:
+    """Kill a process that has got no `Child`, and release what belongs to it."""
+    if popen.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(popen.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            popen.wait(timeout=_LAST_RESORT)
+    kill_marked(mark)
+    guard.release(mark)
+    for file in (popen.stdin, popen.stdout, popen.stderr):
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
