@@ -48,7 +48,7 @@ _NAMES = (
 _ASSIGNMENT = re.compile(
     rf"""(?xi)
     (?P<before>
-        (?:(?P<anthropic>ANTHROPIC_\w++) | (?P<name>{_NAMES}))
+        (?:(?P<anthropic>ANTHROPIC_\w{{1,64}}+) | (?P<name>{_NAMES}))
         \\*+["'`]?[ \t]*+(?:=>|:=|[:=])[ \t]*+
     )
     (?:

@@ -98,7 +98,7 @@ def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
     shelf = TapeShelf(
         request.path.parent / "tapes" / request.path.stem,
         name=_tape_name(node),
-        mode=request.config.getoption("--claude-record"),
+        mode=str(request.config.getoption("--claude-record")),
         command=f"pytest --claude-record=once {shlex.quote(node.nodeid)}",
     )
     yield shelf

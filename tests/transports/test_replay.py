@@ -139,6 +139,15 @@ async def test_a_query_with_ids_of_its_own_gets_its_turn_and_its_answers() -> No
     claude.assert_played()
 
 
+async def test_a_host_may_introduce_itself_to_a_tape_whose_host_did_not() -> None:
+    """[01]"""
+    claude = ReplayTransport(tape(("in", user()), ("out", line(**RESULT)), ("note", INPUT_ENDED), ("note", OUTPUT_ENDED)))
+    with anyio.fail_after(10):
+        async with Query(claude) as query:
+            assert (await (await query.send("Hi")).result()).result == "é done"
+    claude.assert_played()
+
+
 # --------------------------------------------------------------------------------------------------------- leaving the tape
 
 
@@ -208,9 +217,11 @@ async def test_what_the_cli_ignores_is_neither_waited_for_nor_missed() -> None:
     played = tape(*(("in", one) for one in ignored), ("in", user()), ("out", line(**RESULT)))
     async with ReplayTransport(played) as claude:
         await claude.write(user())
+        with anyio.fail_after(10):
+            assert len(await frames(claude, 1)) == 1
         for one in ignored:
             await claude.write(one)
-        assert len(await frames(claude, 1)) == 1
+        assert claude.is_ready()
 
 
 async def test_a_line_that_kills_the_cli_must_be_the_one_that_killed_it_then() -> None:

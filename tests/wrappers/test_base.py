@@ -104,6 +104,27 @@ async def test_the_line_view_of_six_methods_is_that_of_their_messages() -> None:
         await view.aclose()  # type: ignore[attr-defined]
 
 
+async def test_what_one_view_has_not_handed_out_is_there_once_for_the_next() -> None:
+    class AtOnce(MockTransport):
+        left = ([b'{"n":1}', b'{"n":2}', b'{"n":3}'], [b'{"n":4}'])
+
+        def read_lines(self) -> Any:
+            return self
+
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> list[bytes]:
+            if not self.left:
+                raise StopAsyncIteration
+            batch, self.left = self.left[0], self.left[1:]
+            return batch
+
+    async with LineWrapper(AtOnce()) as outside:
+        assert await anext(outside.read_messages()) == {"n": 1}
+        assert [list(batch) async for batch in outside.read_lines()] == [[b'{"n":2}', b'{"n":3}'], [b'{"n":4}']]
+
+
 async def test_it_costs_nothing_the_iterators_are_those_of_what_it_wraps() -> None:
     class Same(MockTransport):
         messages: AsyncIterator[dict[str, Any]] = aiter(SixMethods().read_messages())

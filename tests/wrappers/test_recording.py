@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +206,7 @@ async def test_a_transport_that_knows_only_six_methods_is_recorded_too(tmp_path:
         def is_ready(self) -> bool:
             return True
 
-        async def read_messages(self) -> Any:
+        async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
             yield RESULT
 
     async with RecordingTransport(Six(), tmp_path / "tape.ndjson") as transport:
