@@ -134,10 +134,11 @@ async def test_each_step_in_a_task_of_its_own_and_the_generator_left_to_the_even
     """L7. What a generator holds open when it is forgotten is closed by the event loop, in a task nobody chose."""
     before = await Census.rested()
     query = ct.Query(ct.SubprocessTransport(command=CLAUDE))
+    everything = query.messages()  # before the prompt is sent, since nobody keeps its handle
 
     async def read() -> AsyncGenerator[ct.Message, None]:
         try:
-            async for message in query.messages():
+            async for message in everything:
                 yield message
         finally:
             await query.aclose()
@@ -150,7 +151,7 @@ async def test_each_step_in_a_task_of_its_own_and_the_generator_left_to_the_even
     with anyio.fail_after(PATIENCE):
         for step in (query.start, lambda: query.send("Hello"), read_one):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(step)  # type: ignore[arg-type]
+                tasks.start_soon(step)
         finalised = pytest.warns(ResourceWarning) if is_trio() else None
         if finalised is None:
             messages.clear()
@@ -349,6 +350,7 @@ async def test_a_fault_in_any_line_after_the_spawn_leaves_no_process() -> None:
     stream = await ProcessConnectable(CAT).connect()
     await stream.aclose()
     before = await Census.rested()
+    at = 0
     for at in range(1, 200):
         tracer = Tracer(at)
         old = sys.gettrace()
@@ -401,9 +403,10 @@ async def test_a_one_shot_leaves_the_input_of_its_host_alone(anyio_backend_name:
 async def test_a_process_error_is_one_wherever_it_comes_out() -> None:
     """E2. From the iterators, from a request that waits, and out of a block whose end closes; closing itself reports and never raises."""
     caught: dict[str, ct.ProcessError] = {}
+    query = ct.Query(ct.SubprocessTransport(command=DYING))
     with anyio.fail_after(PATIENCE):
         try:
-            async with ct.Query(ct.SubprocessTransport(command=DYING)) as query:
+            async with query:
 
                 async def ask() -> None:
                     try:
