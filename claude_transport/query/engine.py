@@ -93,7 +93,7 @@ class Engine:
         self.outbox = Outbox(transport)
         self.verbatim = False
         self.initialization: InitializationInfo | None = None
-        self._decoder = LineDecoder()
+        self._decoder = LineDecoder(strict=bool(getattr(transport, "strict", False)))
         self._supervisor: BackgroundTask | None = None
         self._connecting: anyio.CancelScope | None = None
         self._tasks: TaskGroup | None = None
@@ -171,8 +171,7 @@ class Engine:
         try:
             async with _closing(read_lines_of(self._transport)) as source:
                 while (lines := await guarded(anext(source, None))) is not None:
-                    for action in self.conversation.received(self._decoder.messages(lines)):
-                        self._perform(action)
+                    self._take(lines)
                     await self.storage.make_room(closing=self._close_requested)
                     batches += 1
                     if batches % _FAIRNESS == 0:
@@ -187,6 +186,18 @@ class Engine:
         """What an in-process MCP server says on its own; the CLI's acknowledgement is of no interest."""
         request_id = self.conversation.request("mcp_message")
         self.outbox.post(encode_control_request(request_id, "mcp_message", server_name=name, message=message))
+
+    def _take(self, lines: Sequence[bytes]) -> None:
+        failure: ClaudeTransportError | None = None
+        try:
+            messages: Sequence[Any] = self._decoder.messages(lines)
+        except ClaudeTransportError as exc:
+            # a strict transport's first bad line ends the conversation, after what came before it
+            messages, failure = self._decoder.before_failure, exc
+        for action in self.conversation.received(messages):
+            self._perform(action)
+        if failure is not None:
+            raise failure
 
     def _perform(self, action: Action) -> None:
         match action:

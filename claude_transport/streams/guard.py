@@ -51,7 +51,8 @@ signal() {
 signal TERM
 tries=0
 while [ $tries -lt 20 ]; do
-  alive || exit 0
+  # twice, because the environment of a process that is just being started reads as empty
+  alive || { sleep 0.2; alive || exit 0; }
   sleep 0.1
   tries=$((tries + 1))
 done

@@ -86,6 +86,7 @@ class StreamTransport(Transport):
         self._close_timeout = close_timeout
         self._stream: ByteStream | None = None
         self._framer = LineFramer(max_line_bytes=max_line_bytes)
+        self.strict = strict
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
         self._connect_lock = anyio.Lock()

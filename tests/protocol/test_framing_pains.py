@@ -91,11 +91,7 @@ STRICT_VIEWS = pytest.mark.parametrize(
     "view",
     [
         pytest.param(read_dicts, id="dicts"),
-        pytest.param(
-            read_typed,
-            id="typed",
-            marks=pytest.mark.xfail(reason="Query does not ask its transport whether it is strict", raises=AssertionError),
-        ),
+        pytest.param(read_typed, id="typed"),
     ],
 )
 
