@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -190,10 +190,10 @@ class Engine:
     def _take(self, lines: Sequence[bytes]) -> None:
         failure: ClaudeTransportError | None = None
         try:
-            messages: Sequence[Any] = self._decoder.messages(lines)
+            messages = self._decoder.messages(lines)
         except ClaudeTransportError as exc:
             # a strict transport's first bad line ends the conversation, after what came before it
-            messages, failure = self._decoder.before_failure, exc
+            messages, failure = cast("list[Message]", self._decoder.before_failure), exc
         for action in self.conversation.received(messages):
             self._perform(action)
         if failure is not None:
