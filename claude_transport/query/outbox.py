@@ -86,7 +86,9 @@ class Outbox:
         if self._failure is None:
             self._failure = error
         for delivery in (*self._in_flight, *self._queue):
-            delivery.settle(self._failure)
+            # an end that the transport is already at asks for no more than that nobody reads any more, and so it is
+            is_ending = delivery.line is None and delivery.begun
+            delivery.settle(None if is_ending else self._failure)
         self._queue.clear()
 
     def _put(self, delivery: Delivery) -> Delivery:

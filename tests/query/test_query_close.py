@@ -283,3 +283,20 @@ def test_a_program_that_forgets_to_close_ends_without_a_word_about_generators(ba
     program = [sys.executable, "-W", "error", "-c", FORGETFUL, backend]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parent)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+class LeavesAtTheEnd(MockTransport):
+    """A peer that is gone before `end_input()` returns."""
+
+    async def end_input(self) -> None:
+        await super().end_input()
+        await anyio.wait_all_tasks_blocked()
+
+
+async def test_the_end_of_the_input_is_no_error_when_the_peer_leaves_at_once() -> None:
+    query = Query(LeavesAtTheEnd([{"type": "result", "subtype": "success", "is_error": False, "result": "ok"}]))
+    with anyio.fail_after(10):
+        async with query:
+            await (await query.send("hello")).result()
+            await query.end_input()
+            assert [message.type async for message in query.messages()] == []
