@@ -74,7 +74,11 @@ def pid_of(transport: ct.Transport) -> int:
 
 def command_line_of(transport: ct.Transport) -> bytes:
     """The child's arguments, as everybody on the machine can see them."""
-    return Path(f"/proc/{pid_of(transport)}/cmdline").read_bytes()
+    path = Path(f"/proc/{pid_of(transport)}/cmdline")
+    for _ in range(1_000_000):  # empty while the child is inside execve, which under load is a while
+        if line := path.read_bytes():
+            return line
+    raise AssertionError("the child never got a command line")
 
 
 def forget(keep: list[ct.SubprocessTransport]) -> None:
