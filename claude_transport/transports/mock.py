@@ -13,7 +13,7 @@ import anyio.lowlevel
 import msgspec
 
 from claude_transport.errors import Busy, InputClosed, NotConnected, TransportClosed, UsageError
-from claude_transport.protocol.codec import encode_line
+from claude_transport.protocol.codec import LineDecoder, encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.transport import SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, Scripted
@@ -251,21 +251,18 @@ class _Lines:
 class _Dicts:
     def __init__(self, transport: MockTransport) -> None:
         self._transport = transport
+        self._decoder = LineDecoder()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> dict[str, Any]:
         while True:
-            line = await self._transport.next_line()
-            try:
-                message = json.loads(line)
-            except ValueError as exc:
-                self._transport.count_failure(DecodeFailure(kind="malformed", error=str(exc), raw=line))
-                continue
+            message = self._decoder.as_dict(await self._transport.next_line())
             if isinstance(message, dict):
                 return message
-            self._transport.count_failure(DecodeFailure(kind="malformed", error="not an object", raw=line))
+            if message is not None:
+                self._transport.count_failure(message)
 
 
 def _as_mapping(response: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
