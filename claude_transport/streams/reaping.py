@@ -363,8 +363,10 @@ class Child:
         if file.closed:
             return
         if self._loop.is_current:
-            # the loop must forget the number before the system can give it to somebody else
-            anyio.notify_closing(file)
+            # The loop must forget the number before the system can give it to somebody else. In a callback of an ending asyncio loop
+            # anyio may not know where it is; then everybody who waited has been cancelled, and nothing more is opened.
+            with contextlib.suppress(RuntimeError):
+                anyio.notify_closing(file)
         # a broken pipe on close: the peer is gone, which is why it is closed
         with contextlib.suppress(OSError):
             file.close()

@@ -353,6 +353,36 @@ def test_the_end_of_the_event_loop_in_the_middle_of_closing_kills_the_child(back
 
 
 @BACKENDS
+@pytest.mark.parametrize("rounds", range(6))
+def test_the_end_of_the_event_loop_in_the_first_steps_of_closing_releases_everything(
+    backend: str, rounds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = ct.SubprocessTransport(command=CAT)
+    before = open_files()
+    tasks: list[object] = []
+
+    async def main() -> None:
+        await transport.connect()
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        if backend == "trio":
+            trio.lowlevel.spawn_system_task(transport.close)
+        else:
+            tasks.append(asyncio.get_running_loop().create_task(transport.close()))
+        for _ in range(rounds):
+            await anyio.lowlevel.checkpoint()
+
+    # not anyio's own runner: that one leaves a note of the library in use, which callbacks of the loop find
+    if backend == "trio":
+        trio.run(main)
+    else:
+        asyncio.run(main())
+    assert open_files() == before
+    assert not alive(pid_of(transport))
+    assert caplog.messages == []
+
+
+@BACKENDS
 def test_a_forgotten_transport_warns_and_ends_its_child_gracefully(backend: str) -> None:
     async def main() -> None:
         with FakeClaude(Scenario(at_eof=(WriteFile("transcript", text="kept"),))) as fake:
