@@ -273,8 +273,9 @@ class Child:
             discarder.cancel()
         self.drain_stderr_now()
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
-        # in a thread: it looks at every process of the machine, of which a busy one has thousands, and waits for the guard to leave
-        await anyio.to_thread.run_sync(self._sweep)
+        # In a thread: it looks at every process of the machine, of which a busy one has thousands, and waits for the guard to leave. With
+        # a limiter of its own, because the host's threads may all be busy, for as long as the host likes.
+        await anyio.to_thread.run_sync(self._sweep, limiter=anyio.CapacityLimiter(1))
 
     async def _discard_output(self) -> None:
         data: bytes | None = None

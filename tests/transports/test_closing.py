@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 import trio
 from anyio.abc import ByteStream
@@ -113,6 +114,25 @@ async def test_closing_many_stubborn_children_at_once_takes_one_grace_and_not_ma
             for transport in transports:
                 tasks.start_soon(transport.close)
     assert all(transport.info.killed for transport in transports)
+
+
+async def test_close_bounded_while_every_worker_thread_of_the_host_is_busy() -> None:
+    transport = ct.SubprocessTransport(command=CAT, close_timeout=1)
+    await transport.connect()
+    released, closed = threading.Event(), False
+    limiter = anyio.to_thread.current_default_thread_limiter()
+    tokens, limiter.total_tokens = limiter.total_tokens, 1
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, released.wait, 5)
+            await anyio.wait_all_tasks_blocked()
+            await transport.close()
+            closed = not released.is_set() and limiter.borrowed_tokens == 1
+            released.set()
+    finally:
+        released.set()
+        limiter.total_tokens = tokens
+    assert closed
 
 
 @pytest.mark.parametrize("stream", ["1", "2"], ids=["stdout", "stderr"])
