@@ -16,6 +16,7 @@ import msgspec
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.control import CanUseTool, HookCallback, PermissionUpdate
 from claude_transport.protocol.hooks import HookEvent, encode_hook_output, parse_hook_input
+from claude_transport.query.arguments import check_callback, check_hook_event, check_sequence
 from claude_transport.query.cancellation import guarded
 
 __all__ = [
@@ -133,9 +134,11 @@ class HookRegistry:
         self._on_error = on_error
         self._callbacks: dict[str, tuple[str, HookCallable]] = {}
         self._config: dict[str, list[dict[str, Any]]] = {}
+        if hooks is not None and not isinstance(hooks, Mapping):
+            raise ConfigurationError(f"hooks maps events to lists of HookMatcher, and is no {type(hooks).__name__}", option="hooks")
         for event, matchers in (hooks or {}).items():
-            if isinstance(matchers, HookMatcher):
-                raise ConfigurationError(f"hooks[{event!r}] must be a list of HookMatcher", option="hooks")
+            check_hook_event(event)
+            check_sequence("hooks", matchers, of=HookMatcher, what=f"hooks[{event!r}]")
             self._config[event] = [self._register(event, matcher) for matcher in matchers]
 
     @property
@@ -145,7 +148,10 @@ class HookRegistry:
 
     def _register(self, event: str, matcher: HookMatcher) -> dict[str, Any]:
         ids = []
+        if not isinstance(matcher.hooks, Sequence):
+            raise ConfigurationError(f"the hooks of a HookMatcher for {event} are a list of async functions", option="hooks")
         for callback in matcher.hooks:
+            check_callback("hooks", callback)
             callback_id = f"hook_{len(self._callbacks)}"
             self._callbacks[callback_id] = (event, callback)
             ids.append(callback_id)
@@ -154,7 +160,7 @@ class HookRegistry:
         config: dict[str, Any] = {"matcher": matcher.matcher, "hookCallbackIds": ids}
         if matcher.timeout is not None:
             config["timeout"] = matcher.timeout
-        if self._on_error == "deny":
+        if not self.fails_open:
             # without it the CLI lets the tool run when a hook fails (recordings 05g, 05h)
             config["onFailure"] = "block"
         return config

@@ -85,11 +85,14 @@ class Outbox:
         """
         if self._failure is None:
             self._failure = error
-        for delivery in (*self._in_flight, *self._queue):
+        waiting, self._queue = self._queue, deque()
+        for delivery in (*self._in_flight, *waiting):
+            if delivery.line is None and not delivery.begun and not self._over:
+                self._queue.append(delivery)  # it was announced to everybody who came after, so nobody would ask for it again
+                continue
             # an end that the transport is already at asks for no more than that nobody reads any more, and so it is
             is_ending = delivery.line is None and delivery.begun
             delivery.settle(None if is_ending else self._failure)
-        self._queue.clear()
 
     def _put(self, delivery: Delivery) -> Delivery:
         if delivery.line is not None and self._input_ended:

@@ -11,6 +11,7 @@ from claude_transport.errors import NotConnected
 from claude_transport.protocol.control import encode_user_message
 from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.protocol.messages import Message
+from claude_transport.query.arguments import check_number, check_transport
 from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, Controls
 from claude_transport.query.engine import DEFAULT_CLOSE_TIMEOUT, Engine
 from claude_transport.query.handlers import CanUseToolCallback, HookMatcher, OnCallbackError
@@ -43,6 +44,8 @@ class Query(Controls):
         initialize_timeout: seconds for connecting, and again for the answer to `initialize`.
         transport_close_timeout: seconds for the transport's own `close()`, before it is given up.
         max_buffered_bytes: bytes of messages stored for a consumer that does not read (see `Storage` for what happens then).
+
+    Raises `ConfigurationError` for arguments that would fail, or do nothing, later.
     """
 
     def __init__(
@@ -60,6 +63,10 @@ class Query(Controls):
         transport_close_timeout: float = 60.0,
         max_buffered_bytes: int = 64 * 2**20,
     ) -> None:
+        check_transport(transport)
+        check_number("initialize_timeout", initialize_timeout, positive=True)
+        check_number("transport_close_timeout", transport_close_timeout, positive=False)
+        check_number("max_buffered_bytes", max_buffered_bytes, positive=True)
         questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp_servers=mcp_servers)
         own_fields = {"agents": agents, "hooks": questions.hook_config, "sdkMcpServers": list(questions.mcp.names) or None}
         self._engine = Engine(

@@ -18,6 +18,7 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
+from claude_transport.query.arguments import check_callback, check_on_error
 from claude_transport.query.cancellation import guarded
 from claude_transport.query.handlers import (
     CallbackContext,
@@ -59,6 +60,9 @@ class Questions:
         on_error: OnCallbackError,
         mcp_servers: Mapping[str, Any] | None = None,
     ) -> None:
+        check_on_error(on_error)
+        check_callback("can_use_tool", can_use_tool)
+        check_callback("on_request", on_request)
         self.mcp = McpServers(mcp_servers)
         self._permission = PermissionHandler(can_use_tool, on_error=on_error)
         self._hooks = HookRegistry(hooks, on_error=on_error)

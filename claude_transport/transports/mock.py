@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
-from claude_transport.errors import Busy, InputClosed, NotConnected, TransportClosed, UsageError
+from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed, UsageError
 from claude_transport.protocol.codec import LineDecoder, encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.transport import SessionTerms, Transport, TransportInfo
@@ -50,7 +50,7 @@ class MockTransport(Scripted, Transport):
 
     def __init__(self, responses: Iterable[Mapping[str, Any] | bytes] = (), *, script: MockScript | None = None) -> None:
         self._script = script
-        self._responses: deque[Mapping[str, Any] | bytes] = deque(responses)
+        self._responses: deque[Mapping[str, Any] | bytes] = deque(_checked(responses))
         self._answers: deque[Mapping[str, Any]] = deque()
         self._asked: set[str] = set()  # ids of control requests among the responses that wait for the host's answer
         self._prompts = 0  # user messages whose result has not been played yet
@@ -263,6 +263,15 @@ class _Dicts:
                 return message
             if message is not None:
                 self._transport.count_failure(message)
+
+
+def _checked(responses: Iterable[Mapping[str, Any] | bytes]) -> Iterator[Mapping[str, Any] | bytes]:
+    if isinstance(responses, Mapping | str | bytes):
+        raise ConfigurationError(f"responses is a list of messages, not one {type(responses).__name__}", option="responses")
+    for index, response in enumerate(responses):
+        if not isinstance(response, Mapping | bytes):
+            raise ConfigurationError(f"responses[{index}] is {type(response).__name__}, neither a dict nor bytes", option="responses")
+        yield response
 
 
 def _as_mapping(response: Mapping[str, Any] | bytes) -> Mapping[str, Any]:

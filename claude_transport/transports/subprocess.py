@@ -60,10 +60,12 @@ class SubprocessTransport(StreamTransport):
         on_stderr: Callable[[str], object] | None = None,
         strict: bool = False,
     ) -> None:
+        if options is not None and not isinstance(options, ClaudeOptions):
+            raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
         if command is not None and (isinstance(command, str | bytes) or not command):
             raise ConfigurationError("command is a sequence of arguments, with the program first", option="command")
         super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
-        self._options = options or ClaudeOptions()
+        self._options = ClaudeOptions() if options is None else options
         self._command = None if command is None else [os.fspath(argument) for argument in command]
         self._on_stderr = on_stderr
         self._answers: frozenset[str] | None = None

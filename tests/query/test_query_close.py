@@ -300,3 +300,36 @@ async def test_the_end_of_the_input_is_no_error_when_the_peer_leaves_at_once() -
             await (await query.send("hello")).result()
             await query.end_input()
             assert [message.type async for message in query.messages()] == []
+
+
+class RefusesPrompts(MockTransport):
+    """Takes every line but a prompt, and says whether it has been told of the end of its input."""
+
+    told_of_the_end = False
+
+    async def write(self, data: str | bytes) -> None:
+        if b'"user"' in (data.encode() if isinstance(data, str) else data):
+            await anyio.lowlevel.checkpoint()
+            raise OSError("not this one")
+        await super().write(data)
+
+    async def end_input(self) -> None:
+        self.told_of_the_end = True
+        await super().end_input()
+
+
+async def test_an_end_of_input_behind_a_line_that_fails_still_reaches_the_transport() -> None:
+    transport = RefusesPrompts()
+    query = Query(transport)
+
+    async def send() -> None:
+        with pytest.raises(TransportClosed):
+            await query.send("Hello")
+
+    with anyio.fail_after(10):
+        await query.start()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            tasks.start_soon(query.end_input)
+        assert transport.told_of_the_end
+        assert (await query.aclose()).ended_by_itself

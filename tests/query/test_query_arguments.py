@@ -1,0 +1,62 @@
+"""What a Query, a mock or a subprocess transport is made with is checked when it is made, and named when it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import claude_transport as ct
+from claude_transport.errors import ConfigurationError
+
+# what a type checker would refuse, as a program without one would write it
+Query: Any = ct.Query
+HookMatcher: Any = ct.HookMatcher
+MockTransport: Any = ct.MockTransport
+SubprocessTransport: Any = ct.SubprocessTransport
+one_shot: Any = ct.query
+
+
+async def hook(*_: object) -> None: ...
+
+
+def query(**arguments: Any) -> Callable[[], object]:
+    return lambda: Query(MockTransport(), **arguments)
+
+
+WRONG: list[tuple[str, Callable[[], object], str]] = [
+    ("on_callback_error", query(on_callback_error="Deny"), '"deny" or "allow"'),
+    ("on_callback_error", query(on_callback_error=None), '"deny" or "allow"'),
+    ("hooks", query(hooks={"PreToolUs": [HookMatcher(None, [hook])]}), "did you mean PreToolUse"),
+    ("hooks", query(hooks={"Zzz": [HookMatcher(None, [hook])]}), "no hook event 'Zzz'"),
+    ("hooks", query(hooks={"PreToolUse": [hook]}), "list of HookMatcher"),
+    ("hooks", query(hooks={"PreToolUse": HookMatcher(None, [hook])}), "list of HookMatcher"),
+    ("hooks", query(hooks={"PreToolUse": [HookMatcher("Bash", hook)]}), "list of async functions"),
+    ("hooks", query(hooks={"PreToolUse": [HookMatcher("Bash", [5])]}), "async function"),
+    ("hooks", query(hooks=[HookMatcher(None, [hook])]), "maps events"),
+    ("can_use_tool", query(can_use_tool=5), "async function"),
+    ("on_request", query(on_request="me"), "async function"),
+    ("initialize_timeout", query(initialize_timeout=-1), "above 0"),
+    ("initialize_timeout", query(initialize_timeout="5"), "above 0"),
+    ("transport_close_timeout", query(transport_close_timeout=-1), "at least 0"),
+    ("max_buffered_bytes", query(max_buffered_bytes=0), "above 0"),
+    ("transport", lambda: Query("hello"), "str is no transport"),
+    ("transport", lambda: Query(None), "NoneType is no transport"),
+    ("options", lambda: SubprocessTransport({"model": "x"}), "ClaudeOptions, not dict"),
+    ("options", lambda: SubprocessTransport({}), "ClaudeOptions, not dict"),
+    ("options", lambda: one_shot("x", options={"model": "x"}), "ClaudeOptions, not dict"),
+    ("responses", lambda: MockTransport({"type": "result"}), "not one dict"),
+    ("responses", lambda: MockTransport([{"type": "result"}, "text"]), r"responses\[1\] is str"),
+]
+
+
+@pytest.mark.parametrize(("option", "make", "said"), WRONG, ids=[f"{option}-{index}" for index, (option, _, _) in enumerate(WRONG)])
+def test_a_wrong_argument_is_refused_by_name_before_anything_runs(option: str, make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        make()
+    assert caught.value.option == option
+
+
+def test_right_arguments_are_taken() -> None:
+    Query(MockTransport([b"{}", {"type": "x"}]), hooks={"Stop": (HookMatcher(None, [hook]),)}, on_callback_error="allow")
