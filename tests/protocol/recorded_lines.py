@@ -1,4 +1,4 @@
-"""The recorded lines: the whole set where it is at hand, else the part that lives in this repository."""
+"""The recorded lines: those of this repository, or of the folder that `CLAUDE_TRANSPORT_RECORDINGS` names."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ BUNDLED = _TESTS / "recordings"
 
 
 def recordings_folder() -> Path:
-    """The folder of the most complete set of recordings there is."""
+    """The folder of the recordings: another one shows how this library reads another version of the CLI."""
     named = os.environ.get("CLAUDE_TRANSPORT_RECORDINGS")
-    beside = _TESTS.parent.parent / "shared" / "protocol" / "recordings"
-    if named:
-        return Path(named)
-    return beside if beside.is_dir() else BUNDLED
+    return Path(named) if named else BUNDLED
 
 
 def lines_of(path: Path, *, direction: str) -> Iterator[bytes]:
