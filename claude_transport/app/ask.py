@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import anyio
@@ -43,13 +44,18 @@ def _read_prompt(given: str | None) -> str:
     if given is None and is_terminal(sys.stdin):
         raise ConfigurationError("there is no PROMPT, and nothing comes through a pipe on stdin", option="prompt")
     try:
-        prompt = given if given not in {None, "-"} else sys.stdin.buffer.read().decode()
-        (prompt or "").encode()
+        prompt = _without_line_end(sys.stdin.buffer.read().decode()) if given is None or given == "-" else given
+        prompt.encode()
     except UnicodeError as error:
         raise ConfigurationError("the prompt is not UTF-8 text", option="prompt") from error
-    if not prompt or not prompt.strip():
+    if not prompt.strip():
         raise ConfigurationError("the prompt is empty", option="prompt")
     return prompt
+
+
+def _without_line_end(text: str) -> str:
+    """The text without the line end that `echo` and editors put behind the last line; one only, what else is there was meant."""
+    return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
 
 
 def _options(args: argparse.Namespace, cli_path: str | None) -> ClaudeOptions:
@@ -96,15 +102,13 @@ async def _converse(args: argparse.Namespace, prompt: str, transport: Subprocess
     started = time.monotonic()
     face.waiting("starting claude")
     try:
-        with anyio.move_on_after(args.timeout) as limit:
+        with anyio.move_on_after(args.timeout):
             await _show_all(conversation, reader, face, raw=args.json)
     finally:
         await _finish(conversation, face)
-    if limit.cancelled_caught and reader.result is None:
-        raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
     result = reader.result
-    if result is None:  # query() raises MissingResult itself; this is for the type checker
-        raise MissingResult("the conversation ended without a result")
+    if result is None:  # the time was up: a conversation that ends without a result has raised already
+        raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
     if args.verbose or (is_terminal(sys.stderr) and not args.json):
         face.say(summarize(result, model=reader.model, seconds=time.monotonic() - started, look=face.look), style="dim")
     failure = error_for(result)
@@ -141,24 +145,29 @@ async def _finish(conversation: OneShot, face: Face) -> None:
             await conversation.aclose()
 
 
-class _library_log(logging.Handler):  # noqa: N801 - used like a function, in a `with`
-    """What the library logs, as lines on stderr while the block lasts: warnings, and with `verbose` everything of interest."""
+@contextmanager
+def _library_log(face: Face, *, verbose: bool) -> Iterator[None]:
+    """A block in which what the library logs becomes lines on stderr: warnings, and with `verbose` everything of interest."""
+    logger = logging.getLogger("claude_transport")
+    before = (logger.level, logger.propagate)
+    handler = _FaceHandler(face, level=logging.INFO if verbose else logging.WARNING)
+    logger.addHandler(handler)
+    logger.setLevel(handler.level)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        level, logger.propagate = before
+        logger.setLevel(level)
 
-    def __init__(self, face: Face, *, verbose: bool) -> None:
-        super().__init__(logging.INFO if verbose else logging.WARNING)
+
+class _FaceHandler(logging.Handler):
+    """Says what is logged, a line for each record."""
+
+    def __init__(self, face: Face, *, level: int) -> None:
+        super().__init__(level)
         self._face = face
-        self._logger = logging.getLogger("claude_transport")
 
     def emit(self, record: logging.LogRecord) -> None:
         self._face.say(f"{self._face.look.symbol('dot')} {record.getMessage()}", style="dim")
-
-    def __enter__(self) -> None:
-        self._before = (self._logger.level, self._logger.propagate)
-        self._logger.addHandler(self)
-        self._logger.setLevel(self.level)
-        self._logger.propagate = False
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)
-        self._logger.setLevel(self._before[0])
-        self._logger.propagate = self._before[1]

@@ -19,7 +19,7 @@ from claude_transport.app.checkup import Checkup
 from claude_transport.app.interruption import run_interruptibly
 from claude_transport.app.output import Output
 from claude_transport.app.render_report import ReportLines
-from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Report, TestRun, exit_code_for
+from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Report, TestRun, exit_code_for, is_ready
 from claude_transport.app.terminal import choose_look
 from claude_transport.errors import CLINotFoundError, NotExecutableError
 from claude_transport.launch.credentials import describe_credentials
@@ -36,7 +36,7 @@ _SETTINGS: Final = ("settings.json", "settings.local.json")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine, report on stdout, and return the exit code: 0 everything works, 1 something does not, 2 there is no claude."""
+    """Examine, report on stdout, and return the exit code: 0 what was tried works, 1 something does not, 2 there is no claude."""
     return run_on(args.backend, partial(_doctor, args))
 
 
@@ -70,7 +70,8 @@ class _Doctor:
                 return interrupted
             await self._learn_version(self._test_run)
         code = exit_code_for(self._cli, self._test_run)
-        await self._show(self._lines.verdict(code, self._cli))
+        ready = is_ready(self._credential, self._test_run)
+        await self._show(self._lines.verdict(code, self._cli, simulated=self._args.offline, ready=ready))
         if self._args.json:
             await self._output.write_bytes(msgspec.json.format(msgspec.json.encode(self._report(code))) + b"\n")
         return code
@@ -105,6 +106,7 @@ class _Doctor:
     def _report(self, code: int) -> Report:
         return Report(
             ok=code == 0,
+            ready=is_ready(self._credential, self._test_run),
             exit_code=code,
             version=version("claude-transport"),
             python=platform.python_version(),

@@ -24,6 +24,8 @@ _PAID_BY = {
     "token owner": "whoever owns the token pays",
 }
 
+_GET_A_CREDENTIAL = "To have one, set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, or run `claude` to log in."
+
 
 class ReportLines:
     """Makes the lines, for one look. Paths are never broken, so that they can be copied."""
@@ -90,7 +92,7 @@ class ReportLines:
         yield from (f"{indent}  {line}" for line in (*more, *failure.details))
         yield from (f"{indent}  {line}" for line in self._wrapped(failure.remedy, narrower=_LABEL + 2))
 
-    def verdict(self, exit_code: int, cli: CLIFinding) -> Iterator[str]:
+    def verdict(self, exit_code: int, cli: CLIFinding, *, simulated: bool, ready: bool) -> Iterator[str]:
         """The last word."""
         yield ""
         if exit_code == 2 and cli.error is not None:
@@ -98,8 +100,13 @@ class ReportLines:
             yield from self._wrapped(cli.error.remedy)
         elif exit_code:
             yield self._paint("Something does not work; see above.", "red")
-        else:
+        elif simulated:
+            yield self._paint("The simulated run works.", "green")
+        elif ready:
             yield self._paint("Everything works.", "green")
+        else:
+            yield self._paint("The program works, but a real prompt will fail without a credential.", "yellow")
+            yield from self._wrapped(_GET_A_CREDENTIAL)
 
     def _entry(self, label: str, *texts: str) -> Iterator[str]:
         lines = [line for text in texts for line in self._wrapped(text, narrower=_LABEL)] or [""]

@@ -8,7 +8,7 @@ from claude_transport.app.failures import describe_failure, hints_for, remedy_fo
 from claude_transport.errors import ClaudeTransportError, ProcessError
 from claude_transport.launch.credentials import CredentialReport
 
-__all__ = ["CLIFinding", "EnvironmentFinding", "Failure", "Report", "Step", "TestRun", "exit_code_for"]
+__all__ = ["CLIFinding", "EnvironmentFinding", "Failure", "Report", "Step", "TestRun", "exit_code_for", "is_ready"]
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +91,13 @@ class TestRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. `exit_code`: 0 everything works, 1 something does not, 2 there is no claude."""
+    """All of it. `exit_code`: 0 what was tried works, 1 something does not, 2 there is no claude.
+
+    `ready` goes beyond `ok`: it was the real claude that was tried, and a credential for real prompts was found.
+    """
 
     ok: bool
+    ready: bool
     exit_code: int
     version: str
     python: str
@@ -111,3 +115,8 @@ def exit_code_for(cli: CLIFinding, test_run: TestRun | None) -> int:
     if cli.error is not None and not simulated:
         return 2
     return 0 if test_run is not None and test_run.ok else 1
+
+
+def is_ready(credential: CredentialReport, test_run: TestRun | None) -> bool:
+    """Whether a real prompt has all it needs, as far as can be seen without sending one: a claude that works, and a credential."""
+    return test_run is not None and test_run.ok and test_run.against == "claude" and credential.winner != "none"

@@ -143,7 +143,20 @@ def test_verbose_adds_the_summary_and_what_claude_says_on_stderr(program: Progra
 def test_the_prompt_is_read_from_stdin(program: Program, play: Play, arguments: tuple[str, ...]) -> None:
     fake = play(Scenario.echo())
     assert program.run("ask", "--cli-path", str(fake.path), *arguments, stdin="Grüße\n".encode()).stdout == "Grüße\n".encode()
-    assert fake.calls()[0].prompts == ["Grüße\n"]
+    assert fake.calls()[0].prompts == ["Grüße"]
+
+
+@pytest.mark.parametrize(("piped", "prompt"), [(b"a\nb\n\n", "a\nb\n"), (b" a\r\n", " a"), (b"a\r", "a\r"), (b"a\n ", "a\n "), (b"a", "a")])
+def test_a_prompt_from_stdin_loses_one_line_end_and_nothing_else(program: Program, play: Play, piped: bytes, prompt: str) -> None:
+    fake = play(Scenario.echo())
+    assert program.run("ask", "--cli-path", str(fake.path), stdin=piped).returncode == 0
+    assert fake.calls()[0].prompts == [prompt]
+
+
+def test_a_prompt_that_is_an_argument_keeps_its_line_end(program: Program, play: Play) -> None:
+    fake = play(Scenario.echo())
+    assert program.run("ask", "--cli-path", str(fake.path), "a\n").returncode == 0
+    assert fake.calls()[0].prompts == ["a\n"]
 
 
 def test_options_reach_the_command_line_of_claude(program: Program, play: Play, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,51 @@ def test_a_settings_file_that_is_no_json_is_passed_over(program: Program) -> Non
     assert examine(program, "--offline")["credential"]["winner"] == "none"
 
 
+@pytest.fixture
+def good_claude(play: Play, tmp_path: Path) -> str:
+    """The path of a claude that passes the doctor's test run: it asks the API that it is told to ask."""
+    request = {"model": "m", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "This is a checkup."}]}
+    claude = tmp_path / "good-claude"
+    claude.write_text(
+        f"#!{sys.executable}\n"
+        "import os, sys, urllib.request\n"
+        f"url, body = os.environ['ANTHROPIC_BASE_URL'] + '/v1/messages', {json.dumps(request).encode()!r}\n"
+        "headers = {'x-api-key': os.environ['ANTHROPIC_API_KEY'], 'content-type': 'application/json'}\n"
+        "urllib.request.urlopen(urllib.request.Request(url, body, headers)).read()\n"
+        f"os.execv({str(play(Scenario.echo()).path)!r}, sys.argv)\n"
+    )
+    claude.chmod(0o755)
+    return str(claude)
+
+
+def test_a_claude_that_works_without_a_credential_is_not_ready_and_the_doctor_says_how_to_get_one(
+    program: Program, good_claude: str
+) -> None:
+    ran = program.run("doctor", "--cli-path", good_claude)
+    assert ran.returncode == 0, ran.stdout
+    verdict = " ".join(ran.stdout.decode().rpartition("close")[2].split())
+    assert "Everything works" not in verdict
+    assert "The program works, but a real prompt will fail without a credential." in verdict
+    assert all(way in verdict for way in ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "run `claude` to log in"))
+    report = examine(program, "--cli-path", good_claude)
+    assert (report["credential"]["winner"], report["ready"]) == ("none", False)
+
+
+def test_a_claude_that_works_and_has_a_credential_is_ready(program: Program, good_claude: str) -> None:
+    env = {"CLAUDE_CODE_OAUTH_TOKEN": SECRET}
+    assert program.run("doctor", "--cli-path", good_claude, env=env).stdout.endswith(b"\nEverything works.\n")
+    assert examine(program, "--cli-path", good_claude, env=env)["ready"] is True
+
+
+def test_a_simulated_run_never_makes_ready_because_claude_was_not_tried(program: Program) -> None:
+    assert examine(program, "--offline", env={"ANTHROPIC_API_KEY": SECRET})["ready"] is False
+
+
+def test_a_claude_that_does_not_work_is_not_ready_whatever_the_credential(program: Program, play: Play) -> None:
+    fake = play(Scenario.text("From elsewhere."))
+    assert examine(program, "--cli-path", str(fake.path), exit_code=1, env={"ANTHROPIC_API_KEY": SECRET})["ready"] is False
+
+
 @pytest.mark.parametrize(
     ("version", "note"),
     [("2.1.329", "was tested with"), ("2.9.0", "newer than"), ("2.0.5", "older than"), ("3.0.0", "another major version")],
@@ -176,7 +222,7 @@ def test_the_words_of_the_report_name_every_step(program: Program) -> None:
     ran = program.run("doctor", "--offline")
     text = ran.stdout.decode()
     assert ran.stderr == b""
-    assert "Everything works.\n" in text
+    assert text.endswith("\nThe simulated run works.\n")
     assert all(f"✓ {step}" in text for step in ("spawn", "initialize", "first message", "result", "close"))
     assert all(len(line) <= 80 or "/" in line for line in text.splitlines())
 
