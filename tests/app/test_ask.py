@@ -126,6 +126,13 @@ def test_json_gives_every_message_as_it_came_and_ends_with_the_result(program: P
     assert odd in lines
 
 
+def test_warnings_of_the_library_are_lines_on_stderr(program: Program, play: Play) -> None:
+    fake = play(Scenario(otherwise=Turn((Noise(), Text("Hi."), Result()))))
+    ran = program.run("ask", "--cli-path", str(fake.path), "hi")
+    assert ran.stdout == b"Hi.\n"
+    assert "· SubprocessTransport: left out a line that holds no message" in ran.stderr.decode()
+
+
 def test_verbose_adds_the_summary_and_what_claude_says_on_stderr(program: Program, play: Play) -> None:
     fake = play(Scenario(otherwise=Turn((Text("Hi."), Result(cost_usd=1.5), Stderr("a warning\n")))))
     ran = program.run("ask", "-v", "--cli-path", str(fake.path), "hi")

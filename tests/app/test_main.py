@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import typing
 
@@ -103,3 +104,12 @@ def test_writing_to_a_claude_that_has_just_died_is_told_as_its_death(capsys: pyt
 
 def test_an_error_without_words_is_still_named() -> None:
     assert failures.describe_failure(ConnectTimeout()) == "ConnectTimeout"
+
+
+def test_asking_leaves_the_logging_of_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("claude_transport")
+    monkeypatch.setattr(logger, "level", logging.ERROR)
+    before = (logger.level, logger.propagate, list(logger.handlers))
+    assert main(["ask", "-v", "--offline", "hi"]) == 0
+    assert capsys.readouterr().out.startswith("[simulated]")
+    assert (logger.level, logger.propagate, logger.handlers) == before
