@@ -126,6 +126,7 @@ class Engine:
             self._fail_start(translated(exc, "the transport failed"))
         finally:
             self._end(None)
+            self.outbox.close(self._gone("the conversation is closed"))
             self._fail_start(TransportClosed("the query was closed before it was ready"))
             await self._close_transport()
             with anyio.CancelScope(shield=True):
@@ -162,8 +163,8 @@ class Engine:
                 with anyio.move_on_after(_READER_GRACE, shield=True):
                     await self._reading_over.wait()
                 await self._close_transport()
-                if self.questions.open:
-                    logger.info("closing waits for callbacks that are still at work: %s", ", ".join(self.questions.open))
+                if still := self.questions.open:
+                    logger.info("closing waits for callbacks that are still at work: %s", ", ".join(still))
 
     async def _read(self) -> None:
         error: ClaudeTransportError | None = None
@@ -184,11 +185,10 @@ class Engine:
 
     def _tell_for_mcp(self, name: str, message: dict[str, Any]) -> None:
         """What an in-process MCP server says on its own; the CLI's acknowledgement is of no interest."""
-        request_id = self.conversation.request("mcp_message")
-        self.outbox.post(encode_control_request(request_id, "mcp_message", server_name=name, message=message))
+        self.outbox.post(encode_control_request(self.conversation.request("mcp_message"), "mcp_message", server_name=name, message=message))
 
     def _take(self, lines: Sequence[bytes]) -> None:
-        failure: ClaudeTransportError | None = None
+        failure = None
         try:
             messages = self._decoder.messages(lines)
         except ClaudeTransportError as exc:
@@ -196,7 +196,7 @@ class Engine:
             messages, failure = cast("list[Message]", self._decoder.before_failure), exc
         for action in self.conversation.received(messages):
             self._perform(action)
-        if failure is not None:
+        if failure:
             raise failure
 
     def _perform(self, action: Action) -> None:
@@ -343,8 +343,9 @@ class Engine:
         try:
             with anyio.move_on_after(self._transport_close_timeout, shield=True) as limit:
                 await self._transport.close()
-        except (Exception, anyio.get_cancelled_exc_class()):
-            logger.exception("closing the transport failed")
+        except (Exception, anyio.get_cancelled_exc_class()) as exc:
+            # a cancellation that comes through the shield is the end of the event loop, and nobody's fault
+            logger.log(logging.ERROR if isinstance(exc, Exception) else logging.DEBUG, "closing the transport failed", exc_info=True)
         else:
             if limit.cancelled_caught:
                 logger.warning("the transport did not close in %g s and was given up", self._transport_close_timeout)
@@ -379,9 +380,8 @@ class Engine:
 
     def _count_failures(self, messages: Sequence[Message]) -> None:
         if isinstance(self._transport, Transport):
-            for message in messages:
-                if isinstance(message, DecodeFailure | OversizedMessage):
-                    self._transport.count_failure(message)
+            for failure in [message for message in messages if isinstance(message, DecodeFailure | OversizedMessage)]:
+                self._transport.count_failure(failure)
 
 
 @contextlib.asynccontextmanager

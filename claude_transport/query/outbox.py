@@ -94,6 +94,11 @@ class Outbox:
             is_ending = delivery.line is None and delivery.begun
             delivery.settle(None if is_ending else self._failure)
 
+    def close(self, error: ClaudeTransportError) -> None:
+        """Nothing is written any more, not even the end of the input: settle everything."""
+        self._over = True
+        self.fail(error)
+
     def _put(self, delivery: Delivery) -> Delivery:
         if delivery.line is not None and self._input_ended:
             delivery.settle(InputClosed("end_input() was called: nothing more can be sent"))
@@ -127,8 +132,7 @@ class Outbox:
                 self._arrival = anyio.Event()
                 await self._arrival.wait()
         finally:
-            self._over = True
-            self.fail(TransportClosed("the conversation is closed"))
+            self.close(TransportClosed("the conversation is closed"))
 
     async def _write_next(self) -> None:
         self._in_flight = self._next_deliveries()
@@ -143,7 +147,7 @@ class Outbox:
         else:
             for delivery in self._in_flight:
                 delivery.settle(None)
-            self._in_flight = []
+        self._in_flight = []
 
     def _next_deliveries(self) -> list[Delivery]:
         deliveries: list[Delivery] = []

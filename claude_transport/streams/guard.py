@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from logging import getLogger
 
 from claude_transport.streams.marking import MARK_VARIABLE
@@ -71,12 +72,18 @@ def guard_shell(*, platform: str = sys.platform, shell: str = "/bin/sh") -> str 
 
 
 class Guard:
-    """The one that ends children whose host cannot do it any more. It lives while there are children, and is gone after the last."""
+    """The one that ends children whose host cannot do it any more. It lives while there are children, and is gone after the last.
+
+    Nobody ever waits for its lock: a finaliser may run between any two lines, also of whoever holds the lock in the same thread.
+    What changes is put in a queue, and whoever has the lock works the queue off before and after letting go.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._changes: deque[tuple[str, int | None]] = deque()
         self._children: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._complained = False
 
     @property
     def pid(self) -> int | None:
@@ -85,39 +92,57 @@ class Guard:
 
     def watch(self, mark: str, pgid: int) -> None:
         """From now on, the group `pgid` and everything marked `mark` is ended when the host is gone."""
-        with self._lock:
-            self._children[mark] = pgid
-            if self._process is not None and self._tell(f"+ {mark} {pgid}\n"):
-                return
-            self._start()
+        self._changes.append((mark, pgid))
+        self._work_off()
 
     def release(self, mark: str) -> None:
         """The child is gone, and everything it started."""
-        with self._lock:
-            if self._children.pop(mark, None) is None or self._process is None:
-                return
-            told = self._tell(f"- {mark}\n")
-            if not self._children:
-                self._end()
-            elif not told:
-                self._start()
+        self._changes.append((mark, None))
+        self._work_off()
 
     def forget(self) -> None:
         """In a fork of the host: leave the guard to the host, whose pipe must not be held open here."""
         process, self._process = self._process, None
         self._lock = threading.Lock()
+        self._changes.clear()
         self._children.clear()
         if process is not None and process.stdin is not None:
             process.returncode = 0  # not our child: nothing to wait for, and nothing to warn about
             process.stdin.close()
 
+    def _work_off(self) -> None:
+        leaving: list[subprocess.Popen[bytes]] = []
+        while self._changes and self._lock.acquire(blocking=False):
+            try:
+                while self._changes:
+                    self._apply(*self._changes.popleft(), leaving)
+            finally:
+                self._lock.release()
+        for process in leaving:  # without the lock: somebody else may need a guard meanwhile
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LAST_RESORT)
+
+    def _apply(self, mark: str, pgid: int | None, leaving: list[subprocess.Popen[bytes]]) -> None:
+        if pgid is not None:
+            self._children[mark] = pgid
+            line = f"+ {mark} {pgid}\n"
+        elif self._children.pop(mark, None) is not None:
+            line = f"- {mark}\n"
+        else:
+            return
+        if self._tell(line) and self._children:
+            return
+        self._end(leaving)
+        if self._children:
+            self._start()
+
     def _start(self) -> None:
-        self._end()
         shell = guard_shell()
         if shell is None:
+            self._complain("there is no shell for a guard: children would survive a killed host")
             return
         try:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [shell, "-c", _SCRIPT],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -127,22 +152,24 @@ class Guard:
                 env={"PATH": os.environ.get("PATH", os.defpath), "NAME": MARK_VARIABLE},
                 start_new_session=True,
             )
-        except OSError:
-            logger.warning("no guard could be started: children would survive a killed host", exc_info=True)
+        except OSError as exc:
+            self._complain(f"no guard could be started, and children would survive a killed host: {exc}")
             return
-        self._tell("".join(f"+ {mark} {pgid}\n" for mark, pgid in self._children.items()))
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)  # a guard that somebody stopped must not stop us
+        self._process = process
+        self._tell("".join(f"+ {mark} {pgid}\n" for mark, pgid in tuple(self._children.items())))
 
     def _tell(self, line: str) -> bool:
-        """False when the guard is gone: somebody killed it, and a new one is needed."""
+        """False when the guard is gone, or does not listen: then a new one is needed."""
         if self._process is None or self._process.stdin is None:
             return False
         try:
-            self._process.stdin.write(line.encode())
+            return self._process.stdin.write(line.encode()) == len(line)
         except OSError:
             return False
-        return True
 
-    def _end(self) -> None:
+    def _end(self, leaving: list[subprocess.Popen[bytes]]) -> None:
         process, self._process = self._process, None
         if process is None or process.stdin is None:
             return
@@ -151,8 +178,12 @@ class Guard:
             process.kill()
         with contextlib.suppress(OSError):
             process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_LAST_RESORT)
+        leaving.append(process)
+
+    def _complain(self, message: str) -> None:
+        if not self._complained:
+            self._complained = True
+            logger.warning("%s", message)
 
 
 guard = Guard()

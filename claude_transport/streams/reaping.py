@@ -235,7 +235,7 @@ class Child:
         if self._ender is not None or self._gone:
             return self._ender
         self.closing = True
-        if not self._loop.is_current:
+        if not self._loop.is_current or not self.is_ours:
             self.kill_now()  # its own loop, where it could be waited for, is over
             return None
         try:
@@ -316,6 +316,9 @@ class Child:
             return
         self.closing = True
         self._gone = True
+        if not self.is_ours:
+            self._leave_to_the_host()
+            return
         self._kill()
         if not self._swept:
             self._sweep()
@@ -328,6 +331,13 @@ class Child:
             self._close_file(index)
         if self._on_gone is not None:
             self._on_gone()
+
+    def _leave_to_the_host(self) -> None:
+        """In a fork of the host: neither the process nor what the event loop knows of it is ours, only copies of its files."""
+        self._popen.returncode = 0  # nothing to wait for, and nothing to warn about
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                file.close()
 
     def _sweep(self) -> None:
         """End what has left the group: the CLI's tool shells live in sessions of their own, and survive its SIGKILL."""

@@ -24,8 +24,8 @@ class TransportWrapper(Transport):
         self._transport = transport
         # a transport written for the official SDK expects text
         self._wants_bytes = isinstance(transport, Transport)
-        self._close_begun = False
-        self._close_done = anyio.Event()
+        self._close_attempt: anyio.Event | None = None
+        self._closed = False
 
     @property
     def transport(self) -> TransportLike:
@@ -56,15 +56,21 @@ class TransportWrapper(Transport):
         await self._transport.end_input()
 
     async def close(self) -> None:
-        """Close the transport inside; a second call only waits for the first."""
-        if self._close_begun:
-            await self._close_done.wait()
+        """Close the transport inside; a second call waits for the first, and takes over from one that was cancelled."""
+        while self._close_attempt is not None:
+            await self._close_attempt.wait()
+        if self._closed:
             return
-        self._close_begun = True
+        self._close_attempt = attempt = anyio.Event()
         try:
             await self._transport.close()
+            self._closed = True
+        except Exception:
+            self._closed = True  # as far as it will ever be
+            raise
         finally:
-            self._close_done.set()
+            self._close_attempt = None
+            attempt.set()
 
     def is_ready(self) -> bool:
         """Whether the transport inside is."""

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from peers import ForeignTransport, Frame, in_time, result, said, soon
 
-from claude_transport import MissingResult, MockTransport, Query, SubprocessTransport, TransportClosed, TurnState
+from claude_transport import ConnectionLost, MissingResult, MockTransport, Query, SubprocessTransport, TransportClosed, TurnState
 from claude_transport.testing import FakeClaude, Scenario, steps
 
 AGENT = {
@@ -323,7 +323,7 @@ async def test_an_end_of_input_behind_a_line_that_fails_still_reaches_the_transp
     query = Query(transport)
 
     async def send() -> None:
-        with pytest.raises(TransportClosed):
+        with pytest.raises((ConnectionLost, TransportClosed)):
             await query.send("Hello")
 
     with anyio.fail_after(10):

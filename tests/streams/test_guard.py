@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -143,3 +144,58 @@ def test_marks_are_looked_for_only_where_environments_can_be_read() -> None:
     assert find_marked("anything", platform="darwin") == []
     assert find_marked("anything", proc="/nonexistent") == []
     assert kill_marked(new_mark()) == 0
+
+
+def test_a_guard_that_somebody_stopped_stops_nobody() -> None:
+    mine, kept = Guard(), new_mark()
+    mine.watch(kept, os.getpid())
+    stopped = mine.pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    for _ in range(2_000):  # more than its pipe holds
+        mark = new_mark()
+        mine.watch(mark, os.getpid())
+        mine.release(mark)
+    assert mine.pid not in (None, stopped)
+    mine.release(kept)
+    assert mine.pid is None
+
+
+def test_a_finaliser_that_comes_while_the_guard_is_being_told_is_served_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, first, second = Guard(), new_mark(), new_mark()
+    mine.watch(first, os.getpid())
+    popen = subprocess.Popen
+
+    def start_while_something_is_finalised(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        mine.release(first)  # as a garbage collection at this moment would
+        return popen(*args, **kwargs)
+
+    os.kill(mine.pid or 0, signal.SIGKILL)
+    os.waitid(os.P_PID, mine.pid or 0, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr(subprocess, "Popen", start_while_something_is_finalised)
+    mine.watch(second, os.getpid())
+    assert mine.pid is not None
+    mine.release(second)
+    assert mine.pid is None
+
+
+FORK = """
+import os, sys, anyio
+from claude_transport.streams.process import ProcessConnectable
+async def main():
+    stream = await ProcessConnectable(["/bin/sh", "-c", "echo up; cat"]).connect()
+    await stream.receive()
+    if os.fork() == 0:
+        sys.exit(0)  # everything above is unwound, in the fork too
+    os.wait()
+    await stream.send(b"still here")
+    print((await stream.receive()).decode(), flush=True)
+    os._exit(0)  # the fork has taken the event loop apart, whose selector it shares; the guard ends the child
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+async def test_a_fork_that_unwinds_leaves_the_child_to_the_host(anyio_backend_name: str) -> None:
+    with anyio.fail_after(20):
+        ran = await anyio.run_process([sys.executable, "-W", "ignore", "-c", FORK, anyio_backend_name], check=False)
+    assert b"still here" in ran.stdout, ran.stderr.decode()

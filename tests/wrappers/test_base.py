@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from claude_transport.errors import ProcessError, TransportClosed
@@ -221,3 +222,22 @@ async def test_a_strict_transport_stays_strict_behind_a_line_wrapper() -> None:
         with pytest.raises(Exception, match="line 1 is no JSON object"):
             await anext(outside.read_messages())
         assert await anext(outside.read_messages()) == RESULT
+
+
+async def test_a_close_that_was_cancelled_is_finished_by_the_next() -> None:
+    class Slow(SixMethods):
+        is_closed = False
+
+        async def close(self) -> None:
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+            self.is_closed = True
+
+    inside = Slow()
+    outside = TransportWrapper(inside)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await outside.close()
+    assert not inside.is_closed
+    await outside.close()
+    assert inside.is_closed
