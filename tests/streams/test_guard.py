@@ -164,7 +164,7 @@ def test_a_guard_that_somebody_stopped_stops_nobody() -> None:
 def test_a_finaliser_that_comes_while_the_guard_is_being_told_is_served_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, first, second = Guard(), new_mark(), new_mark()
     mine.watch(first, os.getpid())
-    popen = subprocess.Popen
+    popen: Any = subprocess.Popen
 
     def start_while_something_is_finalised(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
         mine.release(first)  # as a garbage collection at this moment would
