@@ -9,7 +9,9 @@ until an operation ends before k is reached.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import gc
 import shutil
 import sys
 import tempfile
@@ -393,3 +395,49 @@ def test_a_cancellation_after_any_step_of_any_task_leaves_nothing(
 ) -> None:
     case = CASES[name]
     assert most_of_three(case.at_least, lambda: sweep(case, way, world, backend=backend, monkeypatch=monkeypatch, folder=tmp_path))
+
+
+# ------------------------------------------------------------------------------------------------------ the end of the event loop
+
+
+def end_the_loop_at(case: Case, at: int) -> bool:
+    """Run an operation on plain asyncio and let the loop end after step `at` of any task; whether there were so many."""
+    trigger = Trigger(at)
+
+    async def main() -> None:
+        subject = case.make()
+        await case.before(subject)
+        reached = asyncio.Event()
+        trigger.cancel = reached.set
+
+        async def operate() -> None:
+            with contextlib.suppress(ct.ClaudeTransportError), world(trigger) as entered:
+                await entered(case.operation(subject))
+            reached.set()
+
+        operation = asyncio.get_running_loop().create_task(operate())
+        await reached.wait()
+        trigger.cancel = None
+        operation.add_done_callback(lambda _: None)  # kept to the end: asyncio would forget it
+
+    # neither anyio.run() nor its marks: whatever asks which library runs has to find out by itself
+    asyncio.run(main())
+    gc.collect()
+    return trigger.reached
+
+
+@pytest.mark.parametrize(
+    "name", ["read", "write more than a pipe holds", "close", "Query.start", "Query.send", "Query.aclose", "a whole conversation"]
+)
+def test_the_end_of_the_event_loop_after_any_step_leaves_nothing(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    of = frozenset({"children", "file_descriptors"})
+    before = anyio.run(Census.rested)
+    with Warned() as warned, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # a transport that nobody closed says so, rightly
+        for at in range(1, MANY):
+            if not end_the_loop_at(CASES[name], at):
+                break
+    assert anyio.run(functools.partial(before.growth, patience=5, of=of)) == {}
+    assert [record.getMessage() for record in warned.records] == []
+    assert [*tmp_path.iterdir()] == []
