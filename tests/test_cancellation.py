@@ -427,7 +427,17 @@ def end_the_loop_at(case: Case, at: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "name", ["read", "write more than a pipe holds", "close", "Query.start", "Query.send", "Query.aclose", "a whole conversation"]
+    "name",
+    [
+        "read",
+        "write more than a pipe holds",
+        "close",
+        "close of what does not end",
+        "Query.start",
+        "Query.send",
+        "Query.aclose",
+        "a whole conversation",
+    ],
 )
 def test_the_end_of_the_event_loop_after_any_step_leaves_nothing(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
