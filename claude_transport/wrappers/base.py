@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Self
 
 import anyio
 
+from claude_transport.errors import UsageError
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
 
@@ -18,7 +20,19 @@ class TransportWrapper(Transport):
 
     It adds nothing and costs nothing: the iterators are those of the wrapped transport. Errors pass as they are. The wrapped
     transport is closed exactly once, however often and from wherever the wrapper is.
+
+    A subclass takes the wrapped transport as its first argument and everything else as it likes; `reconnect()` makes another one with
+    the same arguments.
     """
+
+    _around_another: Callable[[TransportLike], Self]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # what it is made with, whatever a subclass takes besides the transport, for reconnect()
+        self = super().__new__(cls)
+        settings = {name: value for name, value in kwargs.items() if name != "transport"}
+        self._around_another = functools.partial(_make, cls, args[1:], settings)
+        return self
 
     def __init__(self, transport: TransportLike) -> None:
         self._transport = transport
@@ -41,7 +55,7 @@ class TransportWrapper(Transport):
         if self._wants_bytes or isinstance(data, str):
             await self._transport.write(data)  # type: ignore[arg-type]
         else:
-            await self._transport.write(data.decode())
+            await self._transport.write(_text_of(data))
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """The messages of the transport inside."""
@@ -72,6 +86,30 @@ class TransportWrapper(Transport):
             self._close_attempt = None
             attempt.set()
 
+    async def reconnect(self) -> Self:
+        """A new, connected wrapper made as this one was, around what the transport inside gives for its own `reconnect()`.
+
+        This one is closed. When it fails, with what the transport inside raises, or is cancelled, there is no new one and nothing is left
+        open; it may be called again.
+
+        Raises:
+            UsageError: the innermost transport has no `reconnect()`; nothing has happened.
+        """
+        innermost = self._transport
+        while isinstance(innermost, TransportWrapper):
+            innermost = innermost.transport
+        if not hasattr(innermost, "reconnect"):
+            raise UsageError(f"{type(innermost).__name__} has no reconnect(): make a new one instead")
+        await self.close()
+        another = self._around_another(await self._transport.reconnect())  # type: ignore[attr-defined]
+        try:
+            await another.connect()  # what is inside is connected already: this is for what the wrapper does at that moment
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await another.close()
+            raise
+        return another
+
     def is_ready(self) -> bool:
         """Whether the transport inside is."""
         return self._transport.is_ready()
@@ -81,6 +119,11 @@ class TransportWrapper(Transport):
         """What is known of the transport inside."""
         info = getattr(self._transport, "info", None)
         return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
+
+    @property
+    def strict(self) -> bool:
+        """Whether the transport inside raises for a bad line instead of leaving it out, as far as it says so."""
+        return bool(getattr(self._transport, "strict", False))
 
     def announce(self, *, answers: frozenset[str]) -> SessionTerms:
         """Tell the transport inside what will be answered; its terms, if it has any."""
@@ -93,3 +136,14 @@ class TransportWrapper(Transport):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport!r})"
+
+
+def _make(cls: Callable[..., Any], positional: Sequence[Any], settings: dict[str, Any], transport: TransportLike) -> Any:
+    return cls(transport, *positional, **settings)
+
+
+def _text_of(data: bytes) -> str:
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"the transport inside takes text only, and these bytes are no UTF-8: {exc.reason}") from exc

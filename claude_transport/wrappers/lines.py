@@ -18,25 +18,29 @@ class LineWrapper(TransportWrapper):
     """A `TransportWrapper` whose subclasses override `read_batch` to see or change what is read.
 
     Both views are made of the lines that it returns. What one view has not handed out yet stays here, for the next view.
+    While `is_idle` is true, a new view is that of the transport inside, and costs nothing.
     """
 
     def __init__(self, transport: TransportLike) -> None:
         super().__init__(transport)
-        self._decoder = LineDecoder(strict=bool(getattr(transport, "strict", False)))
+        self._decoder = LineDecoder(strict=self.strict)
         self._pending: deque[bytes] = deque()
         self._reading = False
 
     @property
-    def strict(self) -> bool:
-        """Whether the transport inside raises for a bad line instead of leaving it out, as far as it says so."""
-        return bool(getattr(self.transport, "strict", False))
+    def is_idle(self) -> bool:
+        """True while there is nothing to do for what is read: asked once for each iteration, when it begins. By default, never."""
+        return False
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """The lines in batches."""
-        return _Batches(self, read_lines_of(self.transport))
+        source = read_lines_of(self.transport)
+        return source if self.is_idle and not self._pending else _Batches(self, source)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """The messages one by one, as dicts; lines that hold none are left out and counted."""
+        if self.is_idle and not self._pending:
+            return self.transport.read_messages()
         return _Messages(self, read_lines_of(self.transport))
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
