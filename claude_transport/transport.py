@@ -204,6 +204,13 @@ class Transport(ABC):
         """
         return SessionTerms()
 
+    def carry_trace(self, fields: Mapping[str, str]) -> None:  # noqa: B027 - there may be nowhere to put it
+        """Told before `connect()` which trace this session is part of, for the peer to go on with.
+
+        `fields` has the W3C names in lower case, `traceparent` and perhaps `tracestate`. A transport that starts a process puts them
+        into its environment (`TRACEPARENT`, `TRACESTATE`), one that makes a request into its headers. The default drops them.
+        """
+
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:  # noqa: B027 - a transport need not count
         """Note a line that held no message, for `info`: called by whoever decodes the lines of `read_lines()` itself."""
 

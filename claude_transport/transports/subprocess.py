@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,8 @@ from claude_transport.transports.stream import StreamTransport
 __all__ = ["SubprocessTransport"]
 
 logger = getLogger(__name__)
+
+_TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 
 _UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'\n]+)'")
 
@@ -69,6 +71,7 @@ class SubprocessTransport(StreamTransport):
         self._command = None if command is None else [os.fspath(argument) for argument in command]
         self._on_stderr = on_stderr
         self._answers: frozenset[str] | None = None
+        self._trace: dict[str, str] = {}
         self._cli: CLI | None = None
         self._cli_version: str | None = None
 
@@ -80,6 +83,7 @@ class SubprocessTransport(StreamTransport):
     def _another(self) -> Self:
         another = super()._another()
         another._answers = self._answers  # noqa: SLF001 - one of us; who answers has not changed with the process
+        another._trace = self._trace  # noqa: SLF001
         return another
 
     def announce(self, *, answers: frozenset[str]) -> SessionTerms:
@@ -91,13 +95,22 @@ class SubprocessTransport(StreamTransport):
                 option="permission_prompt_tool_name",
             )
         self._answers = answers
-        return SessionTerms(initialize=initialize_fields(self._options), verbatim_prompts=self._options.verbatim_prompts)
+        return SessionTerms(
+            initialize=initialize_fields(self._options),
+            verbatim_prompts=self._options.verbatim_prompts,
+            permissions=() if self._command is not None else _permissions(self._options),
+        )
+
+    def carry_trace(self, fields: Mapping[str, str]) -> None:
+        """Put it into the child's environment, as `TRACEPARENT` and `TRACESTATE`, in place of what is inherited; the option `env` wins."""
+        self._trace = {name.upper(): value for name, value in fields.items()}
 
     async def open(self) -> ProcessStream:
         """Start the process (called by `connect()`)."""
         # looking for the binary and reading settings files touches the disk, which may be a slow one
         plan = functools.partial(_plan, self._options, command=self._command, permission_prompt=self._permission_prompt())
         launch, self._cli = await anyio.to_thread.run_sync(plan)
+        launch = msgspec.structs.replace(launch, env=_with_trace(launch.env, self._trace, given=self._options.env))
         self._cli_version = None if self._cli is None else read_cli_version(self._cli)
         if launch.initialize and self._answers is None:
             logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
@@ -140,6 +153,14 @@ def _plan(options: ClaudeOptions, *, command: Sequence[str] | None, permission_p
     cli = find_cli(options.cli_path, env=inherited)
     read_cli_version(cli)  # from the disk here, from memory afterwards
     return build_launch(options, cli=cli, inherited=inherited, permission_prompt=permission_prompt), cli
+
+
+def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
+    """`env` with the `trace` to go on with; the inherited state of another trace would be a wrong one."""
+    if not trace:
+        return dict(env)
+    theirs = {name: value for name, value in env.items() if name not in _TRACE_VARIABLES or name in given}
+    return {**trace, **theirs}
 
 
 def _diagnose(error: ProcessError, *, version: str | None) -> ProcessError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self
 
 import anyio
@@ -128,6 +128,11 @@ class TransportWrapper(Transport):
     def announce(self, *, answers: frozenset[str]) -> SessionTerms:
         """Tell the transport inside what will be answered; its terms, if it has any."""
         return self._transport.announce(answers=answers) if isinstance(self._transport, Transport) else SessionTerms()
+
+    def carry_trace(self, fields: Mapping[str, str]) -> None:
+        """Have the transport inside carry it."""
+        if isinstance(self._transport, Transport):
+            self._transport.carry_trace(fields)
 
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Have the transport inside count it."""
