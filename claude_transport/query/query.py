@@ -1,33 +1,52 @@
-"""`Query`: a conversation with Claude over any transport."""
+"""`Query`: a conversation with Claude over any transport.
+
+What it does all day is in one place below, under "the loop": a batch of lines is read and decoded, the `Conversation` says what it
+means, and its actions are performed; one task writes beside it, another waits until closing is asked for. It does not matter which
+task calls what, because only that loop touches the transport. Callbacks run beside it, so that reading never waits for them.
+
+How it begins is in `starting`, how it is closed in `closing`, what it says in `talking`, what can be seen of it in `facts`.
+"""
 
 from __future__ import annotations
 
-import uuid as uuids
-from collections.abc import AsyncIterator, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self, cast
 
-from claude_transport.errors import NotConnected
-from claude_transport.protocol.control import encode_user_message
-from claude_transport.protocol.initialization import InitializationInfo
+import anyio
+from anyio.abc import TaskGroup
+
+from claude_transport.errors import ClaudeTransportError, ResultError, TransportClosed
+from claude_transport.protocol.codec import LineDecoder
+from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start
+from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.messages import Message
 from claude_transport.query.arguments import check_number, check_transport
-from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, Controls
-from claude_transport.query.engine import DEFAULT_CLOSE_TIMEOUT, Engine
+from claude_transport.query.closing import Closing
+from claude_transport.query.connection import Connection
+from claude_transport.query.endings import cause_of_end, translated
+from claude_transport.query.facts import Facts
 from claude_transport.query.handlers import CanUseToolCallback, HookMatcher, OnCallbackError
-from claude_transport.query.outbox import Delivery
+from claude_transport.query.life import DEFAULT_CLOSE_TIMEOUT, Life
+from claude_transport.query.outbox import Outbox
 from claude_transport.query.questions import OnRequest, Questions
-from claude_transport.query.reports import CloseReport, ResumePoint
-from claude_transport.query.storage import AllMessages
-from claude_transport.query.turns import Turn
-from claude_transport.transport import TransportInfo, TransportLike
+from claude_transport.query.reports import CloseReport
+from claude_transport.query.requests import Requests
+from claude_transport.query.starting import Starting
+from claude_transport.query.storage import Storage
+from claude_transport.query.talking import Talking
+from claude_transport.transport import TransportLike
 
 __all__ = ["Query"]
 
-Priority = Literal["now", "next", "later"]
+logger = logging.getLogger(__name__)
+
+_READER_GRACE = 1.0
+"""Seconds that a cancelled read gets to end before the transport is closed under it."""
 
 
-class Query(Controls):
+class Query(Facts, Talking):
     """A conversation over `transport`: initialised, with turns, control requests and callbacks.
 
     Args:
@@ -67,18 +86,29 @@ class Query(Controls):
         check_number("initialize_timeout", initialize_timeout, positive=True)
         check_number("transport_close_timeout", transport_close_timeout, positive=False)
         check_number("max_buffered_bytes", max_buffered_bytes, positive=True)
-        questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp_servers=mcp_servers)
-        own_fields = {"agents": agents, "hooks": questions.hook_config, "sdkMcpServers": list(questions.mcp.names) or None}
-        self._engine = Engine(
-            transport,
-            questions=questions,
-            initialize={**{name: value for name, value in own_fields.items() if value is not None}, **(initialize or {})},
-            initialize_timeout=initialize_timeout,
-            transport_close_timeout=transport_close_timeout,
-            max_buffered_bytes=max_buffered_bytes,
+        self._questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp_servers=mcp_servers)
+        self._questions.mcp.tell = self._tell_for_mcp
+        self._conversation = Conversation()
+        self._connection = Connection(transport, close_timeout=transport_close_timeout)
+        self._decoder = LineDecoder(strict=self._connection.is_strict)
+        self._storage = Storage(max_buffered_bytes=max_buffered_bytes)
+        self._outbox = Outbox(transport)
+        self._requests = Requests(self._conversation, self._outbox)
+        self._life = Life(self._connection)
+        own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
+        fields = {**{name: value for name, value in own.items() if value is not None}, **(initialize or {})}
+        self._start = Starting(self._life, self._connection, self._requests, self._storage, fields=fields, timeout=initialize_timeout)
+        self._close = Closing(
+            self._life,
+            self._connection,
+            self._conversation,
+            self._storage,
+            requests=self._requests,
+            outbox=self._outbox,
+            questions=self._questions,
         )
-        self._conversation = self._engine.conversation
-        self._storage = self._engine.storage
+        self._tasks: TaskGroup | None = None
+        self._reading_over = anyio.Event()
 
     # ------------------------------------------------------------------------------------------------- starting and closing
 
@@ -94,7 +124,7 @@ class Query(Controls):
             ControlRequestFailed: the CLI refused the `initialize` fields.
             TransportClosed: the query is closed, or was closed meanwhile.
         """
-        await self._engine.start()
+        await self._start.start(self._live)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -111,141 +141,119 @@ class Query(Controls):
         The transport is closed in any case; after that, callbacks that resist their cancellation are waited for.
         Called from one of the query's own callbacks it only begins to close, since closing waits for callbacks.
         """
-        return await self._engine.aclose(wait_for_background=wait_for_background, timeout=timeout)
+        return await self._close.finish(timeout=timeout, wait_for_background=wait_for_background)
 
     def abandon(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> None:
         """Begin to close without waiting for it, with the `timeout` of `aclose()`: for places that cannot await."""
-        self._engine.abandon(timeout=timeout)
+        self._close.ask(timeout=timeout)
 
-    # ------------------------------------------------------------------------------------------------------------- talking
+    # ------------------------------------------------------------------------------------------------------------ the loop
 
-    async def send(self, content: str | Sequence[Mapping[str, Any]], *, uuid: str | None = None, priority: Priority | None = None) -> Turn:
-        """Send a prompt, text or content blocks: a handle on its turn, once the transport has taken it.
+    async def _converse(self) -> None:
+        """The reader, the writer and the one who waits to close, side by side."""
+        initialize = self._start.prepare()
+        async with anyio.create_task_group() as self._tasks:
+            self._requests.post(initialize)
+            self._tasks.start_soon(self._read)
+            self._tasks.start_soon(self._start.finish, initialize)
+            self._tasks.start_soon(self._close_when_asked)
+            await self._write()
 
-        `priority` is "now" (aborts the running turn), "next" (the default) or "later" (never folded into the running turn).
-        A cancelled call takes the prompt back, unless it is being written already.
-
-        Raises:
-            NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent.
-            UsageError: the uuid was used before; the CLI would drop the message without a word (recording 18u).
-        """
-        self._engine.refuse_if_over()
-        uuid = uuid or str(uuids.uuid4())
-        delivery = Delivery(encode_user_message(content, uuid=uuid, priority=priority, client_composed=self._engine.verbatim or None))
-        self._conversation.send(uuid)
-        turn = Turn(uuid, conversation=self._conversation, reading=self._storage)
-        self._storage.add_turn(turn)
+    async def _read(self) -> None:
+        error: ClaudeTransportError | None = None
         try:
-            await self._engine.outbox.send(delivery)
-        except BaseException:
-            if not delivery.may_arrive:
-                self._conversation.withdraw(uuid)
-                self._storage.note_change()
-            raise
-        return turn
+            async with self._connection.batches() as batches:
+                async for lines in batches:
+                    self._take(lines)
+                    await self._storage.make_room(closing=self._life.close_requested)
+        except Exception as exc:  # noqa: BLE001 - somebody else's transport may raise anything; it is translated here
+            error = translated(exc, "the transport could not read")
+        finally:
+            self._reading_over.set()
+        self._end(error)
 
-    async def request(self, subtype: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT, **fields: Any) -> dict[str, Any]:
-        """Ask the CLI anything: the response fields, {} where it answers with none.
+    def _take(self, lines: Sequence[bytes]) -> None:
+        failure = None
+        try:
+            messages = self._decoder.messages(lines)
+        except ClaudeTransportError as exc:
+            # a strict transport's first bad line ends the conversation, after what came before it
+            messages, failure = cast("list[Message]", self._decoder.before_failure), exc
+        for action in self._conversation.received(messages):
+            self._perform(action)
+        if failure:
+            raise failure
 
-        Raises:
-            ControlRequestFailed: it refused; `error_code` says why, when it gave a code.
-            ControlTimeout: no answer in `timeout` seconds (`math.inf` waits for ever).
-            ConnectionLost, ProcessError, TransportClosed, InputClosed: there is nobody to answer, or no way to ask.
-            UsageError: the fields cannot be written as JSON.
-        """
-        self._engine.refuse_if_over()
-        request = self._engine.requests.prepare(subtype, fields)
-        self._engine.post(request)
-        with self._storage.needing_input(request.is_open):
-            return (await self._engine.requests.answer_to(request, timeout=timeout)).payload
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Deliver(messages, turns):
+                self._connection.count_failures(messages)
+                self._storage.put(messages, turns)
+            case Settle():
+                self._storage.settle(action, self._life.error)
+            case Resolve(request_id, response):
+                self._requests.resolve(request_id, response)
+            case Reject(request_id, result):
+                self._requests.fail(request_id, error_for(result) or ResultError("the run failed", result=result))
+            case Start(request):
+                question = self._questions.take(request)
+                if question is not None and self._tasks is not None:
+                    self._tasks.start_soon(self._questions.answer, question, self._reply)
+            case Cancel(request_id):
+                self._questions.cancel(request_id)
 
-    async def end_input(self) -> None:
-        """Say that no further prompt will come. The running turn finishes, but nothing can be asked of the host any more."""
-        self._engine.refuse_if_over()
-        await self._engine.outbox.end()
+    # -------------------------------------------------------------------------------------------------- around and after it
 
-    def messages(self) -> AllMessages:
-        """Every message in order, from the first that nobody has taken yet; also those that belong to no turn.
+    async def _live(self) -> None:
+        """The whole life, in one task. However it ends, nobody is left waiting."""
+        try:
+            self._connection.announce(answers=self._questions.kinds)
+            await self._connection.connect(timeout=self._start.timeout)
+            await self._converse()
+        except Exception as exc:  # noqa: BLE001 - as above
+            self._life.fail_start(translated(exc, "the transport failed"))
+        finally:
+            self._end(None)
+            self._outbox.close(self._life.gone("the conversation is closed"))
+            self._life.fail_start(TransportClosed("the query was closed before it was ready"))
+            await self._connection.close()
+            with anyio.CancelScope(shield=True):
+                await self._questions.mcp.aclose()
 
-        What was not taken of a turn goes with its handle: ask for all messages before sending, to miss nothing. Two such
-        iterations at once share the messages between them. It ends with the conversation; when that failed, it raises the
-        cause after the last message.
-        """
-        return AllMessages(self._storage)
+    async def _write(self) -> None:
+        try:
+            await self._outbox.run()
+        finally:
+            # before the callbacks are waited for: one that does not want to be cancelled must not keep a process alive
+            self._end(None)
+            with anyio.move_on_after(_READER_GRACE, shield=True):
+                await self._reading_over.wait()
+            await self._connection.close()
+            if still := self._questions.open:
+                logger.info("closing waits for callbacks that are still at work: %s", ", ".join(still))
 
-    def __aiter__(self) -> AsyncIterator[Message]:
-        return self.messages()
+    async def _close_when_asked(self) -> None:
+        await self._close.ending_when_asked()
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
 
-    async def changed(self) -> None:
-        """Return at the next sign of life: a message, the end, an answered question. For loops that watch the facts below."""
-        await self._storage.change()
+    def _end(self, error: ClaudeTransportError | None) -> None:
+        """The stream has ended: settle everything that is outstanding, at once, with the cause."""
+        if self._life.ended.is_set():
+            return
+        error = cause_of_end(error, last=self._conversation.last_result, counters=self._decoder.counters)
+        self._life.end(error, lost_turns=self._conversation.open_turns, dropped_tasks=self._conversation.background_agents)
+        self._requests.fail_all(error)
+        self._outbox.fail(self._life.gone("the conversation has ended"))
+        for action in self._conversation.ended():
+            self._perform(action)
+        self._storage.end(error)
 
-    # --------------------------------------------------------------------------------------------------------------- facts
+    def _reply(self, request_id: str, line: bytes) -> None:
+        if self._conversation.answered(request_id):
+            self._outbox.post(line)
+        self._storage.note_change()
 
-    @property
-    def initialization(self) -> InitializationInfo:
-        """The CLI's answer to `initialize`: commands, models, account, capabilities, …"""
-        if self._engine.initialization is None:
-            raise NotConnected("the query has not been initialised")
-        return self._engine.initialization
-
-    @property
-    def info(self) -> TransportInfo:
-        """What is known of the connection."""
-        return self._engine.info
-
-    @property
-    def is_quiet(self) -> bool:
-        """True when nothing is under way that could still ask the host for something, so that input may end."""
-        return self._conversation.quiet
-
-    @property
-    def is_running(self) -> bool:
-        """True while a turn runs or waits: while there is something an interrupt could stop."""
-        return self._conversation.is_running
-
-    @property
-    def has_ended(self) -> bool:
-        """True once the peer has ended, or the query is closed."""
-        return self._engine.has_ended
-
-    @property
-    def resume_point(self) -> ResumePoint | None:
-        """Session id and last message, to take the conversation up with a new process; None before the first turn."""
-        session_id = self._conversation.session_id
-        return None if session_id is None else ResumePoint(session_id, self._conversation.last_uuid)
-
-    @property
-    def open_turns(self) -> tuple[str, ...]:
-        """Uuids of the prompts that have neither a result nor another end, in the order of sending."""
-        return self._conversation.open_turns
-
-    @property
-    def late_responses(self) -> int:
-        """Answers that came for requests nobody waited for any more."""
-        return self._conversation.late_responses
-
-    @property
-    def pending_requests(self) -> dict[str, str]:
-        """Our requests that wait for an answer: id to subtype."""
-        return self._conversation.pending_requests
-
-    @property
-    def pending_questions(self) -> tuple[str, ...]:
-        """Ids of the CLI's requests whose callbacks are still at work."""
-        return self._engine.questions.open
-
-    @property
-    def background_tasks(self) -> dict[str, str]:
-        """Background agents at work: task id to description."""
-        return self._conversation.background_agents
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of messages that were read and not yet taken by anybody."""
-        return self._storage.buffered_bytes
-
-    @property
-    def dropped_messages(self) -> int:
-        """Unread messages that were given up to stay within `max_buffered_bytes`."""
-        return self._storage.dropped_messages
+    def _tell_for_mcp(self, name: str, message: dict[str, Any]) -> None:
+        """What an in-process MCP server says on its own; the CLI's acknowledgement is of no interest."""
+        self._requests.tell("mcp_message", server_name=name, message=message)

@@ -7,12 +7,16 @@ from typing import Any
 
 import anyio
 
-from claude_transport.errors import ClaudeTransportError, ConnectionLost, ControlRequestFailed, ControlTimeout
+from claude_transport.errors import ClaudeTransportError, ConnectionLost, ControlRequestFailed, ControlTimeout, InputClosed
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.query.endings import raised_again
+from claude_transport.query.outbox import Outbox
 
 __all__ = ["PendingRequest", "Requests"]
+
+_VERDICT_GRACE = 1.0
+"""Seconds that the reader gets to find out why a write failed: how the peer ended is more to the point than a broken pipe."""
 
 
 class PendingRequest:
@@ -22,44 +26,80 @@ class PendingRequest:
         self.request_id = request_id
         self.subtype = subtype
         self.line = line
-        self.settled = anyio.Event()
         self.response: ControlResponse | None = None
         self.error: ClaudeTransportError | None = None
+        self._unwritten: ClaudeTransportError | None = None
+        self._news = anyio.Event()
 
     def is_open(self) -> bool:
         """True until it has an answer, or will have none."""
-        return not self.settled.is_set()
+        return self.response is None and self.error is None
 
     def resolve(self, response: ControlResponse) -> None:
         """The peer has answered."""
         if self.is_open():
             self.response = response
-            self.settled.set()
+            self._news.set()
 
     def fail(self, error: ClaudeTransportError) -> None:
         """There will be no answer."""
         if self.is_open():
             self.error = error
-            self.settled.set()
+            self._news.set()
+
+    def doubt(self, error: ClaudeTransportError) -> None:
+        """Its line could not be written; why, may yet be found out."""
+        self._unwritten = error
+        self._news.set()
+
+    async def settled(self) -> None:
+        """Return when there is an answer, or will be none."""
+        await self._news.wait()
+        if self.is_open() and self._unwritten is not None:
+            self._news = anyio.Event()
+            with anyio.move_on_after(_VERDICT_GRACE):
+                await self._news.wait()
+            self.fail(self._unwritten)
 
 
 class Requests:
     """The requests of one conversation that somebody waits for. Giving up, for whatever reason, leaves no entry behind."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, outbox: Outbox) -> None:
         self._conversation = conversation
+        self._outbox = outbox
         self._pending: dict[str, PendingRequest] = {}
+        self._over = False
 
     def prepare(self, subtype: str, fields: Mapping[str, Any]) -> PendingRequest:
         """Register a request, before its line is written; `UsageError` when the fields are no JSON."""
+        request_id, line = self._encoded(subtype, fields)
+        request = self._pending[request_id] = PendingRequest(request_id, subtype, line)
+        return request
+
+    def post(self, request: PendingRequest) -> None:
+        """Write a prepared request. When that fails it will not be answered, for the cause that reading finds, if it finds one."""
+
+        def fail(error: ClaudeTransportError) -> None:
+            if isinstance(error, InputClosed) or self._over:
+                request.fail(error)
+            else:
+                request.doubt(error)
+
+        self._outbox.post(request.line, on_error=fail)
+
+    def tell(self, subtype: str, **fields: Any) -> None:
+        """Ask for something whose answer is of no interest."""
+        _, line = self._encoded(subtype, fields)
+        self._outbox.post(line)
+
+    def _encoded(self, subtype: str, fields: Mapping[str, Any]) -> tuple[str, bytes]:
         request_id = self._conversation.request(subtype)
         try:
-            line = encode_control_request(request_id, subtype, **fields)
+            return request_id, encode_control_request(request_id, subtype, **fields)
         except BaseException:
             self._conversation.abandoned(request_id)
             raise
-        request = self._pending[request_id] = PendingRequest(request_id, subtype, line)
-        return request
 
     async def answer_to(self, request: PendingRequest, *, timeout: float) -> ControlResponse:
         """The successful answer.
@@ -71,7 +111,7 @@ class Requests:
         """
         try:
             with anyio.move_on_after(timeout):
-                await request.settled.wait()
+                await request.settled()
         finally:
             self._pending.pop(request.request_id, None)
             self._conversation.abandoned(request.request_id)
@@ -99,6 +139,7 @@ class Requests:
 
     def fail_all(self, error: ClaudeTransportError | None) -> None:
         """There will be no more answers; None for an end without a failure. What has been answered stays answered."""
+        self._over = True
         cause = error or ConnectionLost("the conversation ended before the request was answered")
         for request in self._pending.values():
             request.fail(cause)

@@ -1,0 +1,145 @@
+"""`Connection`: the transport of one conversation: connected once, read by one task, closed once, whatever it does itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.lowlevel
+
+from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, TransportClosed
+from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
+from claude_transport.query.cancellation import guarded
+from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
+
+__all__ = ["Batches", "Connection"]
+
+logger = logging.getLogger(__name__)
+
+_FAIRNESS = 16
+"""Batches read in a row before others get their turn, for transports that never wait."""
+
+_READER_CLOSE_TIMEOUT = 1.0
+"""Seconds for the reading side of a transport to be closed."""
+
+
+class Connection:
+    """What a conversation needs of its transport, whoever wrote it.
+
+    Args:
+        transport: connected if it is not yet, and closed in the end.
+        close_timeout: seconds for the transport's own `close()`, before it is given up.
+    """
+
+    def __init__(self, transport: TransportLike, *, close_timeout: float) -> None:
+        self._transport = transport
+        self._close_timeout = close_timeout
+        self._connecting: anyio.CancelScope | None = None
+        self._given_up = False
+        self._closed = False
+        self.terms = SessionTerms()
+        """What the transport's options ask of the conversation; known once it was announced."""
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known of the connection."""
+        info = getattr(self._transport, "info", None)
+        return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
+
+    @property
+    def is_strict(self) -> bool:
+        """True when a bad line is to end the conversation."""
+        return bool(getattr(self._transport, "strict", False))
+
+    def announce(self, *, answers: frozenset[str]) -> None:
+        """Tell the transport what will be answered, and learn its terms."""
+        if isinstance(self._transport, Transport):
+            self.terms = self._transport.announce(answers=answers)
+
+    async def connect(self, *, timeout: float) -> None:
+        """Connect, if it is not connected yet; every failure that is not the transport's own word is a `CLIConnectionError`."""
+        if self._transport.is_ready():
+            return
+        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._connecting:
+            if self._given_up:
+                self._connecting.cancel()
+            try:
+                await guarded(self._transport.connect())
+            except ClaudeTransportError:
+                raise
+            except Exception as exc:
+                raise CLIConnectionError(f"the transport could not connect: {exc!r}") from exc
+        if self._connecting.cancelled_caught:
+            if self._given_up:
+                raise TransportClosed("the query was closed while it was connecting")
+            raise ConnectTimeout(f"not connected in {timeout:g} s", waited=timeout)
+
+    def give_up(self) -> None:
+        """Do not connect any more; what is connected stays so."""
+        self._given_up = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+
+    def batches(self) -> Batches:
+        """The lines that come, in batches: iterate inside `async with`."""
+        return Batches(read_lines_of(self._transport))
+
+    def count_failures(self, messages: Sequence[Message]) -> None:
+        """Tell the transport of the lines that held no message, for its `info`."""
+        if isinstance(self._transport, Transport):
+            for failure in [message for message in messages if isinstance(message, DecodeFailure | OversizedMessage)]:
+                self._transport.count_failure(failure)
+
+    async def close(self) -> None:
+        """Close the transport, once, in bounded time; never raises."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with anyio.move_on_after(self._close_timeout, shield=True) as limit:
+                await self._transport.close()
+        except (Exception, anyio.get_cancelled_exc_class()) as exc:
+            # a cancellation that comes through the shield is the end of the event loop, and nobody's fault
+            logger.log(logging.ERROR if isinstance(exc, Exception) else logging.DEBUG, "closing the transport failed", exc_info=True)
+        else:
+            if limit.cancelled_caught:
+                logger.warning("the transport did not close in %g s and was given up", self._close_timeout)
+
+
+class Batches:
+    """An iteration over batches of lines that ends the transport's own iterator, if that can be ended.
+
+    A generator that is only dropped is finished by nobody knows whom.
+    """
+
+    def __init__(self, lines: AsyncIterator[Sequence[bytes]]) -> None:
+        self._lines = lines
+        self._count = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[bytes]:
+        self._count += 1
+        if self._count % _FAIRNESS == 0:
+            await anyio.lowlevel.checkpoint()
+        lines = await guarded(anext(self._lines, None))
+        if lines is None:
+            raise StopAsyncIteration
+        return lines
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        aclose = getattr(self._lines, "aclose", None)
+        if aclose is not None:
+            try:
+                with anyio.move_on_after(_READER_CLOSE_TIMEOUT, shield=True):
+                    await aclose()
+            except Exception:
+                # nothing is read from it any more: that it does not end well changes nothing
+                logger.debug("closing the reading side of the transport failed", exc_info=True)

@@ -1,0 +1,95 @@
+"""`Facts`: what can be seen of a conversation at any time, from anywhere."""
+
+from __future__ import annotations
+
+from claude_transport.errors import NotConnected
+from claude_transport.protocol.conversation import Conversation
+from claude_transport.protocol.initialization import InitializationInfo
+from claude_transport.query.connection import Connection
+from claude_transport.query.life import Life
+from claude_transport.query.questions import Questions
+from claude_transport.query.reports import ResumePoint
+from claude_transport.query.starting import Starting
+from claude_transport.query.storage import Storage
+from claude_transport.transport import TransportInfo
+
+__all__ = ["Facts"]
+
+
+class Facts:
+    """The facts of a `Query`: looking at them costs next to nothing and changes nothing."""
+
+    _conversation: Conversation
+    _connection: Connection
+    _life: Life
+    _start: Starting
+    _storage: Storage
+    _questions: Questions
+
+    @property
+    def initialization(self) -> InitializationInfo:
+        """The CLI's answer to `initialize`: commands, models, account, capabilities, …"""
+        if self._start.initialization is None:
+            raise NotConnected("the query has not been initialised")
+        return self._start.initialization
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known of the connection."""
+        return self._connection.info
+
+    @property
+    def is_quiet(self) -> bool:
+        """True when nothing is under way that could still ask the host for something, so that input may end."""
+        return self._conversation.quiet
+
+    @property
+    def is_running(self) -> bool:
+        """True while a turn runs or waits: while there is something an interrupt could stop."""
+        return self._conversation.is_running
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the peer has ended, or the query is closed."""
+        return self._life.is_over
+
+    @property
+    def resume_point(self) -> ResumePoint | None:
+        """Session id and last message, to take the conversation up with a new process; None before the first turn."""
+        session_id = self._conversation.session_id
+        return None if session_id is None else ResumePoint(session_id, self._conversation.last_uuid)
+
+    @property
+    def open_turns(self) -> tuple[str, ...]:
+        """Uuids of the prompts that have neither a result nor another end, in the order of sending."""
+        return self._conversation.open_turns
+
+    @property
+    def late_responses(self) -> int:
+        """Answers that came for requests nobody waited for any more."""
+        return self._conversation.late_responses
+
+    @property
+    def pending_requests(self) -> dict[str, str]:
+        """Our requests that wait for an answer: id to subtype."""
+        return self._conversation.pending_requests
+
+    @property
+    def pending_questions(self) -> tuple[str, ...]:
+        """Ids of the CLI's requests whose callbacks are still at work."""
+        return self._questions.open
+
+    @property
+    def background_tasks(self) -> dict[str, str]:
+        """Background agents at work: task id to description."""
+        return self._conversation.background_agents
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of messages that were read and not yet taken by anybody."""
+        return self._storage.buffered_bytes
+
+    @property
+    def dropped_messages(self) -> int:
+        """Unread messages that were given up to stay within `max_buffered_bytes`."""
+        return self._storage.dropped_messages

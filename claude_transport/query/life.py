@@ -1,0 +1,84 @@
+"""`Life`: the moments of one conversation that others wait for (ready, asked to close, ended), and why each came."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio
+
+from claude_transport.background import BackgroundTask
+from claude_transport.errors import ClaudeTransportError, NotConnected, ProcessError, TransportClosed
+from claude_transport.query.connection import Connection
+
+__all__ = ["DEFAULT_CLOSE_TIMEOUT", "Life"]
+
+DEFAULT_CLOSE_TIMEOUT = 5.0
+"""Seconds the conversation gets to end by itself when it is closed, before the transport is closed under it."""
+
+
+class Life:
+    """Where a conversation is between its start and its end. Each moment comes once, and who brings it first decides why."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.task: BackgroundTask | None = None
+        """The one task in which it is lived."""
+        self.ready = anyio.Event()
+        """The start is over: it succeeded, or `start_error` says why not."""
+        self.start_error: ClaudeTransportError | None = None
+        self.close_requested = anyio.Event()
+        self.close_timeout = DEFAULT_CLOSE_TIMEOUT
+        self.wait_for_background = False
+        self.ended = anyio.Event()
+        """Nothing more will come from the peer."""
+        self.error: ClaudeTransportError | None = None
+        self.lost_turns: tuple[str, ...] = ()
+        self.dropped_tasks: Mapping[str, str] = {}
+
+    def begin(self, func: Callable[[], Awaitable[object]], *, name: str) -> BackgroundTask:
+        """The task that lives it, which is started when there is none yet."""
+        if self.task is None:
+            self.task = BackgroundTask.spawn(func, name=name)
+        return self.task
+
+    def fail_start(self, error: ClaudeTransportError) -> None:
+        """It did not get ready, and will not; changes nothing once it did."""
+        if not self.ready.is_set():
+            self.start_error = error
+            self.ready.set()
+            self.ask_to_close(timeout=0.0)
+
+    def ask_to_close(self, *, timeout: float, wait_for_background: bool = False) -> None:
+        """Somebody wants it closed, with so many seconds to end by itself."""
+        if not self.close_requested.is_set():
+            self.close_timeout = timeout
+            self.wait_for_background = wait_for_background
+            self.close_requested.set()
+
+    def end(self, error: ClaudeTransportError | None, *, lost_turns: tuple[str, ...], dropped_tasks: Mapping[str, str]) -> None:
+        """It has ended; None when all was well. The others are what was cut off."""
+        self.ended.set()
+        self.error = error
+        self.lost_turns = lost_turns
+        self.dropped_tasks = dropped_tasks
+
+    @property
+    def is_over(self) -> bool:
+        """True once the peer has ended, or closing was asked for."""
+        return self.ended.is_set() or self.close_requested.is_set()
+
+    def refuse_if_over(self) -> None:
+        """Raise when there is nobody to talk to."""
+        if self.task is None and not self.close_requested.is_set():
+            raise NotConnected("start() has not been called")
+        if self.ended.is_set():
+            raise self.gone("the conversation has ended") from self.error
+        if self.close_requested.is_set():
+            raise TransportClosed("the query is closed")
+
+    def gone(self, message: str) -> TransportClosed:
+        """`TransportClosed` with what is known of how the peer ended."""
+        known = self.error if isinstance(self.error, ProcessError) else self._connection.info
+        gone = TransportClosed(message, exit_code=known.exit_code, signal=known.signal, stderr_tail=known.stderr_tail)
+        gone.__cause__ = self.error
+        return gone

@@ -1,0 +1,78 @@
+"""`Starting`: how a conversation begins: the `initialize` request, its answer, and what those who wait for it are told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+
+from claude_transport.errors import ClaudeTransportError, ConnectTimeout, ControlTimeout, TransportClosed
+from claude_transport.protocol.initialization import InitializationInfo
+from claude_transport.query.connection import Connection
+from claude_transport.query.endings import raised_again
+from claude_transport.query.life import Life
+from claude_transport.query.requests import PendingRequest, Requests
+from claude_transport.query.storage import Storage
+
+__all__ = ["Starting"]
+
+
+class Starting:
+    """The beginning of one conversation.
+
+    Args:
+        fields: of the `initialize` request; they win over those that the transport's options ask for.
+        timeout: seconds for connecting, and again for the answer to `initialize`.
+    """
+
+    def __init__(
+        self, life: Life, connection: Connection, requests: Requests, storage: Storage, *, fields: Mapping[str, Any], timeout: float
+    ) -> None:
+        self._life = life
+        self._connection = connection
+        self._requests = requests
+        self._storage = storage
+        self._fields = dict(fields)
+        self.timeout = timeout
+        self.initialization: InitializationInfo | None = None
+        """The answer, once there is one."""
+
+    async def start(self, live: Callable[[], Awaitable[object]]) -> None:
+        """Begin to `live` in a task of its own, and return when it is ready; as `Query.start()`."""
+        life = self._life
+        if life.close_requested.is_set() and life.start_error is None:
+            raise TransportClosed("the query is closed")
+        task = life.begin(live, name="claude query")
+        if life.ready.is_set() and life.start_error is None:
+            return
+        try:
+            await life.ready.wait()
+        except anyio.get_cancelled_exc_class():
+            life.close_requested.set()
+            task.cancel()
+            await task.join()
+            raise
+        if life.start_error is not None:
+            await task.join()
+            raise raised_again(life.start_error)
+
+    def prepare(self) -> PendingRequest:
+        """The `initialize` request, with the terms of the transport; `UsageError` when its fields are no JSON."""
+        return self._requests.prepare("initialize", {**self._connection.terms.initialize, **self._fields})
+
+    async def finish(self, initialize: PendingRequest) -> None:
+        """Wait for the answer, and tell everybody who waits for it."""
+        try:
+            with self._storage.needing_input(initialize.is_open):
+                response = await self._requests.answer_to(initialize, timeout=self.timeout)
+        except ControlTimeout as exc:
+            message = f"no answer to initialize in {exc.waited:g} s"
+            timeout = ConnectTimeout(message, waited=exc.waited, stderr_tail=self._connection.info.stderr_tail)
+            timeout.__cause__ = exc
+            self._life.fail_start(timeout)
+        except ClaudeTransportError as exc:
+            self._life.fail_start(exc)
+        else:
+            self.initialization = InitializationInfo.from_payload(response.payload)
+            self._life.ready.set()

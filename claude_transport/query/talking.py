@@ -1,0 +1,96 @@
+"""`Talking`: what is said to Claude in a conversation, and what comes back."""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal
+
+from claude_transport.protocol.control import encode_user_message
+from claude_transport.protocol.conversation import Conversation
+from claude_transport.protocol.messages import Message
+from claude_transport.query.connection import Connection
+from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, Controls
+from claude_transport.query.life import Life
+from claude_transport.query.outbox import Delivery, Outbox
+from claude_transport.query.requests import Requests
+from claude_transport.query.storage import AllMessages, Storage
+from claude_transport.query.turns import Turn
+
+__all__ = ["Priority", "Talking"]
+
+Priority = Literal["now", "next", "later"]
+
+
+class Talking(Controls):
+    """The voice of a `Query`: prompts, requests, and every message that comes. All of it from any task."""
+
+    _conversation: Conversation
+    _connection: Connection
+    _life: Life
+    _outbox: Outbox
+    _requests: Requests
+    _storage: Storage
+
+    async def send(self, content: str | Sequence[Mapping[str, Any]], *, uuid: str | None = None, priority: Priority | None = None) -> Turn:
+        """Send a prompt, text or content blocks: a handle on its turn, once the transport has taken it.
+
+        `priority` is "now" (aborts the running turn), "next" (the default) or "later" (never folded into the running turn).
+        A cancelled call takes the prompt back, unless it is being written already.
+
+        Raises:
+            NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent.
+            UsageError: the uuid was used before; the CLI would drop the message without a word (recording 18u).
+        """
+        self._life.refuse_if_over()
+        uuid = uuid or str(uuids.uuid4())
+        delivery = Delivery(
+            encode_user_message(content, uuid=uuid, priority=priority, client_composed=self._connection.terms.verbatim_prompts or None)
+        )
+        self._conversation.send(uuid)
+        turn = Turn(uuid, conversation=self._conversation, reading=self._storage)
+        self._storage.add_turn(turn)
+        try:
+            await self._outbox.send(delivery)
+        except BaseException:
+            if not delivery.may_arrive:
+                self._conversation.withdraw(uuid)
+                self._storage.note_change()
+            raise
+        return turn
+
+    async def request(self, subtype: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT, **fields: Any) -> dict[str, Any]:
+        """Ask the CLI anything: the response fields, {} where it answers with none.
+
+        Raises:
+            ControlRequestFailed: it refused; `error_code` says why, when it gave a code.
+            ControlTimeout: no answer in `timeout` seconds (`math.inf` waits for ever).
+            ConnectionLost, ProcessError, TransportClosed, InputClosed: there is nobody to answer, or no way to ask.
+            UsageError: the fields cannot be written as JSON.
+        """
+        self._life.refuse_if_over()
+        request = self._requests.prepare(subtype, fields)
+        self._requests.post(request)
+        with self._storage.needing_input(request.is_open):
+            return (await self._requests.answer_to(request, timeout=timeout)).payload
+
+    async def end_input(self) -> None:
+        """Say that no further prompt will come. The running turn finishes, but nothing can be asked of the host any more."""
+        self._life.refuse_if_over()
+        await self._outbox.end()
+
+    def messages(self) -> AllMessages:
+        """Every message in order, from the first that nobody has taken yet; also those that belong to no turn.
+
+        What was not taken of a turn goes with its handle: ask for all messages before sending, to miss nothing. Two such
+        iterations at once share the messages between them. It ends with the conversation; when that failed, it raises the
+        cause after the last message.
+        """
+        return AllMessages(self._storage)
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self.messages()
+
+    async def changed(self) -> None:
+        """Return at the next sign of life: a message, the end, an answered question. For loops that watch the query's facts."""
+        await self._storage.change()
