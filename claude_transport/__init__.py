@@ -242,7 +242,11 @@ if TYPE_CHECKING:
     from claude_transport.transports.subprocess import SubprocessTransport
     from claude_transport.wrappers.base import TransportWrapper
     from claude_transport.wrappers.faulty import FaultyTransport
+    from claude_transport.wrappers.lines import LineWrapper
+    from claude_transport.wrappers.logging import LoggingTransport
+    from claude_transport.wrappers.observing import ObservingWrapper
     from claude_transport.wrappers.recording import RecordingTransport
+    from claude_transport.wrappers.stateful import StatefulTransport, TransportState
 
 __all__ = [
     "CLI",
@@ -330,7 +334,9 @@ __all__ = [
     "Launch",
     "LineDecoder",
     "LineTooLong",
+    "LineWrapper",
     "LocalCommandOutput",
+    "LoggingTransport",
     "MCPServerState",
     "MCPToolResultBlock",
     "MCPToolUseBlock",
@@ -353,6 +359,7 @@ __all__ = [
     "NotExecutableError",
     "Notification",
     "NotificationInput",
+    "ObservingWrapper",
     "OneShot",
     "Outcome",
     "OutcomeUncertain",
@@ -411,6 +418,7 @@ __all__ = [
     "SetupInput",
     "SpawnError",
     "SpecificOutput",
+    "StatefulTransport",
     "StatusMessage",
     "StopFailureInput",
     "StopInput",
@@ -446,6 +454,7 @@ __all__ = [
     "TransportClosed",
     "TransportInfo",
     "TransportLike",
+    "TransportState",
     "TransportWrapper",
     "TruncatedStream",
     "Turn",
@@ -553,7 +562,11 @@ _HOMES = {
     "transports.subprocess": "SubprocessTransport",
     "wrappers.base": "TransportWrapper",
     "wrappers.faulty": "FaultyTransport",
+    "wrappers.lines": "LineWrapper",
+    "wrappers.logging": "LoggingTransport",
+    "wrappers.observing": "ObservingWrapper",
     "wrappers.recording": "RecordingTransport",
+    "wrappers.stateful": "StatefulTransport TransportState",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -25,13 +25,13 @@ class TransportWrapper(Transport):
     the same arguments.
     """
 
-    _around_another: Callable[[TransportLike], Self]
+    _make_another: Callable[[TransportLike], Self]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # what it is made with, whatever a subclass takes besides the transport, for reconnect()
         self = super().__new__(cls)
         settings = {name: value for name, value in kwargs.items() if name != "transport"}
-        self._around_another = functools.partial(_make, cls, args[1:], settings)
+        self._make_another = functools.partial(_make, cls, args[1:], settings)
         return self
 
     def __init__(self, transport: TransportLike) -> None:
@@ -101,7 +101,7 @@ class TransportWrapper(Transport):
         if not hasattr(innermost, "reconnect"):
             raise UsageError(f"{type(innermost).__name__} has no reconnect(): make a new one instead")
         await self.close()
-        another = self._around_another(await self._transport.reconnect())  # type: ignore[attr-defined]
+        another = self.rewrapped(await self._transport.reconnect())  # type: ignore[attr-defined]
         try:
             await another.connect()  # what is inside is connected already: this is for what the wrapper does at that moment
         except BaseException:
@@ -109,6 +109,10 @@ class TransportWrapper(Transport):
                 await another.close()
             raise
         return another
+
+    def rewrapped(self, transport: TransportLike) -> Self:
+        """A wrapper made as this one was, around `transport`, for `reconnect()`: override it to carry over what must not begin anew."""
+        return self._make_another(transport)
 
     def is_ready(self) -> bool:
         """Whether the transport inside is."""

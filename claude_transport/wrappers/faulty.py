@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import get_args
+from typing import Self, get_args
 
 import anyio
 import msgspec
@@ -54,10 +55,11 @@ class FaultyTransport(LineWrapper):
         for fault in self._faults:
             if not isinstance(fault, _FAULTS):
                 raise ConfigurationError(f"{fault!r} is no fault: see claude_transport.wrappers.faults", option="faults")
+        self._seed = seed
         self._sleep = sleep
         self._line_faults = _LineFaults(self._faults, random.Random(seed))  # noqa: S311 - to be repeated, not to be secret
         self._byte_faults = _ByteFaults(self._faults, random.Random(seed + 1))  # noqa: S311
-        self._attempts = 0
+        self._attempts = itertools.count(1)
         self._writes = 0
         self._write_broken = False
         self._waiting: deque[tuple[float, list[bytes]]] = deque()  # lines that were read and not yet handed on, with the delay before them
@@ -71,14 +73,25 @@ class FaultyTransport(LineWrapper):
         """What goes wrong."""
         return self._faults
 
+    @property
+    def is_idle(self) -> bool:
+        """True when no fault is about reading."""
+        return not self._line_faults.any and not self._byte_faults.any
+
+    def rewrapped(self, transport: TransportLike) -> Self:
+        """The same faults, from the beginning of the new stream; attempts to connect are counted on."""
+        another = type(self)(transport, self._faults, seed=self._seed, sleep=self._sleep)  # they may have been given as an iterator
+        another._attempts = self._attempts  # noqa: SLF001 - one of us
+        return another
+
     async def connect(self) -> None:
         """Fail as often as asked, then connect the transport inside."""
-        self._attempts += 1
+        attempt = next(self._attempts)
         times = max((fault.times for fault in self._faults if isinstance(fault, FailConnect)), default=0)
-        if self._attempts <= times:
-            self.done.append(f"connect {self._attempts} failed")
+        if attempt <= times:
+            self.done.append(f"connect {attempt} failed")
             await anyio.lowlevel.checkpoint()
-            raise CLIConnectionError(f"injected fault: attempt {self._attempts} of {times} to connect fails")
+            raise CLIConnectionError(f"injected fault: attempt {attempt} of {times} to connect fails")
         await super().connect()
 
     def is_ready(self) -> bool:
@@ -104,7 +117,7 @@ class FaultyTransport(LineWrapper):
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
         """The next lines that survive."""
-        if not self._line_faults.any and not self._byte_faults.any:
+        if self.is_idle:  # a view of what was left of an earlier batch
             return await super().read_batch(source)
         while not self._ready:
             if self._end is None and self._byte_faults.is_cut(self.done):

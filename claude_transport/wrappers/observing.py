@@ -143,8 +143,7 @@ class ObservingWrapper(LineWrapper):
     def _tell(self, hook: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             hook(*args, **kwargs)
-        except Exception as error:
-            # an onlooker must never be what ends a conversation
+        except Exception as error:  # noqa: BLE001 - an onlooker must never be what ends a conversation
             if not self._complained:
                 self._complained = True
                 place = traceback.extract_tb(error.__traceback__)[-1]

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-import getpass
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Self
 
 import anyio
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.protocol.encoding import encode_line
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.protocol.secret_names import is_secret_name
-from claude_transport.protocol.secret_patterns import find_home_users
 from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Direction, TapeHeader, note_of_exit
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.lines import LineWrapper
+from claude_transport.wrappers.redactor import redactor_for
 from claude_transport.wrappers.tape_file import TapeFile
 
-__all__ = ["RecordingTransport", "redactor_for"]
+__all__ = ["RecordingTransport"]
 
 DEFAULT_FLUSH_TIMEOUT = 2.0
 """Seconds that closing waits for the disk; a healthy one needs milliseconds."""
-
-_MAX_DEPTH = 16
-"""Wrappers around wrappers that are looked through for options."""
-
-_MIN_KNOWN_SECRET = 8
-"""Characters: shorter values of secret variables are settings (`TOKEN=auto`), and would be found everywhere."""
 
 
 class RecordingTransport(LineWrapper):
@@ -46,7 +38,7 @@ class RecordingTransport(LineWrapper):
 
     Recorded besides: the end of the input, the exit code, the last words on standard error, failures, and the closing. The
     conversation never waits for the disk, and never fails because of it: a disk that fails is reported once, by a warning in the
-    log, and `failure` says why the recording has stopped.
+    log, and `failure` says why the recording has stopped. After `reconnect()` the new one goes on in a file of its own.
     """
 
     def __init__(
@@ -62,7 +54,8 @@ class RecordingTransport(LineWrapper):
         if not scrub and redactor is not None:
             raise ConfigurationError("scrub=False and a redactor contradict each other", option="redactor")
         super().__init__(transport)
-        self._path = Path(path)
+        self._path = self._first_path = Path(path)
+        self._number = 1
         self._redactor = (redactor or redactor_for(transport)) if scrub else None
         self._created_at = created_at
         self._flush_timeout = flush_timeout
@@ -91,6 +84,13 @@ class RecordingTransport(LineWrapper):
         return self._complete
 
     # ------------------------------------------------------------------------------------------------------------ the contract
+
+    def rewrapped(self, transport: TransportLike) -> Self:
+        """A recorder that writes beside this one's tape: `x.ndjson` is followed by `x.2.ndjson`, so that nothing is overwritten."""
+        another = super().rewrapped(transport)
+        another._first_path, another._number = self._first_path, self._number + 1  # noqa: SLF001 - one of us
+        another._path = self._first_path.with_suffix(f".{another._number}{self._first_path.suffix}")  # noqa: SLF001
+        return another
 
     async def connect(self) -> None:
         """Connect the transport inside; a failure is recorded, too."""
@@ -211,28 +211,3 @@ def _failure_note(where: str, error: Exception) -> bytes:
     if isinstance(error, ClaudeTransportError):
         about["code"] = error.code
     return encode_line(about)[:-1]
-
-
-def redactor_for(transport: TransportLike) -> Redactor:
-    """A `Redactor` that knows this machine's user and home, and the secrets in this process's environment and the transport's options."""
-    environments: list[Mapping[str, str]] = [os.environ]
-    inside: object = transport
-    for _ in range(_MAX_DEPTH):
-        env = getattr(getattr(inside, "options", None), "env", None)
-        if isinstance(env, Mapping):
-            environments.append(env)
-        inside = getattr(inside, "transport", None)
-    secrets: set[str] = set()
-    users: set[str] = set()
-    homes: set[str] = set()
-    with contextlib.suppress(Exception):  # there may be no such user at all, as in a container with a made-up uid
-        users.add(getpass.getuser())
-    for environment in environments:
-        users.update(environment[name] for name in ("USER", "LOGNAME", "USERNAME") if environment.get(name))
-        homes.update(environment[name] for name in ("HOME", "USERPROFILE") if environment.get(name))
-        # what Anthropic's variables are about varies: a model's name is no secret
-        names = [name for name in environment if is_secret_name(name.removeprefix("ANTHROPIC_"))]
-        secrets.update(environment[name] for name in names if len(environment[name]) >= _MIN_KNOWN_SECRET)
-    for home in homes:
-        users.update(find_home_users(home))
-    return Redactor(secrets=secrets, users=users, homes=homes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -24,17 +25,24 @@ from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.faults import Duplicate
 from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.lines import LineWrapper
+from claude_transport.wrappers.logging import LoggingTransport
+from claude_transport.wrappers.observing import ObservingWrapper
 from claude_transport.wrappers.recording import RecordingTransport
+from claude_transport.wrappers.stateful import StatefulTransport
 
-__all__ = ["lockstep", "memory", "mock", "recorded", "shipped", "subprocess", "wrapped"]
+__all__ = ["lockstep", "logged", "memory", "mock", "recorded", "shipped", "subprocess", "watched", "without_faults", "wrapped"]
 
 _LINE_LIMIT = 64 * 2**10
 """Bytes: as small as possible, so that lines far over it are cheap."""
 
 _ABSORBS = 2**20
 """Bytes: a pipe or a memory stream holds 64 KiB, the kit's relay another 64 KiB."""
+
+_NEVER = 2**62
+"""The number of a line that no clause gets to."""
 
 _CLOSE_TIMEOUT = 1.0
 """Seconds a child that does not want to leave gets in all; one that does leaves within milliseconds."""
@@ -81,13 +89,29 @@ def shipped() -> tuple[Medium, ...]:
         subprocess(),
         wrapped(memory(), TransportWrapper),
         wrapped(memory(), LineWrapper),
+        wrapped(memory(), ObservingWrapper),
+        wrapped(memory(), logged, name="LoggingTransport(memory)"),
+        wrapped(memory(), watched, name="StatefulTransport(memory)"),
         recorded(memory()),
-        wrapped(memory(), _without_faults, name="FaultyTransport(memory)"),
+        wrapped(memory(), without_faults, name="FaultyTransport(memory)"),
     )
 
 
-def _without_faults(transport: Transport) -> Transport:
-    return FaultyTransport(transport, ())
+def without_faults(transport: Transport) -> Transport:
+    """A `FaultyTransport` at work on what is read that changes none of it."""
+    return FaultyTransport(transport, [Duplicate(line=_NEVER)])
+
+
+def logged(transport: Transport) -> Transport:
+    """A `LoggingTransport` that logs everything to nowhere."""
+    logger = logging.Logger("conformance", logging.DEBUG)  # noqa: LOG001 - known to nobody, so that nobody above it listens
+    logger.addHandler(logging.NullHandler())
+    return LoggingTransport(transport, logger=logger, bodies=True)
+
+
+def watched(transport: Transport) -> Transport:
+    """A `StatefulTransport` with somebody to tell."""
+    return StatefulTransport(transport, on_change=lambda _old, _new: None)
 
 
 class _MockMedium(Medium):
