@@ -232,10 +232,11 @@ if TYPE_CHECKING:
     from claude_transport.protocol.unreadable import DecodeFailure, OversizedMessage, UnknownMessage
     from claude_transport.protocol.usage import ModelUsage, Usage
     from claude_transport.query.handlers import Allow, CallbackContext, Deny, HookMatcher
+    from claude_transport.query.lanes import Lane, Lanes, split_by_parent
     from claude_transport.query.query import Query
     from claude_transport.query.reports import CloseReport, InterruptOutcome, ResumePoint
     from claude_transport.query.turns import Turn
-    from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike
+    from claude_transport.transport import PermissionSetting, SessionTerms, Transport, TransportInfo, TransportLike
     from claude_transport.transports.mock import MockTransport
     from claude_transport.transports.replay import ReplayTransport
     from claude_transport.transports.stream import Connectable, StreamTransport
@@ -331,6 +332,8 @@ __all__ = [
     "InstructionsLoadedInput",
     "InterruptOutcome",
     "KeepAlive",
+    "Lane",
+    "Lanes",
     "Launch",
     "LineDecoder",
     "LineTooLong",
@@ -373,6 +376,7 @@ __all__ = [
     "PermissionRequestDecision",
     "PermissionRequestInput",
     "PermissionRule",
+    "PermissionSetting",
     "PermissionUpdate",
     "PluginInstall",
     "PluginState",
@@ -491,6 +495,7 @@ __all__ = [
     "encode_user_message",
     "find_cli",
     "query",
+    "split_by_parent",
 ]
 
 # Where each name lives; a test holds that this says the same as the imports above.
@@ -552,10 +557,11 @@ _HOMES = {
     "protocol.unreadable": "DecodeFailure OversizedMessage UnknownMessage",
     "protocol.usage": "ModelUsage Usage",
     "query.handlers": "Allow CallbackContext Deny HookMatcher",
+    "query.lanes": "Lane Lanes split_by_parent",
     "query.query": "Query",
     "query.reports": "CloseReport InterruptOutcome ResumePoint",
     "query.turns": "Turn",
-    "transport": "SessionTerms Transport TransportInfo TransportLike",
+    "transport": "PermissionSetting SessionTerms Transport TransportInfo TransportLike",
     "transports.mock": "MockTransport",
     "transports.replay": "ReplayTransport",
     "transports.stream": "Connectable StreamTransport",

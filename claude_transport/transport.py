@@ -23,7 +23,7 @@ from claude_transport.errors import UsageError
 from claude_transport.protocol.codec import encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 
-__all__ = ["SessionTerms", "Transport", "TransportInfo", "TransportLike", "read_lines_of"]
+__all__ = ["PermissionSetting", "SessionTerms", "Transport", "TransportInfo", "TransportLike", "read_lines_of"]
 
 
 class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,15 +52,28 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
     oversized_lines: int = 0
 
 
+class PermissionSetting(msgspec.Struct, frozen=True):
+    """One thing that a transport's options say about permissions: what, its value, and the option that says so.
+
+    `what` is `mode`, `allow`, `ask`, `prompt_tool`, `prompts`, `agent_mode` or `sandbox`: see the table in `query.shadowing`.
+    """
+
+    what: str
+    value: str
+    option: str
+
+
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a transport's options ask of the layer that speaks through it.
 
     `initialize` are fields for the `initialize` request; `verbatim_prompts` marks every prompt `client_composed`, so that
-    the CLI expands neither `@path` nor slash commands in it.
+    the CLI expands neither `@path` nor slash commands in it. `permissions` is what they say about who decides, for a layer that
+    would be asked.
     """
 
     initialize: Mapping[str, Any] = {}
     verbatim_prompts: bool = False
+    permissions: Sequence[PermissionSetting] = ()
 
 
 @runtime_checkable

@@ -22,9 +22,10 @@ from claude_transport.launch.environ import build_environment
 from claude_transport.launch.launch import Launch, build_launch
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import initialize_fields
+from claude_transport.launch.permissions import permission_settings
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
-from claude_transport.transport import SessionTerms, TransportInfo
+from claude_transport.transport import PermissionSetting, SessionTerms, TransportInfo
 from claude_transport.transports.stream import StreamTransport
 
 __all__ = ["SubprocessTransport"]
@@ -142,6 +143,14 @@ class SubprocessTransport(StreamTransport):
         """What is known at this moment, with the CLI's path and version."""
         path = None if self._cli is None else self._cli.path
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
+
+
+def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
+    """What the options say about permissions. What cannot be understood is left to `connect()`, which says what is wrong with it."""
+    try:
+        return tuple(PermissionSetting(*row) for row in permission_settings(options))
+    except (ConfigurationError, AttributeError, TypeError):
+        return ()
 
 
 def _plan(options: ClaudeOptions, *, command: Sequence[str] | None, permission_prompt: str | None) -> tuple[Launch, CLI | None]:
