@@ -115,12 +115,14 @@ class PermissionHandler:
 def _permission(decision: object, body: CanUseTool) -> dict[str, Any]:
     if isinstance(decision, Allow):
         updated = body.input if decision.updated_input is None else decision.updated_input
+        if not isinstance(updated, Mapping):
+            raise UsageError(f"Allow.updated_input is a mapping, not {type(updated).__name__}")  # the CLI would refuse the answer [04g]
         answer: dict[str, Any] = {"behavior": "allow", "updatedInput": updated}
         if decision.updated_permissions:
             answer["updatedPermissions"] = [update.to_dict() for update in decision.updated_permissions]
         return answer
     if isinstance(decision, Deny):
-        answer = {"behavior": "deny", "message": decision.message}
+        answer = {"behavior": "deny", "message": str(decision.message)}
         if decision.interrupt:
             answer["interrupt"] = True
         return answer

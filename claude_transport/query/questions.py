@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 import anyio
@@ -29,6 +29,7 @@ from claude_transport.query.handlers import (
     PermissionHandler,
 )
 from claude_transport.query.mcp import McpServers
+from claude_transport.query.mcp_session import McpCall
 
 __all__ = ["OnRequest", "Question", "Questions"]
 
@@ -46,6 +47,7 @@ class Question:
         self.request = request
         self.request_id = request_id
         self.scope = anyio.CancelScope()
+        self.call: McpCall | None = None
 
 
 class Questions:
@@ -92,12 +94,24 @@ class Questions:
             logger.warning("the CLI sent a %r request without an id: it cannot be answered", request.subtype)
             return None
         question = self._open[request.request_id] = Question(request, request.request_id)
+        body = request.request
+        if isinstance(body, McpMessage) and body.server_name in self.mcp:
+            # at once, because tasks that are started together run in any order, and a cancellation must not overtake its call;
+            # in a context of its own, because the server's tools are callbacks too
+            question.call = self._answering_context().run(self.mcp.accept, body.server_name, body.message)
         return question
+
+    def _answering_context(self) -> Context:
+        context = copy_context()
+        context.run(_answering.set, (*_answering.get(), self))
+        return context
 
     def cancel(self, request_id: str) -> None:
         """The CLI has withdrawn the question."""
         question = self._open.get(request_id)
         if question is not None:
+            if question.call is not None:
+                question.call.withdraw()
             question.scope.cancel()
 
     async def answer(self, question: Question, reply: Callable[[str, bytes], None]) -> None:
@@ -112,28 +126,33 @@ class Questions:
                 if not question.scope.cancel_called:
                     line = await self._line_for(question)
         finally:
-            if self._open.get(question.request_id) is question:
+            if is_current := self._open.get(question.request_id) is question:
                 del self._open[question.request_id]
-        reply(question.request_id, line or self._line_for_cancelled(question))
+        # a callback may outlive its question, and the CLI may by then have asked another one under the same id (recording 08e)
+        if is_current:
+            reply(question.request_id, line or self._line_for_failure(question, "cancelled"))
 
     async def _line_for(self, question: Question) -> bytes:
-        request = question.request
         try:
             return encode_control_success(question.request_id, await self._response_to(question))
         except ControlRequestFailed as exc:
             return encode_control_error(question.request_id, str(exc), exc.error_code)
         except Exception as exc:
             # whatever went wrong here, the CLI must hear of it: it would wait for ever (PROTOCOL (g) 4)
-            logger.exception("answering %r failed", request.subtype)
-            return encode_control_error(question.request_id, f"the host's callback failed ({type(exc).__name__})")
+            logger.exception("answering %r failed", question.request.subtype)
+            return self._line_for_failure(question, type(exc).__name__)
 
-    def _line_for_cancelled(self, question: Question) -> bytes:
+    def _line_for_failure(self, question: Question, what: str) -> bytes:
+        """The answer when the callback has none, or one that cannot be written down."""
         body = question.request.request
         if isinstance(body, CanUseTool):
-            return encode_control_success(question.request_id, self._permission.answer_for_failure(body, "cancelled"))
+            return encode_control_success(question.request_id, self._permission.answer_for_failure(body, what))
         if isinstance(body, HookCallback) and self._hooks.fails_open:
             return encode_control_success(question.request_id, {})
-        return encode_control_error(question.request_id, "the host's callback was cancelled")
+        if isinstance(body, McpMessage) and body.server_name in self.mcp:
+            # in JSON-RPC, and under the id of the call: anything else would hang it (recordings 06q, 06r)
+            return encode_control_success(question.request_id, self.mcp.failure(body.message, f"the host failed ({what})"))
+        return encode_control_error(question.request_id, f"the host's callback failed ({what})")
 
     async def _response_to(self, question: Question) -> dict[str, Any] | None:
         request, body = question.request, question.request.request
@@ -142,8 +161,8 @@ class Questions:
         if isinstance(body, HookCallback) and body.callback_id in self._hooks:
             context = CallbackContext(cancel_scope=question.scope, request_id=question.request_id, tool_use_id=body.tool_use_id)
             return await self._hooks.answer(body, context)
-        if isinstance(body, McpMessage) and body.server_name in self.mcp:
-            return await self.mcp.answer(body.server_name, body.message)
+        if question.call is not None:
+            return {"mcp_response": await question.call.answer()}
         if self._on_request is not None:
             fields = body.to_dict()
             fields.pop("subtype", None)
