@@ -1,13 +1,10 @@
 """The state machine of a conversation: what each message means, decided without a clock, a task or any I/O.
 
 Every stimulus (`send`, `request`, `received`, `abandoned`, `ended`, …) returns frozen actions for somebody else to perform.
-All the hard knowledge about the CLI lives here:
+All the hard knowledge about the CLI lives here and next door:
 
-* **Which result belongs to which prompt.** Results cannot be counted against prompts: waiting prompts are merged into one
-  turn, a prompt sent while a tool runs is folded into the running turn, and a finished background task starts a turn that
-  nobody asked for (PROTOCOL (d) 5, 6). Prompts carry a uuid, and `command_lifecycle`, `user_message_uuids` and `origin` say
-  what became of it. An older CLI that sends none of these is followed in the order of sending: only `result` and the end of
-  the stream are needed to finish a turn.
+* **Which result belongs to which prompt** (`prompts`). Only `result` and the end of the stream are needed to finish a turn.
+* **Which session this is** (`session`), and whether it is the one that was asked for.
 * **What is outstanding.** Requests are registered before they are written, answers may come in any order, and the end of the
   stream settles everything at once.
 * **When nothing can be asked any more**, so that input may end (`quiet`).
@@ -21,7 +18,6 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from claude_transport.errors import UsageError
 from claude_transport.protocol.actions import Action, Cancel, Deliver, Reject, Resolve, Settle, Start
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
 from claude_transport.protocol.messages import (
@@ -29,13 +25,20 @@ from claude_transport.protocol.messages import (
     BackgroundTasksChanged,
     CommandLifecycle,
     ConversationReset,
+    DecodeFailure,
     InitMessage,
     KeepAlive,
     Message,
+    OversizedMessage,
     RateLimitEvent,
     ResultMessage,
     SessionStateChanged,
+    StreamEvent,
+    UnknownMessage,
+    UserMessage,
 )
+from claude_transport.protocol.prompts import Prompts
+from claude_transport.protocol.session import SessionIdentity
 from claude_transport.protocol.turn_states import TURN_TRANSITIONS, TurnEvent, TurnState
 
 __all__ = [
@@ -53,19 +56,13 @@ __all__ = [
 ]
 
 
-_SEEN_LIMIT = 100_000
-"""Prompt uuids remembered so that a repeated one is refused: the CLI would drop it without a word (PROTOCOL (b), 18u)."""
-
-
 class Conversation:
     """One conversation, from the host's side."""
 
     def __init__(self) -> None:
-        self._open: dict[str, TurnState] = {}  # prompts without an end, in the order of sending
-        self._seen: dict[str, None] = {}
-        self._group: tuple[str, ...] = ()  # the prompts of the turn that is running
-        self._in_turn = False  # a turn is running, perhaps one that nobody asked for
-        self._speaks_uuids = False  # this CLI says which prompt a frame belongs to
+        self._prompts = Prompts()
+        self._session = SessionIdentity()
+        self._expects_structure = False  # a JSON schema was asked for
         self._pending: dict[str, str] = {}  # our requests: id -> subtype
         self._inbound: set[str] = set()  # theirs
         self._agent_tasks: dict[str, str] = {}  # background agents at work: task id -> description
@@ -73,10 +70,6 @@ class Conversation:
         self._assistant_error: str | None = None  # what the last message of the main thread said went wrong, in this turn
         self._resets_at: dt.datetime | None = None
         self._next_request = 0
-        self.session_id: str | None = None
-        self.last_result: ResultMessage | None = None
-        self.last_uuid: str | None = None
-        """The last message of the main thread: where a resumed session would go on."""
         self.late_responses = 0
         """Answers that came for requests nobody waits for any more."""
         self.has_ended = False
@@ -86,16 +79,31 @@ class Conversation:
     @property
     def open_turns(self) -> tuple[str, ...]:
         """Prompts that have neither a result nor another end, in the order of sending."""
-        return tuple(self._open)
+        return self._prompts.open
 
     def state_of(self, uuid: str) -> TurnState | None:
         """Where an open prompt is; None when it has reached its end, or was never sent."""
-        return self._open.get(uuid)
+        return self._prompts.state_of(uuid)
 
     @property
     def is_running(self) -> bool:
         """True while there is something an interrupt could stop."""
-        return bool(self._open) or self._in_turn
+        return self._prompts.is_running
+
+    @property
+    def last_result(self) -> ResultMessage | None:
+        """The result that came last."""
+        return self._prompts.last_result
+
+    @property
+    def session_id(self) -> str | None:
+        """The session, as the last init named it; None before the first, and between a `/clear` and the next."""
+        return self._session.session_id
+
+    @property
+    def last_uuid(self) -> str | None:
+        """The last message of the main thread: where a resumed session would go on."""
+        return self._session.last_uuid
 
     @property
     def pending_requests(self) -> dict[str, str]:
@@ -123,20 +131,22 @@ class Conversation:
 
     # ------------------------------------------------------------------------------------------------------- stimuli: ours
 
-    def send(self, uuid: str) -> None:
-        """Register a prompt, before it is written. A uuid used before is refused: the CLI would drop it silently."""
-        if uuid in self._seen:
-            raise UsageError(f"a message with the uuid {uuid} was sent before; the CLI drops repeated uuids without an answer")
-        self._seen[uuid] = None
-        if len(self._seen) > _SEEN_LIMIT:
-            del self._seen[next(iter(self._seen))]
-        self._open[uuid] = TurnState.queued
+    def expect(self, *, session_id: str | None = None, fork: bool = False, structured_output: bool = False) -> None:
+        """What the options ask of this conversation: a session, or with `fork` a copy of it, and results that keep to a JSON schema."""
+        self._session.expect(session_id, fork=fork)
+        self._expects_structure = structured_output
+
+    def send(self, uuid: str, *, priority: str | None = None, is_command: bool = False) -> None:
+        """Register a prompt, before it is written. A uuid used before is refused: the CLI would drop it silently.
+
+        `priority` as the prompt has it ("next" when it has none), and `is_command` for a slash command: they say how a CLI that
+        names no prompts takes them from its queue.
+        """
+        self._prompts.add(uuid, priority=priority, is_command=is_command)
 
     def withdraw(self, uuid: str) -> None:
         """Forget a prompt that was never written."""
-        self._open.pop(uuid, None)
-        self._seen.pop(uuid, None)
-        self._group = tuple(other for other in self._group if other != uuid)
+        self._prompts.withdraw(uuid)
 
     def request(self, subtype: str) -> str:
         """Register a request, before it is written: the id to write it with."""
@@ -163,10 +173,11 @@ class Conversation:
         actions: list[Action] = []
         run: list[Message] = []
         owners: tuple[str, ...] = ()
+        prompts = self._prompts
         for message in messages:
             handler = _HANDLERS.get(type(message))
             if handler is None:
-                turns = self._group if self._in_turn else self._begin_by_order()
+                turns = prompts.current if prompts.is_steady else self._owners_of(message)
                 after: Sequence[Action] = ()
             else:
                 delivered, turns, after = handler(self, message)
@@ -192,78 +203,55 @@ class Conversation:
     def ended(self) -> list[Action]:
         """The stream has ended: every open prompt is lost. Pending requests are the caller's to fail, with the cause it knows."""
         self.has_ended = True
-        self._in_turn = False
-        self._group = ()
         self._pending.clear()
         cancelled: list[Action] = [Cancel(request_id) for request_id in sorted(self._inbound)]
         self._inbound.clear()
         self._agent_tasks.clear()
         self._session_state = None
-        return cancelled + self._step(tuple(self._open), TurnEvent.ended)
+        return cancelled + list(self._prompts.ended())
 
     # ------------------------------------------------------------------------------------------------------------ handlers
     # Each returns: whether the message is for the user, the turns it belongs to, and the actions that follow it.
 
+    def _owners_of(self, message: Message) -> tuple[str, ...]:
+        """Whose a message is that only carries data. A turn may begin with one, but not with a straggler of the last turn."""
+        if isinstance(message, _FIRST_WORDS) and not (isinstance(message, StreamEvent) and message.parent_tool_use_id):
+            return self._prompts.spoke()
+        return self._prompts.current
+
     def _on_init(self, message: InitMessage) -> _Verdict:
-        self._enter_session(message.session_id)
-        named = self._known(message.user_message_uuids)
-        if message.user_message_uuids:
-            self._speaks_uuids = True
-        if named:
-            self._begin(named)
-        elif not self._in_turn:
-            if self._speaks_uuids:
-                self._begin(())  # a turn nobody asked for: a background task woke the session
-            else:
-                self._begin_by_order()
-        return True, self._group, ()
+        self._prompts.began(message)
+        forked = self._session.entered(message.session_id)
+        turns = self._prompts.current
+        return True, turns, () if forked is None else (Deliver([forked], turns),)
 
     def _on_assistant(self, message: AssistantMessage) -> _Verdict:
-        if message.parent_tool_use_id is None:
-            self.last_uuid = message.uuid or self.last_uuid
-            self._assistant_error = message.error
-        return True, self._group if self._in_turn else self._begin_by_order(), ()
+        if message.parent_tool_use_id is not None:
+            return True, self._prompts.current, ()
+        self._session.spoke(message.uuid)
+        self._assistant_error = message.error
+        return True, self._prompts.spoke(), ()
+
+    def _on_user(self, message: UserMessage) -> _Verdict:
+        if message.parent_tool_use_id is None and message.tool_results:
+            self._prompts.worked()
+        return True, self._prompts.current, ()
 
     def _on_lifecycle(self, message: CommandLifecycle) -> _Verdict:
-        self._speaks_uuids = True
-        uuid = message.command_uuid
-        if uuid not in self._open:
-            return True, (), ()
-        if message.state == "started":
-            self._begin((*self._group, uuid) if self._in_turn else (uuid,))
-        elif message.state == "cancelled":
-            return True, (uuid,), self._step((uuid,), TurnEvent.cancelled)
-        elif message.state == "completed" and not (self._in_turn and uuid in self._group) and self.last_result is not None:
-            # it was worked on, and no result of a turn that still runs will name it: the last one is the one it shares
-            return True, (uuid,), self._step((uuid,), TurnEvent.joined, self.last_result)
-        return True, (uuid,), ()
+        return True, *self._prompts.noted(message)
 
     def _on_result(self, message: ResultMessage) -> _Verdict:
-        if message.uuid is not None and self.last_result is not None and message.uuid == self.last_result.uuid:
-            return True, (), ()  # said twice: it must not count for the next prompt
+        if self._prompts.is_repeated(message):
+            return True, (), ()
+        answered, settled = self._prompts.answered(message)
         force_setattr(message, "assistant_error", self._assistant_error)
         force_setattr(message, "resets_at", self._resets_at)
-        self.last_result = message
-        self._enter_session(message.session_id)
-        answered = self._answered_by(message)
-        self._in_turn = False
-        self._group = ()
+        force_setattr(message, "prompt_uuids", answered)
+        # a slash command and a turn that nobody asked for owe no answer to a schema
+        owes_structure = self._expects_structure and message.local_command is None and not message.is_unsolicited
+        force_setattr(message, "expects_structured_output", owes_structure)
         self._assistant_error = None
-        rejected = self._rejected_by(message)
-        settled = self._step(answered[:1], TurnEvent.led, message) + self._step(answered[1:], TurnEvent.joined, message)
-        return True, answered, rejected + settled
-
-    def _answered_by(self, message: ResultMessage) -> tuple[str, ...]:
-        """The open prompts that this is the result of, the one it answers first."""
-        uuids = message.user_message_uuids or ((message.user_message_uuid,) if message.user_message_uuid else ())
-        if uuids:
-            self._speaks_uuids = True
-            return tuple(dict.fromkeys((*self._known(uuids), *self._group)))
-        if self._speaks_uuids and self._in_turn:
-            return self._group  # empty: a turn that nobody asked for
-        if message.is_unsolicited:
-            return ()
-        return self._group or tuple(self._open)[:1]
+        return True, answered, [*self._rejected_by(message), *settled]
 
     def _rejected_by(self, message: ResultMessage) -> list[Action]:
         """A start that failed ends in a result, and leaves every request unanswered for ever (PROTOCOL (d) 13)."""
@@ -273,26 +261,21 @@ class Conversation:
             self._pending.clear()
         return rejected
 
-    def _on_reset(self, message: ConversationReset) -> _Verdict:
-        self._enter_session(message.new_conversation_id)
-        return True, self._group, ()
+    def _on_reset(self, _message: ConversationReset) -> _Verdict:
+        self._session.reset()
+        return True, self._prompts.current, ()
 
     def _on_rate_limit(self, message: RateLimitEvent) -> _Verdict:
         self._resets_at = message.rate_limit_info.resets_at_time
-        return True, self._group, ()
-
-    def _enter_session(self, session_id: str | None) -> None:
-        if session_id and session_id != self.session_id:
-            self.session_id = session_id
-            self.last_uuid = None  # what was said in the session before is no place to resume this one at
+        return True, self._prompts.current, ()
 
     def _on_session_state(self, message: SessionStateChanged) -> _Verdict:
         self._session_state = message.state
-        return True, self._group, ()
+        return True, self._prompts.current, ()
 
     def _on_background_tasks(self, message: BackgroundTasksChanged) -> _Verdict:
         self._agent_tasks = {task.task_id: task.description for task in message.tasks if task.task_type == "local_agent"}
-        return True, self._group, ()
+        return True, self._prompts.current, ()
 
     def _on_control_request(self, message: ControlRequest) -> _Verdict:
         request_id = message.request_id
@@ -318,40 +301,16 @@ class Conversation:
     def _on_keep_alive(self, _message: KeepAlive) -> _Verdict:
         return False, (), ()
 
-    # --------------------------------------------------------------------------------------------------------------- turns
-
-    def _known(self, uuids: Iterable[str] | None) -> tuple[str, ...]:
-        return tuple(uuid for uuid in uuids or () if uuid in self._open)
-
-    def _begin(self, uuids: tuple[str, ...]) -> None:
-        self._in_turn = True
-        self._group = tuple(dict.fromkeys(uuids))
-        self._step(self._group, TurnEvent.taken)
-
-    def _begin_by_order(self) -> tuple[str, ...]:
-        """For a CLI that names no prompts: the turn that begins answers the prompt that waits longest."""
-        if not self._speaks_uuids and self._open:
-            self._begin((next(iter(self._open)),))
-        return self._group
-
-    def _step(self, uuids: Iterable[str], event: TurnEvent, result: ResultMessage | None = None) -> list[Action]:
-        settled: list[Action] = []
-        for uuid in tuple(dict.fromkeys(uuids)):
-            state = TURN_TRANSITIONS[self._open[uuid], event]
-            if state is TurnState.started:
-                self._open[uuid] = state
-                continue
-            del self._open[uuid]
-            self._group = tuple(other for other in self._group if other != uuid)
-            settled.append(Settle(uuid, state, result))
-        return settled
-
 
 _Verdict = tuple[bool, tuple[str, ...], Sequence[Action]]
+
+_FIRST_WORDS = (StreamEvent, DecodeFailure, OversizedMessage, UnknownMessage)
+"""What, of the messages without a handler, a turn may begin with; a line that could not be read may have been its beginning."""
 
 _HANDLERS: dict[type[Message], Callable[[Conversation, Any], _Verdict]] = {
     InitMessage: Conversation._on_init,  # noqa: SLF001 - the table belongs to the class above
     AssistantMessage: Conversation._on_assistant,  # noqa: SLF001
+    UserMessage: Conversation._on_user,  # noqa: SLF001
     CommandLifecycle: Conversation._on_lifecycle,  # noqa: SLF001
     ConversationReset: Conversation._on_reset,  # noqa: SLF001
     RateLimitEvent: Conversation._on_rate_limit,  # noqa: SLF001

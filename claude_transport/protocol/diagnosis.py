@@ -44,6 +44,10 @@ class ReportedResult(Protocol):
     def assistant_error(self) -> str | None: ...
     @property
     def resets_at(self) -> dt.datetime | None: ...
+    @property
+    def structured_output(self) -> object: ...
+    @property
+    def expects_structured_output(self) -> bool: ...
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +84,7 @@ _INTERRUPTED: Final = _Failure(errors.RunInterrupted, "The turn was interrupted.
 _STRUCTURED: Final = _Failure(
     errors.StructuredOutputMissing, "The model did not produce output that fits the schema.", code="result.structured_output_invalid"
 )
+_NO_STRUCTURE: Final = _Failure(errors.StructuredOutputMissing, "A schema was asked for, but the result holds no structured output.")
 _SERVER: Final = _Failure(errors.APIFailed, "The API failed.", code="result.server_error", retryable=True)
 _CONNECTION: Final = _Failure(
     errors.APIFailed, "The API could not be reached.", code="result.connection_failed", category="transport", retryable=True
@@ -152,10 +157,10 @@ _BY_KEYWORD: Final = tuple(
 
 
 def diagnose(result: ReportedResult) -> Outcome:
-    """The meaning of `result`. Only a strictly true `is_error` is a failure."""
-    if result.is_error is not True:
-        return Outcome(ok=True, code="ok", category="ok")
+    """The meaning of `result`. A failure is a strictly true `is_error`, or a schema that was asked for and not kept to [13d]."""
     failure = _failure_of(result)
+    if failure is None:
+        return Outcome(ok=True, code="ok", category="ok")
     error = failure.error
     return Outcome(
         ok=False,
@@ -169,10 +174,11 @@ def diagnose(result: ReportedResult) -> Outcome:
 
 def error_for(result: ReportedResult) -> errors.ResultError | None:
     """The exception that says what went wrong; None when nothing did."""
-    outcome = diagnose(result)
-    if outcome.ok:
+    failure = _failure_of(result)
+    if failure is None:
         return None
-    return _failure_of(result).error(
+    outcome = diagnose(result)
+    return failure.error(
         f"{outcome.text} (transport=cli, category={outcome.category})",
         result=result,
         resets_at=outcome.resets_at,
@@ -182,9 +188,16 @@ def error_for(result: ReportedResult) -> errors.ResultError | None:
     )
 
 
-def _failure_of(result: ReportedResult) -> _Failure:
-    text = " ".join([result.result or "", *result.errors])
-    if "credit balance" in text.lower() and result.api_error_status in (400, 402):
+def _failure_of(result: ReportedResult) -> _Failure | None:
+    if result.is_error is not True:
+        missing = result.expects_structured_output and result.structured_output is None
+        return _NO_STRUCTURE if missing else None
+    return _structured(result) or _by_words(result)
+
+
+def _structured(result: ReportedResult) -> _Failure | None:
+    """What the fields say that mean one thing only."""
+    if result.api_error_status in (400, 402) and "credit balance" in _text_of(result).lower():
         return _BILLING  # the status alone would say "invalid request" [11_400_credit]
     structured = (
         _BY_SUBTYPE.get(result.subtype)
@@ -200,9 +213,17 @@ def _failure_of(result: ReportedResult) -> _Failure:
     if result.stop_reason == "refusal":
         return _REFUSED
     reported = _BY_ASSISTANT_ERROR.get(result.assistant_error or "")
-    if reported not in (None, _SERVER, _INVALID):
-        return reported
+    return None if reported in (_SERVER, _INVALID) else reported
+
+
+def _by_words(result: ReportedResult) -> _Failure:
+    """The last resort, also to tell apart what the CLI reports under one name: every 529 is a `server_error` [11_529]."""
+    refused = result.api_error_status == 400  # words may say what was wrong with the request, but not that it was something else
     for pattern, failure in _BY_KEYWORD:
-        if pattern.search(text):
+        if pattern.search(_text_of(result)) and not (refused and failure in (_RATE_LIMIT, _OVERLOADED, _AUTH, _SERVER)):
             return failure
-    return reported or (_INVALID if result.api_error_status == 400 else _UNKNOWN)
+    return _BY_ASSISTANT_ERROR.get(result.assistant_error or "") or (_INVALID if refused else _UNKNOWN)
+
+
+def _text_of(result: ReportedResult) -> str:
+    return " ".join([result.result or "", *result.errors])

@@ -21,6 +21,7 @@ from claude_transport.protocol.diagnosis import Outcome, diagnose, error_for
 from claude_transport.protocol.envelope import *  # noqa: F403
 from claude_transport.protocol.envelope import HIDDEN, Message, Number, Part
 from claude_transport.protocol.events import *  # noqa: F403
+from claude_transport.protocol.session import SessionForked
 from claude_transport.protocol.system import *  # noqa: F403
 from claude_transport.protocol.system import SystemMessage
 from claude_transport.protocol.tasks import *  # noqa: F403
@@ -34,6 +35,7 @@ __all__ = [
     "AssistantMessage",
     "PermissionDenial",
     "ResultMessage",
+    "SessionForked",
     "StreamEvent",
     "UserContent",
     "UserMessage",
@@ -281,10 +283,18 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
     """The `error` of the turn's last assistant message; not on the wire: whoever follows the conversation fills it in."""
     resets_at: dt.datetime | None = field(name=HIDDEN + "resets_at", default=None)
     """When the limit named by the last `rate_limit_event` lifts; filled in like `assistant_error`."""
+    prompt_uuids: tuple[str, ...] | None = field(name=HIDDEN + "prompt_uuids", default=None)
+    """The prompts that this is the result of, the one it answers first; filled in like `assistant_error`. Empty for a turn that none of
+    this conversation's prompts asked for; None when nobody followed the conversation."""
+    expects_structured_output: bool = field(name=HIDDEN + "expects_structured_output", default=False)
+    """Whether a JSON schema was asked for, so that a success without `structured_output` is none; filled in like `assistant_error`."""
 
     @property
     def is_unsolicited(self) -> bool:
-        """Whether no user message asked for this turn: a background task woke the session. [15a, 24a]"""
+        """Whether no user message asked for this turn: a background task woke the session. [15a, 24a]
+
+        A prompt may all the same have been folded into it: then that one is in `prompt_uuids`.
+        """
         return self.origin is not None and self.origin.get("kind") == "task-notification"
 
     @property

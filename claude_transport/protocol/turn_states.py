@@ -11,7 +11,9 @@ class TurnState(StrEnum):
     """Where a prompt is: waiting, running, or in one of four ends."""
 
     queued = "queued"
+    """It was sent, and waits for its turn."""
     started = "started"
+    """Claude works on it."""
     done = "done"
     """It had a turn of its own, and this is its result."""
     folded = "folded"
@@ -31,6 +33,8 @@ class TurnEvent(StrEnum):
     """A result came, and this prompt is the one it answers."""
     joined = "joined"
     """A result came that answers this prompt along with an earlier one."""
+    returned = "returned"
+    """The turn it seemed to have was one that nobody asked for, as its result says; it waits again."""
     cancelled = "cancelled"
     """The CLI took it out of its queue."""
     ended = "ended"
@@ -46,6 +50,7 @@ TURN_TRANSITIONS: dict[tuple[TurnState, TurnEvent], TurnState] = {
     (TurnState.started, TurnEvent.taken): TurnState.started,
     (TurnState.started, TurnEvent.led): TurnState.done,
     (TurnState.started, TurnEvent.joined): TurnState.folded,
+    (TurnState.started, TurnEvent.returned): TurnState.queued,
     (TurnState.started, TurnEvent.cancelled): TurnState.dropped,
     (TurnState.started, TurnEvent.ended): TurnState.lost,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from recorded_lines import recordings_folder
 
-from claude_transport.errors import UsageError
+from claude_transport.errors import StructuredOutputMissing, UsageError
 from claude_transport.protocol.codec import LineDecoder, encode_line
 from claude_transport.protocol.conversation import (
     TURN_TRANSITIONS,
@@ -24,7 +24,7 @@ from claude_transport.protocol.conversation import (
     TurnEvent,
     TurnState,
 )
-from claude_transport.protocol.messages import CommandLifecycle, Message, ResultMessage
+from claude_transport.protocol.messages import CommandLifecycle, Message, ResultMessage, SessionForked
 
 A, B, C = (f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "123")
 
@@ -186,9 +186,9 @@ D, F, X, L = TurnState.done, TurnState.folded, TurnState.dropped, TurnState.lost
         pytest.param("10e", [D, X], [0, None], id="cancelled while it waited"),
         pytest.param("10f", [D, F], [0, 0], id="folded into the running turn"),
         pytest.param("10g", [D, D], [0, 1], id="priority later is not folded"),
-        pytest.param("10h", [D, L], [0, None], id="folded without uuids: nothing says so, and nothing is made up"),
+        pytest.param("10h", [D, F], [0, 0], id="folded, and the CLI names no prompts"),
         pytest.param("10i", [D, D, F], [0, 1, 1], id="merged into one next turn"),
-        pytest.param("10j", [D, D, L], [0, 1, None], id="merged without uuids"),
+        pytest.param("10j", [D, D, F], [0, 1, 1], id="merged, and the CLI names no prompts"),
         pytest.param("07a", [D], [0], id="interrupted, and a turn of others after it"),
         pytest.param("07f", [D, X, X], [0, None, None], id="interrupted along with what was queued"),
         pytest.param("15a", [D], [0], id="a background agent starts a turn of its own"),
@@ -355,33 +355,226 @@ def test_ends_are_final(follower: Follower) -> None:
 
 # ------------------------------------------------------------------------------------------------ every entry of the table
 
-BEFORE = {TurnState.queued: [], TurnState.started: [lifecycle(A, "started")]}
-CAUSES: dict[TurnEvent, list[Frame]] = {
-    TurnEvent.taken: [lifecycle(A, "started")],
-    TurnEvent.led: [result(A)],
-    TurnEvent.joined: [result(B, A)],
-    TurnEvent.cancelled: [lifecycle(A, "cancelled")],
-    TurnEvent.ended: [],
-}
+Q, S = TurnState.queued, TurnState.started
+TAKEN, LED, JOINED, RETURNED, CANCELLED, ENDED = (
+    TurnEvent.taken,
+    TurnEvent.led,
+    TurnEvent.joined,
+    TurnEvent.returned,
+    TurnEvent.cancelled,
+    TurnEvent.ended,
+)
+THE_END: list[Frame] = []
+FOLDING = [lifecycle(B, "started"), lifecycle(A, "started")]  # A is taken into the turn of B
+
+# state of A, event, how it came there, what happens, what is delivered (and to whom), what is settled, where A is then
+STEPS: list[tuple[TurnState, TurnEvent, list[Frame], list[Frame], list[tuple[str, ...]], list[tuple[str, TurnState]], TurnState | None]] = [
+    (Q, TAKEN, [], [lifecycle(A, "started")], [(A,)], [], S),
+    (Q, TAKEN, [], [init(A)], [(A,)], [], S),
+    (Q, TAKEN, [], [init()], [(A,)], [], S),
+    (Q, TAKEN, [], [said()], [(A,)], [], S),
+    (Q, LED, [], [result(A)], [(A,)], [(A, D)], None),
+    (Q, LED, [], [result()], [(A,)], [(A, D)], None),
+    (Q, JOINED, [], [result(B, A)], [(B, A)], [(B, D), (A, F)], None),
+    (Q, JOINED, [result(B)], [lifecycle(A, "completed")], [(A,)], [(A, F)], None),
+    (Q, CANCELLED, [], [lifecycle(A, "cancelled")], [(A,)], [(A, X)], None),
+    (Q, ENDED, [], THE_END, [], [(A, L)], None),
+    (S, TAKEN, [init(A)], [lifecycle(A, "started")], [(A,)], [], S),
+    (S, LED, [init(A)], [result(A)], [(A,)], [(A, D)], None),
+    (S, LED, [init()], [result()], [(A,)], [(A, D)], None),
+    (S, JOINED, FOLDING, [result(B, A)], [(B, A)], [(B, D), (A, F)], None),
+    (S, RETURNED, [init()], [result(**WOKEN)], [()], [], Q),
+    (S, CANCELLED, FOLDING, [lifecycle(A, "cancelled")], [(A,)], [(A, X)], None),
+    (S, ENDED, [init(A)], THE_END, [], [(A, L)], None),
+]
 
 
-@pytest.mark.parametrize(("before", "event"), TURN_TRANSITIONS)
-def test_every_legal_step_is_taken(follower: Follower, before: TurnState, event: TurnEvent) -> None:
-    if event is TurnEvent.joined:
-        follower.send(B)
-    follower.send(A)
-    follower.hear(*BEFORE[before])
+@pytest.mark.parametrize(("before", "event", "way", "stimulus", "delivered", "settled", "after"), STEPS)
+def test_each_step_of_a_prompt(
+    follower: Follower,
+    before: TurnState,
+    event: TurnEvent,
+    way: list[Frame],
+    stimulus: list[Frame],
+    delivered: list[tuple[str, ...]],
+    settled: list[tuple[str, TurnState]],
+    after: TurnState | None,
+) -> None:
+    follower.send(*([B, A] if B in str((way, stimulus)) else [A]))
+    follower.hear(*way)
     assert follower.conversation.state_of(A) is before
-    follower.hear(*CAUSES[event])
-    if event is TurnEvent.ended:
+    seen = len(follower.actions)
+    follower.hear(*stimulus)
+    if stimulus is THE_END:
         follower.end()
-    after = TURN_TRANSITIONS[before, event]
-    assert follower.conversation.state_of(A) is (after if after is TurnState.started else None)
-    assert follower.ends.get(A) is (None if after is TurnState.started else after)
+    actions = follower.actions[seen:]
+    assert [action.turns for action in actions if isinstance(action, Deliver)] == delivered
+    assert [(action.uuid, action.state) for action in actions if isinstance(action, Settle)] == settled
+    assert follower.conversation.state_of(A) is after
+    assert TURN_TRANSITIONS[before, event] is (after or follower.ends[A])
 
 
-def test_the_table_knows_every_event_of_every_state_that_has_a_future() -> None:
-    assert set(TURN_TRANSITIONS) == {(before, event) for before in (TurnState.queued, TurnState.started) for event in TurnEvent}
+def test_every_row_of_the_table_is_one_of_the_steps_above() -> None:
+    assert {(before, event) for before, event, *_ in STEPS} == set(TURN_TRANSITIONS)
+
+
+def test_only_a_prompt_that_has_started_can_be_returned_and_ends_have_no_way_out() -> None:
+    every = {(before, event) for before in (Q, S) for event in TurnEvent}
+    assert every - set(TURN_TRANSITIONS) == {(Q, RETURNED)}
+    assert {state for state in TurnState if not any(before is state for before, _ in TURN_TRANSITIONS)} == {D, F, X, L}
+
+
+# --------------------------------------------------------------------------------------------- a CLI that names no prompts
+
+
+def old_init(**fields: Any) -> Frame:
+    """The init of a CLI from before prompts had names in it: `claude_code_version` is as old as stream-json."""
+    return {**init(), "claude_code_version": "1.0.50", **fields}
+
+
+def tool_result(**fields: Any) -> Frame:
+    block = {"type": "tool_result", "tool_use_id": "t1", "content": "done"}
+    return {"type": "user", "message": {"role": "user", "content": [block]}, "parent_tool_use_id": None, **fields}
+
+
+def test_what_waits_behind_a_text_turn_of_an_old_cli_is_merged_into_the_next(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(old_init())
+    follower.send(B, C)
+    follower.hear(said("one"), result())
+    follower.hear(old_init(), said("two"), result(result="two"))
+    assert follower.ends == {A: D, B: D, C: F}
+    assert follower.results[B] is follower.results[C]
+    assert follower.delivered_to(C) == follower.delivered_to(B) == ["init", "assistant", "result"]
+
+
+def test_two_prompts_that_an_old_cli_gets_at_once_are_two_turns(follower: Follower) -> None:
+    follower.send(A, B)
+    follower.hear(old_init(), said("one"), result(result="one"), old_init(), said("two"), result(result="two"))
+    assert follower.ends == {A: D, B: D}
+    assert follower.results[A] is not follower.results[B]
+
+
+def test_after_a_merge_the_next_prompt_has_its_own_result(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(old_init())
+    follower.send(B, C)
+    follower.hear(result(), old_init(), result())
+    follower.send("later")
+    follower.hear(old_init(), said(), result())
+    assert follower.ends == {A: D, B: D, C: F, "later": D}
+
+
+def test_slash_commands_and_later_prompts_are_not_merged_with_others(follower: Follower) -> None:
+    """The queue of the real 2.1.329: first, then B, /usage, E, and the two later ones together."""
+    conversation = follower.conversation
+    conversation.send("first")
+    follower.hear(old_init())
+    conversation.send("B")
+    conversation.send("C", priority="later")
+    conversation.send("/usage", is_command=True)
+    conversation.send("E")
+    conversation.send("F", priority="later")
+    follower.hear(result())
+    order = []
+    while conversation.open_turns:
+        follower.hear(old_init(), result())
+        order.append([uuid for uuid in follower.ends if uuid not in str(order) and uuid != "first"])
+    assert order == [["B"], ["/usage"], ["E"], ["C", "F"]]
+    assert follower.ends["F"] is F
+
+
+def test_a_prompt_sent_while_a_tool_of_an_old_cli_runs_is_folded_when_the_turn_goes_on(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(old_init(), said("let me see"))
+    follower.send(B)
+    follower.hear(tool_result())
+    assert follower.conversation.state_of(B) is Q
+    follower.hear(said("both"), result())
+    assert follower.ends == {A: D, B: F}
+    assert follower.delivered_to(B) == ["assistant", "result"]
+
+
+def test_a_prompt_is_not_folded_into_a_turn_that_was_interrupted(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(old_init(), said("let me see"))
+    follower.send(B)
+    follower.hear(tool_result(is_error=True), result(is_error=True, terminal_reason="aborted_tools"))
+    assert (follower.ends, follower.conversation.state_of(B)) == ({A: D}, Q)
+    follower.hear(old_init(), said(), result())
+    assert follower.ends == {A: D, B: D}
+
+
+@pytest.mark.parametrize(
+    ("send", "heard"),
+    [
+        pytest.param({"priority": "later"}, tool_result(), id="a later prompt"),
+        pytest.param({"is_command": True}, tool_result(), id="a slash command"),
+        pytest.param({}, tool_result(parent_tool_use_id="t0"), id="a tool of a subagent"),
+    ],
+)
+def test_what_is_not_folded_waits_for_a_turn_of_its_own(follower: Follower, send: dict[str, Any], heard: Frame) -> None:
+    follower.send(A)
+    follower.hear(old_init(), said())
+    follower.conversation.send(B, **send)
+    follower.hear(heard, said("both"), result())
+    assert (follower.ends, follower.conversation.open_turns) == ({A: D}, (B,))
+
+
+def test_a_peer_that_does_not_say_it_is_a_cli_is_followed_in_the_order_of_sending_alone(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(init())
+    follower.send(B, C)
+    follower.hear(tool_result(), said(), result(), init(), result(), init(), result())
+    assert follower.ends == {A: D, B: D, C: D}
+
+
+def test_a_turn_that_an_old_cli_begins_for_nobody_leaves_the_prompt_alone_that_comes_meanwhile(follower: Follower) -> None:
+    follower.hear(old_init(), said("a task is done"))
+    follower.send(A)
+    follower.hear(said("more about it"), result())
+    assert follower.conversation.state_of(A) is Q
+    follower.hear(old_init(), said(), result())
+    assert follower.ends == {A: D}
+
+
+def test_a_prompt_folded_into_an_unasked_turn_of_an_old_cli_has_its_result(follower: Follower) -> None:
+    follower.hear(old_init())
+    follower.send(A)
+    follower.hear(tool_result(), said(), result(**WOKEN))
+    assert follower.ends == {A: D}
+
+
+def test_three_prompts_and_the_result_of_a_background_task_say_whose_they_are(follower: Follower) -> None:
+    follower.send(A, B, C)
+    follower.hear(lifecycle(A, "started"), init(A), said(), result(A, uuid="r0"))
+    follower.hear(init(), said("a task is done"), result(uuid="r1", **WOKEN))
+    follower.hear(lifecycle(B, "started"), lifecycle(C, "started"), init(B, C), said(), result(B, C, uuid="r2"))
+    found = [message for action in follower.actions if isinstance(action, Deliver) for message in action.messages]
+    results = [message for message in found if isinstance(message, ResultMessage)]
+    assert [(message.prompt_uuids, message.is_unsolicited) for message in results] == [((A,), False), ((), True), ((B, C), False)]
+    assert follower.ends == {A: D, B: D, C: F}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_nothing_of_an_interrupted_turn_appears_in_the_next(follower: Follower, named: bool) -> None:
+    follower.send(A)
+    follower.hear(*([lifecycle(A, "started"), init(A)] if named else [old_init()]), said("begin", uuid="a1"))
+    follower.send(B)
+    aborted = said("cut", uuid="a2", aborted=True)
+    note = {
+        "type": "user",
+        "uuid": "a3",
+        "message": {"role": "user", "content": [{"type": "text", "text": "[Request interrupted by user]"}]},
+    }
+    end = result(*([A] if named else []), is_error=True, subtype="error_during_execution", terminal_reason="aborted_streaming", uuid="a4")
+    straggler = {"type": "system", "subtype": "status", "uuid": "a5", "status": None}
+    follower.hear(aborted, note, end, straggler, {**note, "uuid": "a6"}, {**said(uuid="a7"), "parent_tool_use_id": "t1"})
+    follower.hear(*([lifecycle(B, "started"), init(B)] if named else [old_init()]), said("next", uuid="b1"))
+    follower.hear(result(*([B] if named else []), uuid="b2"))
+    given = [message for action in follower.actions if isinstance(action, Deliver) and B in action.turns for message in action.messages]
+    assert [uuid for message in given if (uuid := getattr(message, "uuid", None))] == ["b1", "b2"]
+    assert follower.ends == {A: D, B: D}
 
 
 # ------------------------------------------------------------------------------------------------------------------ requests
@@ -503,11 +696,91 @@ def test_where_to_resume_is_the_last_message_of_the_main_thread(follower: Follow
 
 def test_after_a_reset_nothing_of_the_old_session_is_a_place_to_resume(follower: Follower) -> None:
     follower.hear(init(session="s1"), said(uuid="m1"))
-    follower.hear({"type": "conversation_reset", "new_conversation_id": "c2", "session_id": "s1"}, init(session="s2"))
+    follower.hear({"type": "conversation_reset", "new_conversation_id": "c2", "session_id": "s1"})
+    assert (follower.conversation.session_id, follower.conversation.last_uuid) == (None, None)
+    follower.hear(init(session="s2"))
     assert (follower.conversation.session_id, follower.conversation.last_uuid) == ("s2", None)
+    assert "session_forked" not in follower.delivered
 
 
 def test_messages_with_the_same_owner_are_delivered_together(follower: Follower) -> None:
     follower.send(A)
     actions = follower.hear(init(A), said(), said(), said())
     assert [(type(action), len(action.messages)) for action in actions if isinstance(action, Deliver)] == [(Deliver, 4)]
+
+
+# ------------------------------------------------------------------------------------------------------- what was asked for
+
+
+def forks(follower: Follower) -> list[tuple[str, str, bool]]:
+    messages = [message for action in follower.actions if isinstance(action, Deliver) for message in action.messages]
+    return [(message.expected, message.actual, message.requested) for message in messages if isinstance(message, SessionForked)]
+
+
+@pytest.mark.parametrize(
+    ("expected", "fork", "heard"),
+    [
+        pytest.param("s1", False, [], id="the session that was named"),
+        pytest.param(None, False, [], id="none was named"),
+        pytest.param(None, True, [], id="a fork of a session known by its title"),
+        pytest.param("s0", False, [("s0", "s1", False)], id="another one"),
+        pytest.param("s0", True, [("s0", "s1", True)], id="a fork that was asked for"),
+    ],
+)
+def test_a_session_that_is_not_the_expected_one_is_said_to_be_forked_once(
+    follower: Follower, expected: str | None, fork: bool, heard: list[tuple[str, str, bool]]
+) -> None:
+    follower.conversation.expect(session_id=expected, fork=fork)
+    follower.send(A)
+    follower.hear(init(A), said(), result(A), init(), said())
+    assert forks(follower) == heard
+    assert follower.conversation.session_id == "s1"
+    assert follower.delivered_to(A) == ["init", *["session_forked"] * len(heard), "assistant", "result"]
+
+
+def test_a_session_that_changes_without_a_reset_is_forked_too(follower: Follower) -> None:
+    follower.hear(init(session="s1"), init(session="s2"), init(session="s2"))
+    assert forks(follower) == [("s1", "s2", False)]
+
+
+def test_only_an_init_says_which_session_it_is(follower: Follower) -> None:
+    follower.hear(result(session_id="s0", is_error=True), said(session_id="s0"))
+    assert follower.conversation.session_id is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields", "code"),
+    [
+        pytest.param(True, {}, "result.structured_output_missing", id="nothing"),
+        pytest.param(True, {"structured_output": None}, "result.structured_output_missing", id="null"),
+        pytest.param(True, {"terminal_reason": "aborted_streaming"}, "result.structured_output_missing", id="pushed aside by a prompt"),
+        pytest.param(True, {"structured_output": {}}, "ok", id="an empty object is an output"),
+        pytest.param(True, {"local_command": "clear"}, "ok", id="a slash command owes none"),
+        pytest.param(True, WOKEN, "ok", id="nor does a turn that nobody asked for"),
+        pytest.param(True, {"is_error": True, "api_error_status": 429}, "result.rate_limited", id="a failure is what it was"),
+        pytest.param(False, {}, "ok", id="no schema was given"),
+    ],
+)
+def test_a_success_without_the_output_that_was_asked_for_is_none(
+    follower: Follower, asked: bool, fields: dict[str, Any], code: str
+) -> None:
+    follower.conversation.expect(structured_output=asked)
+    follower.send(A)
+    (action,) = [action for action in follower.hear(init(A), said(), result(A, **fields)) if isinstance(action, Settle)]
+    assert action.result is not None
+    assert action.result.outcome.code == code
+    if code == "result.structured_output_missing":
+        with pytest.raises(StructuredOutputMissing) as caught:
+            action.result.raise_for_error()
+        assert caught.value.result is action.result
+
+
+def test_the_recorded_model_that_ignored_the_schema_is_found_out() -> None:
+    for name, code in (("13d", "result.structured_output_missing"), ("13a", "ok")):
+        follower = Follower()
+        follower.conversation.expect(structured_output=True)
+        for way, frame in recorded(name):
+            if way == "out":
+                follower.hear(frame)
+        assert follower.conversation.last_result is not None
+        assert follower.conversation.last_result.outcome.code == code
