@@ -69,11 +69,17 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     `initialize` are fields for the `initialize` request; `verbatim_prompts` marks every prompt `client_composed`, so that
     the CLI expands neither `@path` nor slash commands in it. `permissions` is what they say about who decides, for a layer that
     would be asked.
+
+    `session_id` is the session that they name, if they name one by its id, and `forks_session` says that a copy of it under
+    a new id was asked for; `structured_output` that results have to keep to a JSON schema.
     """
 
     initialize: Mapping[str, Any] = {}
     verbatim_prompts: bool = False
     permissions: Sequence[PermissionSetting] = ()
+    session_id: str | None = None
+    forks_session: bool = False
+    structured_output: bool = False
 
 
 @runtime_checkable

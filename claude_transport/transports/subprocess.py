@@ -23,6 +23,7 @@ from claude_transport.launch.launch import Launch, build_launch
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import initialize_fields
 from claude_transport.launch.permissions import permission_settings
+from claude_transport.launch.validation import UUID
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
 from claude_transport.transport import PermissionSetting, SessionTerms, TransportInfo
@@ -96,10 +97,15 @@ class SubprocessTransport(StreamTransport):
                 option="permission_prompt_tool_name",
             )
         self._answers = answers
-        return SessionTerms(
-            initialize=initialize_fields(self._options),
-            verbatim_prompts=self._options.verbatim_prompts,
-            permissions=() if self._command is not None else _permissions(self._options),
+        terms = SessionTerms(initialize=initialize_fields(self._options), verbatim_prompts=self._options.verbatim_prompts)
+        if self._command is not None:
+            return terms  # a command of the caller's own gets none of the flags
+        return msgspec.structs.replace(
+            terms,
+            permissions=_permissions(self._options),
+            session_id=_named_session(self._options),
+            forks_session=self._options.fork_session and self._options.session_id is None,
+            structured_output=self._options.output_format is not None,
         )
 
     def carry_trace(self, fields: Mapping[str, str]) -> None:
@@ -170,6 +176,13 @@ def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapp
         return dict(env)
     theirs = {name: value for name, value in env.items() if name not in _TRACE_VARIABLES or name in given}
     return {**trace, **theirs}
+
+
+def _named_session(options: ClaudeOptions) -> str | None:
+    """The id of the session that these options speak of; None when they name none, or one by its title."""
+    if options.session_id is not None:
+        return options.session_id
+    return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
 
 
 def _diagnose(error: ProcessError, *, version: str | None) -> ProcessError:
