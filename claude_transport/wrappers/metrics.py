@@ -1,0 +1,319 @@
+"""`MetricsTransport`: bytes, lines, messages, times, tokens and cost of a session, counted while it runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.messages import (
+    APIMessage,
+    AssistantMessage,
+    DecodeFailure,
+    Message,
+    OversizedMessage,
+    ResultMessage,
+    StreamEvent,
+    Usage,
+)
+from claude_transport.transport import TransportLike
+from claude_transport.wrappers.deltas import size_of, without_deltas
+from claude_transport.wrappers.metrics_registry import MetricsRegistry
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, Timing
+from claude_transport.wrappers.observing import ObservingWrapper
+from claude_transport.wrappers.prometheus_text import prometheus_text
+from claude_transport.wrappers.prompt_watch import PromptWatch
+from claude_transport.wrappers.token_ledger import TokenLedger
+
+__all__ = ["Metrics", "MetricsTransport"]
+
+_MAX_TYPES = 100
+"""Types of messages told apart; a peer that makes up more of them does not grow the memory, or the pages of a dashboard."""
+
+_FOLLOWED: Final = frozenset({"result", "command_lifecycle", "conversation_reset", "rate_limit_event"})
+"""Types that say what becomes of a prompt, besides `assistant` and `system/init`; the others are counted, and not read."""
+
+
+class _Head(msgspec.Struct, gc=False):
+    """As little of a line as tells what it is; the rest is stepped over."""
+
+    type: str = ""
+    subtype: Any = None
+    parent_tool_use_id: str | None = None
+    error: Any = None
+    uuid: str | None = None
+    message: msgspec.Raw = msgspec.Raw(b"{}")
+    event: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _APIHead(msgspec.Struct, gc=False):
+    id: str = ""
+    model: str = ""
+    usage: Usage | None = None
+
+
+class _EventHead(msgspec.Struct, gc=False):
+    type: str = ""
+    message: _APIHead | None = None
+    usage: Usage | None = None
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    api_message_id: str | None = None
+    parent_tool_use_id: str | None = None
+
+
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_api: Final = msgspec.json.Decoder(_APIHead).decode
+_decode_event: Final = msgspec.json.Decoder(_EventHead).decode
+_decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class Metrics:
+    """What is counted of one session: `snapshot()` at any time, from any thread. Told by a `MetricsTransport`."""
+
+    def __init__(self, *, clock: Callable[[], float] = anyio.current_time) -> None:
+        self._clock = clock
+        self._bytes_read = self._bytes_written = self._lines_read = self._lines_written = self._unreadable = self._prompts = 0
+        self._read: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+        self._results: dict[str, int] = {}
+        self._deltas = 0
+        self._tokens = TokenLedger()
+        self._watch = PromptWatch()
+        self._asked: dict[str, float] = {}  # when each prompt without a result was written
+        self._silent: set[str] = set()  # those of them that the model has not begun to answer
+        self._connect = self._first_message = self._result = Timing()
+        self._on_result: Callable[[float, ResultMessage], None] | None = None
+
+    def snapshot(self) -> MetricsSnapshot:
+        """Everything until now."""
+        read = dict(self._read)
+        if self._deltas:
+            read["stream_event"] = read.get("stream_event", 0) + self._deltas
+        return MetricsSnapshot(
+            bytes_read=self._bytes_read,
+            bytes_written=self._bytes_written,
+            lines_read=self._lines_read,
+            lines_written=self._lines_written,
+            messages_read=read,
+            messages_written=dict(self._written),
+            unreadable_lines=self._unreadable,
+            prompts=self._prompts,
+            results=dict(self._results),
+            api_messages=self._tokens.api_messages,
+            tokens=self._tokens.settled,
+            tokens_in_progress=self._tokens.in_progress,
+            models=self._tokens.models,
+            cost_usd=self._tokens.cost_usd,
+            connect=self._connect,
+            first_message=self._first_message,
+            result=self._result,
+        )
+
+    def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
+        """Everything until now in Prometheus' text format; see `prometheus_text`."""
+        return prometheus_text(self.snapshot(), labels=labels)
+
+    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
+        """Have `listener` told of every prompt that gets a result: after how many seconds, and which."""
+        self._on_result = listener
+
+    # ------------------------------------------------------------------------------------------------------- what it is told
+
+    def connected(self, seconds: float) -> None:
+        """Connecting succeeded, and took this long."""
+        self._connect = _timed(self._connect, seconds)
+
+    def writing(self, data: str | bytes) -> None:
+        """This is about to be written; an answer may come before it has been."""
+        for prompt in self._watch.writing(data):
+            self._asked[prompt.uuid] = self._clock()
+            self._silent.add(prompt.uuid)
+
+    def written(self, data: str | bytes) -> None:
+        """It has been written."""
+        raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        self._bytes_written += len(raw) + (not raw.endswith(b"\n"))
+        for line in raw.removesuffix(b"\n").split(b"\n"):
+            self._lines_written += 1
+            try:
+                kind = _decode_head(line).type
+            except _REFUSED:
+                kind = decode_message(line).type
+            _count(self._written, kind)
+        self._prompts += len(self._watch.written(data))
+
+    def not_written(self, data: str | bytes) -> None:
+        """Writing it failed."""
+        for prompt in self._watch.not_written(data):
+            self._forget(prompt.uuid)
+
+    def read(self, lines: Sequence[bytes]) -> None:
+        """These lines were read."""
+        telling = without_deltas(lines)
+        self._bytes_read += size_of(lines)
+        self._lines_read += len(lines)
+        self._deltas += len(lines) - len(telling)
+        for line in telling:
+            self._look_at(line)
+
+    def ended(self) -> None:
+        """Nothing more will be read."""
+        for settled in self._watch.ended():
+            self._forget(settled.uuid)
+
+    # -------------------------------------------------------------------------------------------------------------- reading
+
+    def _look_at(self, line: bytes) -> None:
+        message: Message | None
+        try:
+            if line.__class__ is not bytes:
+                raise ValueError("only the head of a line")
+            head = _decode_head(line)
+            message = _message_of(head, line)
+            kind = head.type
+        except _REFUSED:
+            message = decode_message(line)
+            kind = message.type
+        if isinstance(message, DecodeFailure | OversizedMessage):
+            self._unreadable += 1
+            return
+        _count(self._read, kind)
+        if message is not None:
+            self._follow(message)
+
+    def _follow(self, message: Message) -> None:
+        if isinstance(message, AssistantMessage) and not message.is_synthetic:
+            api = message.message
+            self._tokens.message(api.id, api.usage, is_subagent=message.parent_tool_use_id is not None)
+        elif isinstance(message, StreamEvent):
+            self._follow_event(message)
+        verdict = self._watch.received(message)
+        if isinstance(message, AssistantMessage | StreamEvent) and self._silent and verdict.owners[:1]:
+            self._spoke(verdict.owners[0])
+        if isinstance(message, ResultMessage):
+            self._tokens.result(message)
+            code = message.outcome.code
+            self._results[code] = self._results.get(code, 0) + 1
+        for settled in verdict.settled:
+            asked = self._forget(settled.uuid)
+            if asked is not None and settled.result is not None:
+                seconds = self._clock() - asked
+                self._result = _timed(self._result, seconds)
+                if self._on_result is not None:
+                    self._on_result(seconds, settled.result)
+
+    def _follow_event(self, message: StreamEvent) -> None:
+        """The events that say how much: the first of an API message, and the last but one."""
+        usage = message.event.get("usage")
+        if message.api_message_id and isinstance(usage, Usage):
+            self._tokens.message(message.api_message_id, usage, is_subagent=message.parent_tool_use_id is not None)
+
+    def _spoke(self, uuid: str) -> None:
+        if uuid in self._silent:
+            self._silent.discard(uuid)
+            self._first_message = _timed(self._first_message, self._clock() - self._asked[uuid])
+
+    def _forget(self, uuid: str) -> float | None:
+        self._silent.discard(uuid)
+        return self._asked.pop(uuid, None)
+
+
+def _message_of(head: _Head, line: bytes) -> Message | None:
+    """As much of a message as is counted; None when its type is all there is to count."""
+    if head.type == "assistant":
+        api = _decode_api(head.message)
+        error = head.error if isinstance(head.error, str) else None
+        return AssistantMessage(
+            message=APIMessage(id=api.id, model=api.model, usage=api.usage),
+            parent_tool_use_id=head.parent_tool_use_id,
+            uuid=head.uuid,
+            error=error,
+        )
+    if head.type == "stream_event":
+        event = _decode_event(head.event)
+        if event.type not in ("message_start", "message_delta"):
+            return None
+        envelope = _decode_envelope(line)
+        usage = event.usage if event.message is None else event.message.usage
+        message_id = envelope.api_message_id if event.message is None else event.message.id
+        return StreamEvent(event={"usage": usage}, api_message_id=message_id, parent_tool_use_id=envelope.parent_tool_use_id)
+    if head.type in _FOLLOWED or (head.type == "system" and head.subtype == "init"):
+        return decode_message(line)
+    return None
+
+
+def _count(counts: dict[str, int], kind: str) -> None:
+    kind = kind or "untyped"
+    if kind not in counts and len(counts) >= _MAX_TYPES:
+        kind = "other"
+    counts[kind] = counts.get(kind, 0) + 1
+
+
+def _timed(timing: Timing, seconds: float) -> Timing:
+    return timing.plus(Timing(count=1, total=seconds, longest=seconds, last=seconds))
+
+
+class MetricsTransport(ObservingWrapper):
+    """Counts what passes through `transport`; `metrics.snapshot()` says how much it was.
+
+    Args:
+        registry: sums this session up with others, also when it is over, for one page or one set of instruments for all of them.
+
+    Counting changes nothing, and never fails a session. A `reconnect()` begins a new count.
+    """
+
+    def __init__(self, transport: TransportLike, *, registry: MetricsRegistry | None = None) -> None:
+        super().__init__(transport)
+        self._metrics = Metrics()
+        self._registry = registry
+        self._connecting_since: float | None = None
+        if registry is not None:
+            registry.add(self._metrics)
+            # a transport that is dropped without being closed must not take its counts along, nor leave them for ever
+            weakref.finalize(self, registry.retire, self._metrics).atexit = False
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was counted."""
+        return self._metrics
+
+    def on_connecting(self) -> None:
+        """Note when it began."""
+        self._connecting_since = None if self.is_ready() else anyio.current_time()
+
+    def on_connected(self) -> None:
+        """Note how long it took."""
+        if self._connecting_since is not None:
+            self._metrics.connected(anyio.current_time() - self._connecting_since)
+
+    def on_writing(self, data: str | bytes) -> None:
+        """Note the prompts."""
+        self._metrics.writing(data)
+
+    def on_written(self, data: str | bytes) -> None:
+        """Count it."""
+        self._metrics.written(data)
+
+    def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
+        """Nobody will answer it."""
+        self._metrics.not_written(data)
+
+    def on_lines(self, lines: Sequence[bytes]) -> None:
+        """Count them."""
+        self._metrics.read(lines)
+
+    def on_read_end(self, error: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._metrics.ended()
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """The count is final."""
+        if self._registry is not None:
+            self._registry.retire(self._metrics)
