@@ -32,10 +32,9 @@ from claude_transport.wrappers.logging import LoggingTransport
 from claude_transport.wrappers.metrics import MetricsTransport
 from claude_transport.wrappers.observing import ObservingWrapper
 from claude_transport.wrappers.recording import RecordingTransport
-from claude_transport.wrappers.retrying import RetryingTransport
 from claude_transport.wrappers.stateful import StatefulTransport
 
-__all__ = ["lockstep", "logged", "memory", "mock", "recorded", "retried", "shipped", "subprocess", "watched", "without_faults", "wrapped"]
+__all__ = ["lockstep", "logged", "memory", "mock", "recorded", "shipped", "subprocess", "watched", "without_faults", "wrapped"]
 
 _LINE_LIMIT = 64 * 2**10
 """Bytes: as small as possible, so that lines far over it are cheap."""
