@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from live_session import Live
 
 from claude_transport.testing import FakeMessagesAPI
 
@@ -78,3 +79,9 @@ def cli_env(cli_home: CLIHome) -> Callable[..., dict[str, str]]:
         return {**clean, **api.environment(**extra)}
 
     return environment
+
+
+@pytest.fixture
+def live(claude_cli: str, cli_home: CLIHome, cli_env: Callable[..., dict[str, str]]) -> Live:
+    """`async with live(script, **arguments) as session`: the real CLI, in a clean world, with a model that follows the script."""
+    return Live(claude_cli, cli_home, cli_env)

@@ -30,6 +30,8 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 for line in sys.stdin:
     request = json.loads(line)
+    if request["method"] == "tools/call" and "--never-answer" in sys.argv:
+        continue
     if "id" in request:
         reply = {"jsonrpc": "2.0", "id": request["id"], "result": result_of(request["method"], request.get("params") or {})}
         sys.stdout.write(json.dumps(reply) + "\n")

@@ -199,7 +199,11 @@ class PermissionDeniedOutput(SpecificOutput, frozen=True, kw_only=True):
 
 
 class ElicitationReply(SpecificOutput, frozen=True, kw_only=True):
-    """An answer to an MCP server in the user's place (Elicitation), or instead of the user's (ElicitationResult)."""
+    """An answer to an MCP server in the user's place (Elicitation), or instead of the user's (ElicitationResult).
+
+    CLI 2.1.329 heeds it from command hooks of settings files only, and drops that of a host's hook without a word. What a host's hook
+    can say is `HookOutput.block`, which declines; to accept, answer the request `elicitation` by the `on_request` of Query.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.Elicitation, HookEvent.ElicitationResult})
 
@@ -234,7 +238,8 @@ class MessageDisplayOutput(SpecificOutput, frozen=True):
 class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What any event understands, and in `specific` what only some do. None is never sent.
 
-    `decision="block"` with a `reason` refuses a prompt (UserPromptSubmit [05e]) or keeps the turn going (Stop [05j]).
+    `decision="block"` with a `reason` refuses a prompt (UserPromptSubmit [05e]), keeps the turn going (Stop [05j]), or declines what an MCP
+    server asks the user (Elicitation, ElicitationResult).
     `continue_=False` ends the turn after the tool that is being asked about; it does *not* stop that tool [05f].
     `system_message` is shown to the user. `extra` is sent as it is: for what a newer CLI understands; nothing in it is checked.
     """
@@ -251,7 +256,7 @@ class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
 
     @classmethod
     def block(cls, reason: str) -> Self:
-        """Refuse the prompt, or keep the turn going."""
+        """Refuse the prompt, keep the turn going, or decline for the user."""
         return cls(decision="block", reason=reason)
 
     @classmethod

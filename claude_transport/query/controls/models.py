@@ -29,7 +29,11 @@ class ModelControls(Asking):
         display: Literal["summarized", "omitted", "highlights"] | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> None:
-        """Limit how many tokens the model may think, or with None not; `display` says how its thinking is shown. [08a]"""
+        """Limit how many tokens the model may think, or with None not; `display` says how its thinking is shown. [08a]
+
+        0 switches thinking off. Models that decide by themselves how much to think (`claude-opus-5-5`) heed no limit: the CLI accepts it,
+        and asks the API for adaptive thinking as before.
+        """
         fields: dict[str, Any] = {} if display is None else {"thinking_display": display}
         await self.request("set_max_thinking_tokens", timeout=timeout, max_thinking_tokens=tokens, **fields)
 

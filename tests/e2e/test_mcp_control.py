@@ -1,0 +1,108 @@
+"""MCP servers of the real CLI, looked at and switched while it runs: real stdio servers, and servers in this process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_session import Live, LiveSession, of_type
+from mcp.server import MCPServer
+
+import claude_transport as ct
+from claude_transport import errors
+from claude_transport.testing import replies
+
+SERVER = str(Path(__file__).parent / "sums_server.py")
+SUMS = {"sums": {"type": "stdio", "command": sys.executable, "args": [SERVER]}}
+ADD = replies.tool_use("mcp__sums__add", {"a": 1, "b": 2})
+
+
+async def statuses(session: LiveSession) -> dict[str, str]:
+    return {server.name: server.status for server in await session.query.mcp_status()}
+
+
+async def is_offered(session: LiveSession) -> bool:
+    """Whether the next turn has the tool. The API's request would not tell: the model gets tools of servers when it looks for them."""
+    (init,) = of_type(await session.hear("Anything?"), ct.InitMessage)
+    return "mcp__sums__add" in init.tools
+
+
+async def test_the_model_calls_a_tool_of_a_stdio_server(live: Live) -> None:
+    async with live([ADD, "Three."], mcp_servers=SUMS, allowed_tools=["mcp__sums"]) as session:
+        messages = await session.hear("Add")
+        assert "3" in session.told()[0]
+        (server,) = await session.query.mcp_status()
+    (init,) = of_type(messages, ct.InitMessage)
+    assert [(server.name, server.status) for server in init.mcp_servers] == [("sums", "connected")]
+    assert server.server_info is not None
+    assert (server.server_info.name, server.server_info.version) == ("sums", "1.2")
+    assert [tool.name for tool in server.tools] == ["add"]
+
+
+async def test_a_server_that_cannot_start_is_reported_and_can_be_reconnected_once_it_can(live: Live) -> None:
+    start = ["-c", f"[ -e repaired ] && exec '{sys.executable}' '{SERVER}'"]
+    broken = {"sums": {"type": "stdio", "command": "/bin/sh", "args": start}}
+    async with live(mcp_servers=broken, allowed_tools=["mcp__sums"]) as session:
+        await session.ask("Hello")
+        assert await statuses(session) == {"sums": "failed"}
+        with pytest.raises(errors.ControlRequestFailed):
+            await session.query.mcp_reconnect("sums")
+        (session.project / "repaired").touch()
+        await session.query.mcp_reconnect("sums")
+        assert await statuses(session) == {"sums": "connected"}
+        session.api.replace([ADD, "Three."])
+        await session.ask("Add")
+        assert "3" in session.told()[0]
+
+
+async def test_a_server_that_is_switched_off_gives_the_next_turn_no_tools(live: Live) -> None:
+    async with live(mcp_servers=SUMS) as session:
+        assert await is_offered(session)
+        await session.query.mcp_toggle("sums", enabled=False)
+        assert await statuses(session) == {"sums": "disabled"}
+        assert not await is_offered(session)
+        await session.query.mcp_toggle("sums", enabled=True)
+        assert await statuses(session) == {"sums": "connected"}
+        assert await is_offered(session)
+
+
+async def test_servers_can_be_added_and_removed_between_two_turns(live: Live) -> None:
+    async with live() as session:
+        assert not await is_offered(session)
+        assert (await session.query.mcp_set_servers(SUMS)).added == ("sums",)
+        assert await is_offered(session)
+        assert (await session.query.mcp_set_servers({})).removed == ("sums",)
+        assert not await is_offered(session)
+
+
+async def test_a_server_in_this_process_is_switched_off_and_on_and_cannot_be_reconnected(live: Live) -> None:
+    calls: list[tuple[float, float]] = []
+    server = MCPServer("sums")
+
+    @server.tool()
+    async def add(a: float, b: float) -> str:
+        """Adds a and b."""
+        calls.append((a, b))
+        return f"the sum is {a + b:g}"
+
+    async with live(in_process={"sums": server}, allowed_tools=["mcp__sums"]) as session:
+        await session.query.mcp_toggle("sums", enabled=False)
+        assert await statuses(session) == {"sums": "disabled"}
+        await session.query.mcp_toggle("sums", enabled=True)
+        assert await statuses(session) == {"sums": "connected"}
+        with pytest.raises(errors.ControlRequestFailed):
+            await session.query.mcp_reconnect("sums")
+        session.api.replace([ADD, "Three."])
+        await session.ask("Add")
+        assert "the sum is 3" in session.told()[0]
+    assert calls == [(1, 2)]
+
+
+async def test_a_slow_tool_is_given_up_after_the_time_that_the_options_allow(live: Live) -> None:
+    stuck: dict[str, Any] = {"sums": {"type": "stdio", "command": sys.executable, "args": [SERVER, "--never-answer"]}}
+    async with live([ADD, "Too bad."], mcp_servers=stuck, allowed_tools=["mcp__sums"], mcp_tool_timeout=0.2) as session:
+        result = await session.ask("Add")
+        assert "timed out" in session.told()[0]
+    assert result.result == "Too bad."

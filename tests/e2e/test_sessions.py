@@ -1,0 +1,159 @@
+"""Sessions of the real CLI: named, resumed, forked, continued, cleared, compacted and rewound, each process with its own Query."""
+
+from __future__ import annotations
+
+import pytest
+from live_session import Live, LiveSession, of_type
+
+import claude_transport as ct
+from claude_transport import errors
+from claude_transport.testing import FakeMessagesAPI, replies
+
+OWN_ID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+FIRST, SECOND = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+
+
+def session_id(session: LiveSession) -> str:
+    point = session.query.resume_point
+    assert point is not None
+    return point.session_id
+
+
+def known(session: LiveSession) -> str:
+    """Everything the model was told by its last request."""
+    return str(session.api.conversation[-1].body["messages"])
+
+
+async def test_a_session_has_the_id_that_was_chosen_for_it(live: Live) -> None:
+    async with live(["Hello."], session_id=OWN_ID) as session:
+        assert (await session.ask("Hello")).session_id == OWN_ID
+        assert session_id(session) == OWN_ID
+    with pytest.raises(errors.ClaudeTransportError, match=r"already in use"):
+        async with live(["Hello."], session_id=OWN_ID):
+            pass
+
+
+async def test_a_resumed_session_knows_what_was_said_and_keeps_its_id(live: Live) -> None:
+    async with live(["The word is xyzzy."]) as session:
+        await session.ask("Tell me a word")
+        first = session_id(session)
+    async with live(["It was xyzzy."], resume=first) as session:
+        assert (await session.ask("Which one?")).session_id == first
+        assert "The word is xyzzy." in known(session)
+
+
+async def test_a_fork_knows_what_was_said_and_leaves_the_original_alone(live: Live) -> None:
+    async with live(["The word is xyzzy."]) as session:
+        await session.ask("Tell me a word")
+        original = session_id(session)
+    async with live(["Forked."], resume=original, fork_session=True) as session:
+        await session.ask("A side branch")
+        assert "The word is xyzzy." in known(session)
+        assert session_id(session) != original
+    async with live(["Resumed."], resume=original) as session:
+        await session.ask("Back again")
+        assert "The word is xyzzy." in known(session)
+        assert "A side branch" not in known(session)
+
+
+async def test_continuing_takes_up_the_latest_session_of_the_directory(live: Live) -> None:
+    async with FakeMessagesAPI(["Older.", "Newer.", "Continued."]) as api:
+        for prompt in ("The older one", "The newer one"):
+            async with live(api=api) as session:
+                await session.ask(prompt)
+                latest = session_id(session)
+        async with live(api=api, continue_conversation=True) as session:
+            assert (await session.ask("Go on")).session_id == latest
+            assert "The newer one" in known(session)
+            assert "The older one" not in known(session)
+
+
+async def test_two_sessions_at_once_in_one_world_do_not_mix(live: Live) -> None:
+    async with FakeMessagesAPI(lambda request: f"Re: {request.prompt}") as api, live(api=api) as one, live(api=api) as other:
+        first, second = await one.query.send("one"), await other.query.send("other")
+        results = await first.result(), await second.result()
+    assert [result.result for result in results] == ["Re: one", "Re: other"]
+    assert results[0].session_id != results[1].session_id
+
+
+# ---------------------------------------------------------------------------------------------------------- /clear, /compact
+
+
+async def test_clearing_begins_a_session_that_knows_nothing_and_can_be_resumed(live: Live) -> None:
+    async with live(["The word is xyzzy.", "Which word?"]) as session:
+        before = (await session.ask("Tell me a word")).session_id
+        messages = await session.hear("/clear")
+        (reset,) = of_type(messages, ct.ConversationReset)
+        (result,) = of_type(messages, ct.ResultMessage)
+        assert (reset.trigger, result.num_turns, result.is_error) == ("clear", 0, False)
+        after = session_id(session)
+        assert after == result.session_id != before
+        await session.ask("Which word was it?")
+        assert "xyzzy" not in known(session)
+    async with live(["I do not know it."], resume=after) as session:
+        assert (await session.ask("Once more?")).session_id == after
+        assert "Which word was it?" in known(session)
+        assert "xyzzy" not in known(session)
+
+
+async def test_a_compaction_puts_a_summary_in_the_place_of_what_was_said(live: Live) -> None:
+    async with live(["The word is xyzzy.", "Next."]) as session:
+        before = (await session.ask("Tell me a word")).session_id
+        messages = await session.hear("/compact")
+        (boundary,) = of_type(messages, ct.CompactBoundary)
+        statuses = [(status.status, status.compact_result) for status in of_type(messages, ct.StatusMessage)]
+        assert boundary.compact_metadata.trigger == "manual"
+        assert statuses == [("compacting", None), (None, "success")]
+        assert (await session.ask("Go on")).session_id == before
+        assert "The user talked to a fake Messages API." in known(session)
+        assert "The word is xyzzy." not in known(session)
+
+
+async def test_a_full_context_is_compacted_by_itself_within_the_turn(live: Live) -> None:
+    full = replies.text("Much.", usage=replies.Usage(input_tokens=190_000, output_tokens=10))
+    async with live([full, "Next."], model="claude-haiku-4-5", autocompact=100_000) as session:
+        await session.ask("First")
+        messages = await session.hear("Second")
+    assert [boundary.compact_metadata.trigger for boundary in of_type(messages, ct.CompactBoundary)] == ["auto"]
+    assert [result.result for result in of_type(messages, ct.ResultMessage)] == ["Next."]
+
+
+# ---------------------------------------------------------------------------------------------------------------- going back
+
+
+async def test_files_go_back_to_the_second_prompt_and_then_to_the_first(live: Live) -> None:
+    target = live.home.project / "w.txt"
+    target.write_text("original\n")
+    edit = [replies.tool_use("Read", {"file_path": str(target)})]
+    for old, new in (("original", "first"), ("first", "second")):
+        edit += [replies.tool_use("Edit", {"file_path": str(target), "old_string": old, "new_string": new}), replies.text("Done.")]
+    async with live(edit, enable_file_checkpointing=True, permission_mode="acceptEdits") as session:
+        await session.ask("First edit", uuid=FIRST)
+        await session.ask("Second edit", uuid=SECOND)
+        assert target.read_text() == "second\n"
+        assert (await session.query.rewind_files(SECOND)).can_rewind
+        assert target.read_text() == "first\n"
+        assert (await session.query.rewind_files(FIRST)).can_rewind
+        assert target.read_text() == "original\n"
+
+
+async def test_a_session_resumed_at_a_message_forgets_what_came_after(live: Live) -> None:
+    async with live(["One.", "Two."]) as session:
+        await session.ask("First")
+        point = session.query.resume_point
+        await session.ask("Second")
+    assert point is not None
+    async with live(["Other."], resume=point.session_id, resume_session_at=point.last_uuid) as session:
+        await session.ask("Instead")
+        assert "First" in known(session)
+        assert "Second" not in known(session)
+
+
+async def test_the_context_that_is_used_grows_with_the_conversation(live: Live) -> None:
+    async with live(["One.", "Two."]) as session:
+        before = await session.query.context_usage()
+        await session.ask("word " * 5000)
+        after = await session.query.context_usage()
+    assert after.total_tokens > before.total_tokens
+    assert after.percentage >= before.percentage
+    assert {category.name for category in after.categories} >= {"Messages"}
