@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from claude_transport.backoff import Backoff, RetryPolicy
     from claude_transport.errors import (
         APIFailed,
         AuthenticationError,
@@ -186,6 +187,7 @@ if TYPE_CHECKING:
         UserContent,
         UserMessage,
     )
+    from claude_transport.protocol.session import SessionForked
     from claude_transport.protocol.system import (
         APIRetryMessage,
         CommandsChanged,
@@ -247,6 +249,7 @@ if TYPE_CHECKING:
     from claude_transport.wrappers.logging import LoggingTransport
     from claude_transport.wrappers.observing import ObservingWrapper
     from claude_transport.wrappers.recording import RecordingTransport
+    from claude_transport.wrappers.retrying import RetryAttempt, RetryingTransport, WriteUncertain
     from claude_transport.wrappers.stateful import StatefulTransport, TransportState
 
 __all__ = [
@@ -265,6 +268,7 @@ __all__ = [
     "BackgroundTask",
     "BackgroundTaskInfo",
     "BackgroundTasksChanged",
+    "Backoff",
     "BillingFailed",
     "BillingPolicy",
     "Block",
@@ -407,12 +411,16 @@ __all__ = [
     "ResultError",
     "ResultMessage",
     "ResumePoint",
+    "RetryAttempt",
+    "RetryPolicy",
+    "RetryingTransport",
     "RunInterrupted",
     "SearchResultBlock",
     "ServerToolResultBlock",
     "ServerToolUseBlock",
     "SessionCron",
     "SessionEndInput",
+    "SessionForked",
     "SessionStartInput",
     "SessionStartOutput",
     "SessionStateChanged",
@@ -483,6 +491,7 @@ __all__ = [
     "WorktreeCreateInput",
     "WorktreeCreateOutput",
     "WorktreeRemoveInput",
+    "WriteUncertain",
     "WrongLibcError",
     "build_argv",
     "build_environment",
@@ -500,6 +509,7 @@ __all__ = [
 
 # Where each name lives; a test holds that this says the same as the imports above.
 _HOMES = {
+    "backoff": "Backoff RetryPolicy",
     "errors": (
         "APIFailed AuthFailed AuthenticationError BillingFailed BudgetExceeded Busy CLIConnectionError CLIJSONDecodeError "
         "CLINotFoundError CLIVersionMismatch ClaudeTransportError ConfigurationError ConnectTimeout ConnectionLost ControlError "
@@ -545,6 +555,7 @@ _HOMES = {
     ),
     "protocol.initialization": "InitializationInfo",
     "protocol.messages": "APIMessage AssistantMessage PermissionDenial ResultMessage StreamEvent UserContent UserMessage",
+    "protocol.session": "SessionForked",
     "protocol.system": (
         "APIRetryMessage CommandsChanged CompactBoundary CompactMetadata FilesPersisted Informational InitMessage LocalCommandOutput "
         "MCPServerState MemoryRecall MirrorError ModelFallback ModelRefusalFallback ModelRefusalNoFallback Notification PluginState "
@@ -572,6 +583,7 @@ _HOMES = {
     "wrappers.logging": "LoggingTransport",
     "wrappers.observing": "ObservingWrapper",
     "wrappers.recording": "RecordingTransport",
+    "wrappers.retrying": "RetryAttempt RetryingTransport WriteUncertain",
     "wrappers.stateful": "StatefulTransport TransportState",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

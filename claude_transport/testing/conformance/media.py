@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio.lowlevel
 
+from claude_transport.backoff import Backoff
 from claude_transport.streams.memory import MemoryStream
 from claude_transport.testing.conformance.medium import LiveMedium, Medium, Wrapped
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
@@ -32,9 +33,10 @@ from claude_transport.wrappers.logging import LoggingTransport
 from claude_transport.wrappers.metrics import MetricsTransport
 from claude_transport.wrappers.observing import ObservingWrapper
 from claude_transport.wrappers.recording import RecordingTransport
+from claude_transport.wrappers.retrying import RetryingTransport
 from claude_transport.wrappers.stateful import StatefulTransport
 
-__all__ = ["lockstep", "logged", "memory", "mock", "recorded", "shipped", "subprocess", "watched", "without_faults", "wrapped"]
+__all__ = ["lockstep", "logged", "memory", "mock", "recorded", "retried", "shipped", "subprocess", "watched", "without_faults", "wrapped"]
 
 _LINE_LIMIT = 64 * 2**10
 """Bytes: as small as possible, so that lines far over it are cheap."""
@@ -115,6 +117,11 @@ def logged(transport: Transport) -> Transport:
 def watched(transport: Transport) -> Transport:
     """A `StatefulTransport` with somebody to tell."""
     return StatefulTransport(transport, on_change=lambda _old, _new: None)
+
+
+def retried(transport: Transport) -> Transport:
+    """A `RetryingTransport` that loses no time between its attempts."""
+    return RetryingTransport(transport, backoff=Backoff(first=0))
 
 
 class _MockMedium(Medium):
