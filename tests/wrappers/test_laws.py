@@ -1,0 +1,637 @@
+"""The laws of wrapping, held against every wrapper there is and every ordered pair of them.
+
+A wrapper is what it wraps; it owns it; it lets errors be what they are; what is known inside is seen outside; and it costs nothing
+while it has nothing to do. A wrapper that is added to `claude_transport.wrappers` is held to them without being named here, unless it
+needs arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import pkgutil
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+import claude_transport.wrappers
+from claude_transport.errors import (
+    ClaudeTransportError,
+    InputClosed,
+    NotExecutableError,
+    OutcomeUncertain,
+    ProcessError,
+    TransportClosed,
+    UsageError,
+)
+from claude_transport.protocol.messages import DecodeFailure
+from claude_transport.query.query import Query
+from claude_transport.streams.memory import memory_stream_pair
+from claude_transport.testing.conformance import media, run_conformance
+from claude_transport.testing.conformance.medium import Medium
+from claude_transport.transport import SessionTerms, Transport, TransportInfo
+from claude_transport.transports.mock import MockTransport
+from claude_transport.transports.stream import StreamTransport
+from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.faulty import FaultyTransport
+from claude_transport.wrappers.logging import LoggingTransport
+from claude_transport.wrappers.observing import ObservingWrapper
+from claude_transport.wrappers.recording import RecordingTransport
+from claude_transport.wrappers.stateful import StatefulTransport, TransportState
+
+Wrap: TypeAlias = Callable[[Any], TransportWrapper]
+
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
+PATIENCE = 20.0
+"""Seconds; only a failure takes that long."""
+
+tapes = itertools.count()
+
+
+def discovered() -> Iterator[type[TransportWrapper]]:
+    """Every class of wrapper that a module of the package exports."""
+    package = claude_transport.wrappers
+    for module in pkgutil.iter_modules(package.__path__):
+        exporting = importlib.import_module(f"{package.__name__}.{module.name}")
+        for name in getattr(exporting, "__all__", ()):
+            each = getattr(exporting, name)
+            if isinstance(each, type) and issubclass(each, TransportWrapper):
+                yield each
+
+
+def record(transport: Any) -> TransportWrapper:
+    """A recorder with a tape of its own, in the folder of the test."""
+    return RecordingTransport(transport, Path(f"tape-{next(tapes)}.ndjson"))
+
+
+async def no_time(_seconds: float) -> None:
+    """What waits goes on in the next turn of the event loop."""
+    await anyio.lowlevel.checkpoint()
+
+
+# How each is made when it is at work; what is not listed takes nothing but a transport.
+AT_WORK: dict[str, Any] = {
+    "FaultyTransport": media.without_faults,
+    "LoggingTransport": media.logged,
+    "RecordingTransport": record,
+    "StatefulTransport": media.watched,
+}
+# What waits in real time by default, and is told not to.
+WAITING: dict[str, dict[str, Any]] = {"RetryingTransport": {"sleep": no_time}}
+# Who may say instead that nobody can know what became of a write: that is what it is there for.
+MAY_BE_UNCERTAIN = {"RetryingTransport"}
+
+WRAPPERS: dict[str, Wrap] = {
+    each.__name__: functools.partial(AT_WORK.get(each.__name__, each), **WAITING.get(each.__name__, {})) for each in discovered()
+}
+# those that people compose; the bases do less, or the same
+COMPOSED = [name for name in WRAPPERS if name.endswith("Transport")]
+EACH = pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+
+IDLE: dict[str, Wrap] = {
+    "TransportWrapper": TransportWrapper,
+    "FaultyTransport": lambda transport: FaultyTransport(transport, ()),
+    "LoggingTransport": LoggingTransport,
+    "StatefulTransport": StatefulTransport,
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # for the tapes
+
+
+def stack_of(transport: Any, *wraps: Wrap) -> TransportWrapper:
+    """The transport in all of these, the last one outermost."""
+    for wrap in wraps:
+        transport = wrap(transport)
+    assert isinstance(transport, TransportWrapper)
+    return transport
+
+
+class Inside(Transport):
+    """A transport that counts its calls, and raises what it is given."""
+
+    strict = True
+
+    def __init__(self, *lines: bytes, errors: dict[str, Exception] | None = None) -> None:
+        self.lines = [*lines]
+        self.errors = errors or {}
+        self.calls: list[str] = []
+        self.written: list[str | bytes] = []
+        self.failures: list[object] = []
+        self.answers: frozenset[str] = frozenset()
+        self.iterators: list[object] = []
+        self.may_close = anyio.Event()
+        self.may_close.set()
+
+    async def _called(self, name: str) -> None:
+        self.calls.append(name)
+        await anyio.lowlevel.checkpoint()
+        if name in self.errors:
+            raise self.errors[name]
+
+    async def connect(self) -> None:
+        await self._called("connect")
+
+    async def write(self, data: str | bytes) -> None:
+        await self._called("write")
+        self.written.append(data)
+
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        self.iterators.append(iterator := iter_messages())
+        return iterator
+
+    def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        self.iterators.append(iterator := Batches(self))
+        return iterator
+
+    async def end_input(self) -> None:
+        await self._called("end_input")
+
+    async def close(self) -> None:
+        self.calls.append("close")
+        await self.may_close.wait()
+        if "close" in self.errors:
+            raise self.errors["close"]
+
+    def is_ready(self) -> bool:
+        return "connect" in self.calls and "connect" not in self.errors and "close" not in self.calls
+
+    @property
+    def info(self) -> TransportInfo:
+        return TransportInfo(kind="Inside", pid=4711, stderr_tail="last words")
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        self.answers = answers
+        return SessionTerms(verbatim_prompts=True)
+
+    def count_failure(self, failure: object) -> None:
+        self.failures.append(failure)
+
+
+async def iter_messages() -> AsyncIterator[dict[str, Any]]:
+    yield RESULT
+
+
+class Batches:
+    def __init__(self, inside: Inside) -> None:
+        self.inside = inside
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> Sequence[bytes]:
+        await anyio.lowlevel.checkpoint()
+        if self.inside.lines:
+            return [self.inside.lines.pop(0)]
+        if "read" in self.inside.errors:
+            raise self.inside.errors["read"]
+        raise StopAsyncIteration
+
+
+class SixMethods:
+    """A transport as somebody else writes it."""
+
+    def __init__(self) -> None:
+        self.written: list[object] = []
+        self.ready = False
+
+    async def connect(self) -> None:
+        self.ready = True
+
+    async def write(self, data: str) -> None:
+        self.written.append(data)
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        yield {"type": "a", "text": "é\u2028"}
+        yield RESULT
+
+    async def end_input(self) -> None: ...
+
+    async def close(self) -> None:
+        self.ready = False
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+
+# ------------------------------------------------------------------------------------------------- a wrapper is what it wraps
+
+
+@EACH
+def test_it_keeps_every_clause_that_what_it_wraps_keeps(wrap: Wrap) -> None:
+    report = run_conformance(media.wrapped(media.memory(), wrap))
+    report.raise_for_failures()
+    assert not report.excluded
+
+
+@pytest.mark.parametrize(("outer", "inner"), [*itertools.product(COMPOSED, COMPOSED)])
+def test_two_around_each_other_keep_every_clause_in_either_order(outer: str, inner: str) -> None:
+    medium: Medium = media.wrapped(media.memory(), lambda transport: stack_of(transport, WRAPPERS[inner], WRAPPERS[outer]))
+    report = run_conformance(medium)
+    report.raise_for_failures()
+    assert not report.excluded
+
+
+@EACH
+async def test_lines_pass_as_the_bytes_they_are_in_both_directions(wrap: Wrap) -> None:
+    lines = (b'{"type":"a", "n":1.50,"n":2}', b"noise \xff", b'{"type":"\xed\xa0\x80"}', b" ", b'{"type":"result"}')
+    inside = Inside(*lines)
+    async with wrap(inside) as outside:
+        await outside.write(b'{"type":"user", "x":1.50}\n{"type":"keep_alive"}')
+        await outside.write('{"é":"\u2028"}\n')
+        assert [line async for batch in outside.read_lines() for line in batch] == [*lines]
+    sent = [data if isinstance(data, bytes) else data.encode() for data in inside.written]
+    assert sent == [b'{"type":"user", "x":1.50}\n{"type":"keep_alive"}', '{"é":"\u2028"}\n'.encode()]
+
+
+@EACH
+async def test_whoever_wrote_what_is_inside_gets_text_and_is_heard(wrap: Wrap) -> None:
+    inside = SixMethods()
+    async with wrap(inside) as outside:
+        await outside.write(b'{"type":"user"}\n')
+        await outside.write("{}")
+        await outside.end_input()
+        assert outside.is_ready()
+        assert [message["type"] async for message in outside.read_messages()] == ["a", "result"]
+    assert inside.written == ['{"type":"user"}\n', "{}"]
+    assert not inside.ready
+
+
+async def test_bytes_that_are_no_text_are_refused_where_only_text_can_go() -> None:
+    inside = SixMethods()
+    async with TransportWrapper(inside) as outside:
+        with pytest.raises(UsageError, match=r"no UTF-8"):
+            await outside.write(b"\xff")
+    assert inside.written == []
+
+
+async def test_a_conversation_through_all_of_them_at_once_is_the_same() -> None:
+    replies = [{"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "é"}]}}, RESULT]
+    heard = []
+    for wraps in ((), tuple(WRAPPERS.values()), tuple(reversed(WRAPPERS.values()))):
+        claude = MockTransport(replies)
+        with anyio.fail_after(PATIENCE):
+            async with Query(stack_of(claude, *wraps) if wraps else claude) as query:
+                turn = await query.send("Hello", uuid="00000000-0000-4000-8000-000000000001")
+                messages = [message.raw async for message in turn]
+                assert (await turn.result()).result == "done"
+        heard.append((messages, [message["type"] for message in claude.written]))
+    assert heard[0] == heard[1] == heard[2]
+    assert len(heard[0][0]) == 2
+
+
+@EACH
+def test_it_is_true_has_no_length_and_shows_what_is_inside(wrap: Wrap) -> None:
+    inside = Inside()
+    outside = wrap(inside)
+    assert bool(outside) is True
+    assert not hasattr(outside, "__len__")
+    assert isinstance(outside, Transport)
+    assert repr(inside) in repr(outside)
+    assert type(outside).__name__ in repr(outside)
+    assert outside.transport is inside
+
+
+# ------------------------------------------------------------------------------------------------------------------ ownership
+
+
+@EACH
+async def test_what_is_inside_is_closed_once_however_many_close_and_each_of_them_waits_for_it(wrap: Wrap) -> None:
+    inside = Inside()
+    outside = wrap(inside)
+    await outside.connect()
+    inside.may_close = anyio.Event()
+    closed: list[int] = []
+
+    async def close(number: int) -> None:
+        await outside.close()
+        closed.append(number)
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(close, number)
+            await anyio.wait_all_tasks_blocked()
+            assert (inside.calls.count("close"), closed) == (1, [])
+            assert not outside.is_ready()
+            inside.may_close.set()
+        await outside.close()
+    assert (inside.calls.count("close"), sorted(closed)) == (1, [0, 1, 2])
+
+
+@EACH
+async def test_what_was_never_connected_is_closed_too(wrap: Wrap) -> None:
+    inside = Inside()
+    await wrap(inside).close()
+    assert inside.calls == ["close"]
+
+
+@EACH
+async def test_a_cancelled_close_can_be_finished_by_another_one(wrap: Wrap) -> None:
+    inside = Inside()
+    outside = wrap(inside)
+    await outside.connect()
+    inside.may_close = anyio.Event()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outside.close)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        inside.may_close.set()
+        await outside.close()
+    assert inside.calls.count("close") == 2, "whoever was cancelled had not closed it: it is for the next one to do"
+
+
+# ------------------------------------------------------------------------------------------- errors are what they were inside
+
+
+FOREIGN = ValueError("from somebody else's transport")
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("connect", NotExecutableError("not executable", path="claude")),
+        ("connect", FOREIGN),
+        ("write", InputClosed("ended")),
+        ("write", FOREIGN),
+        ("read", ProcessError("gone", exit_code=3, stderr_tail="last words")),
+        ("read", TransportClosed("closed meanwhile")),
+        ("read", FOREIGN),
+        ("end_input", TransportClosed("gone", exit_code=3)),
+        ("close", ProcessError("it would not go", signal=9)),
+    ],
+)
+@EACH
+async def test_an_error_is_the_one_that_was_raised_inside(wrap: Wrap, where: str, error: Exception) -> None:
+    inside = Inside(errors={where: error})
+    outside = wrap(inside)
+    allowed = (OutcomeUncertain,) if where == "write" and type(outside).__name__ in MAY_BE_UNCERTAIN else ()
+    with pytest.raises((type(error), *allowed)) as raised:
+        await outside.connect()
+        await outside.write("{}")
+        async for _ in outside.read_lines():
+            pass
+        await outside.end_input()
+        await outside.close()
+    if isinstance(raised.value, allowed):
+        assert raised.value.__cause__ is error
+    else:
+        assert raised.value is error
+    inside.errors = {}
+    await outside.close()
+
+
+async def test_an_error_passes_all_of_them_at_once() -> None:
+    error = ProcessError("gone", exit_code=3)
+    outside = stack_of(Inside(errors={"read": error}), *WRAPPERS.values())
+    async with outside:
+        with pytest.raises(ClaudeTransportError) as raised:
+            await anext(outside.read_lines())
+        assert raised.value is error
+
+
+# --------------------------------------------------------------------------------------------- what is inside is seen outside
+
+
+async def test_what_is_known_and_told_passes_through_any_depth() -> None:
+    inside = Inside()
+    outside = stack_of(inside, *WRAPPERS.values(), *WRAPPERS.values())
+    assert outside.info == inside.info
+    assert outside.strict
+    assert outside.announce(answers=frozenset({"hooks"})) == SessionTerms(verbatim_prompts=True)
+    assert inside.answers == {"hooks"}
+    outside.count_failure(DecodeFailure(kind="noise"))
+    assert inside.failures == [DecodeFailure(kind="noise")]
+    assert not outside.is_ready()
+    async with outside:
+        assert outside.is_ready()
+        assert inside.calls == ["connect"]
+    layer: Any = outside
+    for _ in range(2 * len(WRAPPERS)):
+        layer = layer.transport
+    assert layer is inside
+
+
+def test_a_foreign_transport_has_the_name_of_its_class_for_info_and_no_terms() -> None:
+    outside = stack_of(SixMethods(), *WRAPPERS.values())
+    assert outside.info == TransportInfo(kind="SixMethods")
+    assert outside.announce(answers=frozenset({"hooks"})) == SessionTerms()
+    outside.count_failure(DecodeFailure())
+    assert not outside.strict
+
+
+class Opener:
+    """A memory stream each time, whose other end is kept."""
+
+    def __init__(self) -> None:
+        self.peers: list[Any] = []
+
+    async def connect(self) -> Any:
+        ours, theirs = memory_stream_pair()
+        self.peers.append(theirs)
+        return ours
+
+
+@EACH
+async def test_reconnecting_gives_a_new_one_of_the_same_kind_around_a_new_connection(wrap: Wrap) -> None:
+    opener = Opener()
+    first = stack_of(StreamTransport(opener), wrap)
+    with anyio.fail_after(PATIENCE):
+        await first.connect()
+        await first.write("{}")
+        second = await first.reconnect()
+        assert (type(second), second is first) == (type(first), False)
+        assert not first.is_ready()
+        with pytest.raises(TransportClosed):
+            await first.connect()
+        assert second.is_ready()
+        await second.write('{"n":2}')
+        await opener.peers[1].send(b'{"type":"a"}\n')
+        assert await anext(second.read_messages()) == {"type": "a"}
+        assert await opener.peers[1].receive() == b'{"n":2}\n'
+        await second.close()
+        assert not second.is_ready()
+    assert len(opener.peers) == 2
+
+
+async def test_reconnecting_passes_through_all_of_them_at_once() -> None:
+    opener = Opener()
+    first = stack_of(StreamTransport(opener), *WRAPPERS.values())
+    with anyio.fail_after(PATIENCE):
+        await first.connect()
+        async with await first.reconnect() as second:
+            layer: Any = second
+            for wrap in reversed(WRAPPERS.values()):
+                assert type(layer) is type(wrap(MockTransport()))
+                layer = layer.transport
+            assert isinstance(layer, StreamTransport)
+            await second.write("{}")
+            assert await opener.peers[1].receive() == b"{}\n"
+
+
+@EACH
+async def test_what_cannot_reconnect_says_so_and_nothing_has_happened(wrap: Wrap) -> None:
+    inside = Inside()
+    outside = stack_of(inside, TransportWrapper, wrap)
+    await outside.connect()
+    with pytest.raises(UsageError, match=r"Inside has no reconnect"):
+        await outside.reconnect()
+    assert outside.is_ready()
+    await outside.close()
+
+
+async def test_a_reconnect_that_is_cut_short_leaves_nothing_open() -> None:
+    class Slow(TransportWrapper):
+        async def connect(self) -> None:
+            await super().connect()
+            if len(opener.peers) > 1:
+                await anyio.sleep_forever()
+
+    opener = Opener()
+    first = Slow(StreamTransport(opener))
+    await first.connect()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.reconnect)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        for peer in opener.peers:
+            with pytest.raises(anyio.EndOfStream):
+                await peer.receive()
+
+
+async def test_what_must_not_begin_anew_is_carried_over() -> None:
+    opener = Opener()
+    changes: list[str] = []
+    stateful = StatefulTransport(StreamTransport(opener), on_change=lambda _old, new: changes.append(new))
+    recorder = RecordingTransport(stateful, "tape.ndjson")
+    await recorder.connect()
+    second = await recorder.reconnect()
+    third = await second.reconnect()
+    await third.close()
+    assert sorted(path.name for path in Path().iterdir()) == ["tape.2.ndjson", "tape.3.ndjson", "tape.ndjson"]
+    assert (second.path, third.path) == (Path("tape.2.ndjson"), Path("tape.3.ndjson"))
+    assert changes == ["connecting", "connected", "closing", "closed"] * 3
+    assert stateful.state is TransportState.closed
+
+
+# --------------------------------------------------------------------------------------------------------- free when idle
+
+
+@pytest.mark.parametrize("wrap", IDLE.values(), ids=IDLE)
+async def test_while_it_has_nothing_to_do_its_iterators_are_those_of_what_it_wraps(wrap: Wrap) -> None:
+    inside = Inside()
+    outside = stack_of(inside, wrap, wrap)
+    await outside.connect()
+    assert outside.read_lines() is inside.iterators[-1]
+    messages = outside.read_messages()
+    assert messages is inside.iterators[-1]
+    await messages.aclose()  # type: ignore[attr-defined]
+
+
+async def test_all_that_can_be_idle_at_once_are_free() -> None:
+    inside = Inside()
+    outside = stack_of(inside, *IDLE.values())
+    await outside.connect()
+    assert outside.read_lines() is inside.iterators[-1]
+
+
+# -------------------------------------------------------------------------------------------------- onlookers break nothing
+
+
+class Clumsy(ObservingWrapper):
+    """Fails in everything it is told."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+
+            def fail(*_: object) -> None:
+                told.append(name)
+                raise RuntimeError("sk-ant-a-secret")
+
+            return fail
+        return super().__getattribute__(name)
+
+
+told: list[str] = []
+
+
+async def test_an_onlooker_that_fails_in_everything_changes_nothing_and_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    told.clear()
+    inside = Inside(b'{"n":1}', b'{"n":2}')
+    async with Clumsy(inside) as outside:
+        await outside.write("{}")
+        assert [line async for batch in outside.read_lines() for line in batch] == [b'{"n":1}', b'{"n":2}']
+        await outside.end_input()
+    assert inside.calls == ["connect", "write", "end_input", "close"]
+    assert told == [
+        *("on_connecting", "on_connected", "on_writing", "on_written", "on_lines", "on_lines", "on_read_end", "on_input_ended"),
+        *("on_closing", "on_closed"),
+    ]
+    (record_,) = [record for record in caplog.records if "Clumsy" in record.getMessage()]
+    assert "RuntimeError raised in" in record_.getMessage()
+    assert "sk-ant" not in caplog.text
+
+
+async def test_an_onlooker_is_told_of_failures_and_of_each_end_once() -> None:
+    seen: list[tuple[object, ...]] = []
+
+    class Onlooker(ObservingWrapper):
+        def on_connect_failed(self, error: BaseException) -> None:
+            seen.append(("connect", error))
+
+        def on_connected(self) -> None:
+            seen.append(("connected",))
+
+        def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
+            seen.append(("write", data, error))
+
+        def on_read_end(self, error: Exception | None) -> None:
+            seen.append(("end", error))
+
+        def on_closed(self, error: BaseException | None) -> None:
+            seen.append(("closed", error))
+
+    errors: dict[str, Exception] = {"connect": NotExecutableError("no"), "write": TransportClosed("gone"), "read": ProcessError("gone")}
+    inside = Inside(errors=dict(errors))
+    outside = Onlooker(inside)
+    with pytest.raises(NotExecutableError):
+        await outside.connect()
+    del inside.errors["connect"]
+    await outside.connect()
+    await outside.connect()
+    with pytest.raises(TransportClosed):
+        await outside.write("{}")
+    for _ in range(2):
+        with pytest.raises(ProcessError):
+            await anext(outside.read_lines())
+    await outside.close()
+    await outside.close()
+    assert seen == [
+        ("connect", errors["connect"]),
+        ("connected",),
+        ("write", "{}", errors["write"]),
+        ("end", errors["read"]),
+        ("closed", None),
+    ]
+
+
+async def test_an_onlooker_is_not_told_that_a_second_reader_was_refused() -> None:
+    ends: list[object] = []
+
+    class Onlooker(ObservingWrapper):
+        def on_read_end(self, error: Exception | None) -> None:
+            ends.append(error)
+
+    async with Onlooker(Inside(errors={"read": UsageError("busy")})) as outside:
+        with pytest.raises(UsageError):
+            await anext(outside.read_lines())
+        assert ends == []
