@@ -51,7 +51,8 @@ class Query(Facts, Talking):
 
     Args:
         transport: anything with the six methods of `Transport`; connected if it is not yet, closed with the query.
-        can_use_tool: asked before a tool runs that needs permission.
+        can_use_tool: asked before a tool runs that needs permission. Options that would keep it from ever being called are refused by
+            `start()`; what they keep from it in part is logged as a warning.
         hooks: event name to matchers with callbacks.
         mcp_servers: in-process MCP servers by name: `mcp.server.Server` or `MCPServer` objects. Their tools are called
             `mcp__<name>__<tool>`, and run in this process wherever the CLI is. (Others belong to `ClaudeOptions.mcp_servers`.)
@@ -97,7 +98,9 @@ class Query(Facts, Talking):
         self._life = Life(self._connection)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
         fields = {**{name: value for name, value in own.items() if value is not None}, **(initialize or {})}
-        self._start = Starting(self._life, self._connection, self._requests, self._storage, fields=fields, timeout=initialize_timeout)
+        self._start = Starting(
+            self._life, self._connection, self._requests, self._storage, self._questions, fields=fields, timeout=initialize_timeout
+        )
         self._close = Closing(
             self._life,
             self._connection,
@@ -116,7 +119,7 @@ class Query(Facts, Talking):
         """Connect if needed and initialise; does nothing when that has been done. A cancelled start closes the query.
 
         Raises:
-            ConfigurationError, CLIConnectionError: there is nothing to talk to.
+            ConfigurationError, CLIConnectionError: there is nothing to talk to, or `can_use_tool` would never be called (see `shadowing`).
             ConnectTimeout: no connection, or no answer to `initialize`, in `initialize_timeout` seconds.
             ProcessError, ConnectionLost: the peer ended before it answered.
             CLIJSONDecodeError: the peer ended, and nothing that it said was JSON.
@@ -207,7 +210,7 @@ class Query(Facts, Talking):
     async def _live(self) -> None:
         """The whole life, in one task. However it ends, nobody is left waiting."""
         try:
-            self._connection.announce(answers=self._questions.kinds)
+            self._start.announce()
             await self._connection.connect(timeout=self._start.timeout)
             await self._converse()
         except Exception as exc:  # noqa: BLE001 - as above

@@ -12,7 +12,9 @@ from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.query.connection import Connection
 from claude_transport.query.endings import raised_again
 from claude_transport.query.life import Life
+from claude_transport.query.questions import Questions
 from claude_transport.query.requests import PendingRequest, Requests
+from claude_transport.query.shadowing import Shadowing
 from claude_transport.query.storage import Storage
 
 __all__ = ["Starting"]
@@ -27,12 +29,24 @@ class Starting:
     """
 
     def __init__(
-        self, life: Life, connection: Connection, requests: Requests, storage: Storage, *, fields: Mapping[str, Any], timeout: float
+        self,
+        life: Life,
+        connection: Connection,
+        requests: Requests,
+        storage: Storage,
+        questions: Questions,
+        *,
+        fields: Mapping[str, Any],
+        timeout: float,
     ) -> None:
         self._life = life
         self._connection = connection
         self._requests = requests
         self._storage = storage
+        self._questions = questions
+        self._shadowing = Shadowing(
+            guarded="can_use_tool" in questions.kinds, hooks=questions.hook_config or (), agents=fields.get("agents")
+        )
         self._fields = dict(fields)
         self.timeout = timeout
         self.initialization: InitializationInfo | None = None
@@ -57,6 +71,15 @@ class Starting:
             await task.join()
             raise raised_again(life.start_error)
 
+    def announce(self) -> None:
+        """Tell the transport what will be answered, before it is connected.
+
+        Raises:
+            ConfigurationError: it is too late for that, or what was asked for leaves nothing to answer.
+        """
+        self._connection.announce(answers=self._questions.kinds)
+        self._shadowing.check_settings(self._connection.terms.permissions)
+
     def prepare(self) -> PendingRequest:
         """The `initialize` request, with the terms of the transport; `UsageError` when its fields are no JSON."""
         return self._requests.prepare("initialize", {**self._connection.terms.initialize, **self._fields})
@@ -66,6 +89,8 @@ class Starting:
         try:
             with self._storage.needing_input(initialize.is_open):
                 response = await self._requests.answer_to(initialize, timeout=self.timeout)
+            initialization = InitializationInfo.from_payload(response.payload)
+            self._shadowing.check_mode(initialization.current_permission_mode)
         except ControlTimeout as exc:
             message = f"no answer to initialize in {exc.waited:g} s"
             timeout = ConnectTimeout(message, waited=exc.waited, stderr_tail=self._connection.info.stderr_tail)
@@ -74,5 +99,5 @@ class Starting:
         except ClaudeTransportError as exc:
             self._life.fail_start(exc)
         else:
-            self.initialization = InitializationInfo.from_payload(response.payload)
+            self.initialization = initialization
             self._life.ready.set()
