@@ -14,6 +14,7 @@ AREAS = (
     "background",
     "content",
     "hook_events",
+    "hook_failures",
     "interrupts",
     "limits",
     "mcp_control",

@@ -82,12 +82,18 @@ async def test_two_sessions_at_once_in_one_world_do_not_mix(live: Live) -> None:
 async def test_clearing_begins_a_session_that_knows_nothing_and_can_be_resumed(live: Live) -> None:
     async with live(["The word is xyzzy.", "Which word?"]) as session:
         before = (await session.ask("Tell me a word")).session_id
-        messages = await session.hear("/clear")
+        messages: list[ct.Message] = []
+        places: set[str | None] = set()
+        async for message in await session.query.send("/clear"):
+            messages.append(message)
+            point = session.query.resume_point
+            places.add(point and point.session_id)
         (reset,) = of_type(messages, ct.ConversationReset)
         (result,) = of_type(messages, ct.ResultMessage)
         assert (reset.trigger, result.num_turns, result.is_error) == ("clear", 0, False)
         after = session_id(session)
         assert after == result.session_id != before
+        assert places <= {before, None, after}  # at no moment a session that nobody could resume
         await session.ask("Which word was it?")
         assert "xyzzy" not in known(session)
     async with live(["I do not know it."], resume=after) as session:
