@@ -238,6 +238,7 @@ if TYPE_CHECKING:
     from claude_transport.query.query import Query
     from claude_transport.query.reports import CloseReport, InterruptOutcome, ResumePoint
     from claude_transport.query.turns import Turn
+    from claude_transport.query.watchdog import StallEvent, Watchdog
     from claude_transport.transport import PermissionSetting, SessionTerms, Transport, TransportInfo, TransportLike
     from claude_transport.transports.mock import MockTransport
     from claude_transport.transports.replay import ReplayTransport
@@ -430,6 +431,7 @@ __all__ = [
     "SetupInput",
     "SpawnError",
     "SpecificOutput",
+    "StallEvent",
     "StatefulTransport",
     "StatusMessage",
     "StopFailureInput",
@@ -484,6 +486,7 @@ __all__ = [
     "UserPromptSubmitInput",
     "UserPromptSubmitOutput",
     "WatchPaths",
+    "Watchdog",
     "WebFetchToolResultBlock",
     "WebSearchToolResultBlock",
     "WorkerShuttingDown",
@@ -572,6 +575,7 @@ _HOMES = {
     "query.query": "Query",
     "query.reports": "CloseReport InterruptOutcome ResumePoint",
     "query.turns": "Turn",
+    "query.watchdog": "StallEvent Watchdog",
     "transport": "PermissionSetting SessionTerms Transport TransportInfo TransportLike",
     "transports.mock": "MockTransport",
     "transports.replay": "ReplayTransport",

@@ -37,7 +37,6 @@ class Closing:
         self._requests = requests
         self._outbox = outbox
         self._questions = questions
-        self._ended_by_itself = True
 
     def ask(self, *, timeout: float, wait_for_background: bool = False) -> None:
         """As `Query.abandon()`. Who asks first decides."""
@@ -53,7 +52,7 @@ class Closing:
             await task.join()
         info = self._connection.info
         return CloseReport(
-            ended_by_itself=self._ended_by_itself,
+            ended_by_itself=self._life.ended_by_itself,
             lost_turns=self._life.lost_turns,
             dropped_tasks=dict(self._life.dropped_tasks),
             exit_code=info.exit_code,
@@ -72,4 +71,4 @@ class Closing:
                 self._requests.tell("interrupt")
             self._outbox.post_end()
             await life.ended.wait()
-        self._ended_by_itself = life.ended.is_set()
+        life.ended_by_itself = life.ended.is_set()

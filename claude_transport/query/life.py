@@ -32,6 +32,8 @@ class Life:
         self.ended = anyio.Event()
         """Nothing more will come from the peer."""
         self.error: ClaudeTransportError | None = None
+        self.ended_by_itself = True
+        """False when the transport is closed under it."""
         self.lost_turns: tuple[str, ...] = ()
         self.dropped_tasks: Mapping[str, str] = {}
 

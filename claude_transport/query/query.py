@@ -25,6 +25,7 @@ from claude_transport.protocol.messages import Message
 from claude_transport.query.arguments import check_number, check_transport
 from claude_transport.query.closing import Closing
 from claude_transport.query.connection import Connection
+from claude_transport.query.controls.asking import said
 from claude_transport.query.endings import cause_of_end, translated
 from claude_transport.query.facts import Facts
 from claude_transport.query.handlers import CanUseToolCallback, HookMatcher, OnCallbackError
@@ -36,6 +37,8 @@ from claude_transport.query.requests import Requests
 from claude_transport.query.starting import Starting
 from claude_transport.query.storage import Storage
 from claude_transport.query.talking import Talking
+from claude_transport.query.watchdog import DEFAULT_WATCHDOG, Watchdog
+from claude_transport.query.watching import Watch
 from claude_transport.transport import TransportLike
 
 __all__ = ["Query"]
@@ -63,7 +66,9 @@ class Query(Facts, Talking):
         on_callback_error: what a callback that raises means: "deny" (default) or "allow".
         initialize_timeout: seconds for connecting, and again for the answer to `initialize`.
         transport_close_timeout: seconds for the transport's own `close()`, before it is given up.
-        max_buffered_bytes: bytes of messages stored for a consumer that does not read (see `Storage` for what happens then).
+        max_buffered_bytes: bytes of messages stored for a consumer that does not read; over it, reading pauses, or what nobody
+            reads is given up while somebody waits for what only reading can bring.
+        watchdog: after how long a turn that stands still is called stalled; None for never.
 
     Raises `ConfigurationError` for arguments that would fail, or do nothing, later.
     """
@@ -82,6 +87,7 @@ class Query(Facts, Talking):
         initialize_timeout: float = 60.0,
         transport_close_timeout: float = 60.0,
         max_buffered_bytes: int = 64 * 2**20,
+        watchdog: Watchdog | None = DEFAULT_WATCHDOG,
     ) -> None:
         check_transport(transport)
         check_number("initialize_timeout", initialize_timeout, positive=True)
@@ -96,8 +102,9 @@ class Query(Facts, Talking):
         self._outbox = Outbox(transport)
         self._requests = Requests(self._conversation, self._outbox)
         self._life = Life(self._connection)
+        self._watch = Watch(watchdog, self._conversation, self._connection, self._storage)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
-        fields = {**{name: value for name, value in own.items() if value is not None}, **(initialize or {})}
+        fields = {**said(own), **(initialize or {})}
         self._start = Starting(
             self._life, self._connection, self._requests, self._storage, self._questions, fields=fields, timeout=initialize_timeout
         )
@@ -160,6 +167,7 @@ class Query(Facts, Talking):
             self._tasks.start_soon(self._read)
             self._tasks.start_soon(self._start.finish, initialize)
             self._tasks.start_soon(self._close_when_asked)
+            self._tasks.start_soon(self._report_stalls)
             await self._write()
 
     async def _read(self) -> None:
@@ -168,7 +176,8 @@ class Query(Facts, Talking):
             async with self._connection.batches() as batches:
                 async for lines in batches:
                     self._take(lines)
-                    await self._storage.make_room(closing=self._life.close_requested)
+                    if await self._storage.make_room(closing=self._life.close_requested):
+                        self._watch.restart()
         except Exception as exc:  # noqa: BLE001 - somebody else's transport may raise anything; it is translated here
             error = translated(exc, "the transport could not read")
         finally:
@@ -182,6 +191,7 @@ class Query(Facts, Talking):
         except ClaudeTransportError as exc:
             # a strict transport's first bad line ends the conversation, after what came before it
             messages, failure = cast("list[Message]", self._decoder.before_failure), exc
+        self._watch.saw(messages)
         for action in self._conversation.received(messages):
             self._perform(action)
         if failure:
@@ -240,6 +250,17 @@ class Query(Facts, Talking):
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
 
+    async def _report_stalls(self) -> None:
+        stall = await self._watch.next_stall()
+        while not stall.killed:
+            self._perform(self._watch.delivery_of(stall))
+            stall = await self._watch.next_stall()
+        self._perform(self._watch.delivery_of(stall))
+        self._life.ended_by_itself = False
+        self._end(self._watch.error_for(stall))
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+
     def _end(self, error: ClaudeTransportError | None) -> None:
         """The stream has ended: settle everything that is outstanding, at once, with the cause."""
         if self._life.ended.is_set():
@@ -255,6 +276,7 @@ class Query(Facts, Talking):
     def _reply(self, request_id: str, line: bytes) -> None:
         if self._conversation.answered(request_id):
             self._outbox.post(line)
+            self._watch.restart()
         self._storage.note_change()
 
     def _tell_for_mcp(self, name: str, message: dict[str, Any]) -> None:

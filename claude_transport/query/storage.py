@@ -40,6 +40,7 @@ class Storage:
         self._sequence = 0
         self._needs: list[Callable[[], bool]] = []
         self._room = anyio.Event()
+        self._is_full = False
         self._change = anyio.Event()
         self.dropped_messages = 0
 
@@ -119,15 +120,24 @@ class Storage:
 
     # ---------------------------------------------------------------------------------------------------------- backpressure
 
-    async def make_room(self, *, closing: anyio.Event) -> None:
-        """Return when reading may go on."""
+    @property
+    def is_full(self) -> bool:
+        """True while reading has to wait for somebody who reads."""
+        return self._is_full
+
+    async def make_room(self, *, closing: anyio.Event) -> bool:
+        """Return when reading may go on: whether it had to wait."""
+        waited = False
         while (excess := self.buffered_bytes - self._max_buffered_bytes) > 0:
             if closing.is_set() or any(is_needed() for is_needed in self._needs):
                 # some more than necessary, so that the next batch does not have to look through everything again
                 self._shed(excess + self._max_buffered_bytes // 4)
-                return
+                break
             self._room = anyio.Event()
+            self._is_full = waited = True
             await self._room.wait()
+        self._is_full = False
+        return waited
 
     def look_again(self) -> None:
         """Something was taken, or something is needed: perhaps reading may go on."""

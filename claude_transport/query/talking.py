@@ -16,6 +16,7 @@ from claude_transport.query.outbox import Delivery, Outbox
 from claude_transport.query.requests import Requests
 from claude_transport.query.storage import AllMessages, Storage
 from claude_transport.query.turns import Turn
+from claude_transport.query.watching import Watch
 
 __all__ = ["Priority", "Talking"]
 
@@ -31,6 +32,7 @@ class Talking(Controls):
     _outbox: Outbox
     _requests: Requests
     _storage: Storage
+    _watch: Watch
 
     async def send(self, content: str | Sequence[Mapping[str, Any]], *, uuid: str | None = None, priority: Priority | None = None) -> Turn:
         """Send a prompt, text or content blocks: a handle on its turn, once the transport has taken it.
@@ -47,6 +49,8 @@ class Talking(Controls):
         delivery = Delivery(
             encode_user_message(content, uuid=uuid, priority=priority, client_composed=self._connection.terms.verbatim_prompts or None)
         )
+        if not self._conversation.is_running:
+            self._watch.restart()
         self._conversation.send(uuid)
         turn = Turn(uuid, conversation=self._conversation, reading=self._storage)
         self._storage.add_turn(turn)

@@ -307,9 +307,14 @@ class RefusesPrompts(MockTransport):
 
     told_of_the_end = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusing, self.refuse = anyio.Event(), anyio.Event()
+
     async def write(self, data: str | bytes) -> None:
         if b'"user"' in (data.encode() if isinstance(data, str) else data):
-            await anyio.lowlevel.checkpoint()
+            self.refusing.set()
+            await self.refuse.wait()
             raise OSError("not this one")
         await super().write(data)
 
@@ -330,6 +335,9 @@ async def test_an_end_of_input_behind_a_line_that_fails_still_reaches_the_transp
         await query.start()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(send)
+            await transport.refusing.wait()
             tasks.start_soon(query.end_input)
+            await anyio.wait_all_tasks_blocked()
+            transport.refuse.set()
         assert transport.told_of_the_end
         assert (await query.aclose()).ended_by_itself
