@@ -49,7 +49,7 @@ class LoggingTransport(ObservingWrapper):
     * of a line: `claude_direction` (`sent`, `received`), `claude_size` (bytes), and where it has them `claude_type`, `claude_subtype`,
       `claude_uuid`, `claude_request_id`, and `claude_body`
     * `claude_pid` when connected, `claude_exit_code` and `claude_signal` when the output has ended, as far as they are known
-    * of a failure: `claude_error` (the class), `claude_code`, `claude_message` (redacted)
+    * of a failure: `claude_error` (the class), `claude_code`, `claude_reason` (its text, redacted)
 
     A line is logged as sent when it is about to be, so that its answer comes after it. While the logger is not enabled for the level,
     nothing is done; switching it on takes effect on the reading with the next iteration. A handler that raises breaks nothing.
@@ -85,38 +85,38 @@ class LoggingTransport(ObservingWrapper):
 
     def on_connecting(self) -> None:
         """Log it."""
-        self._log("connecting", event="connecting")
+        self._log("connecting", "connecting")
 
     def on_connected(self) -> None:
         """Log it, with the process id when there is one."""
         pid = self.info.pid
         if pid is None:
-            self._log("connected", event="connected")
+            self._log("connected", "connected")
         else:
-            self._log("connected to process %d", pid, event="connected", pid=pid)
+            self._log("connected", "connected to process %d", pid, pid=pid)
 
     def on_connect_failed(self, error: BaseException) -> None:
         """Log it."""
-        self._log_failure("connecting failed", error, event="connect_failed")
+        self._log_failure("connect_failed", "connecting failed", error)
 
     def on_writing(self, data: str | bytes) -> None:
         """Log each line."""
         for line in (data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)).split(b"\n"):
             if line.strip():
-                self._log_line("sent", line)
+                self._tell(self._log_line, "sent", line)
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
         """Log it."""
-        self._log_failure("the write failed", error, event="write_failed")
+        self._log_failure("write_failed", "the write failed", error)
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
         """Log each line."""
         for line in lines:
-            self._log_line("received", line)
+            self._tell(self._log_line, "received", line)
 
     def on_input_ended(self) -> None:
         """Log it."""
-        self._log("the input has ended", event="input_ended")
+        self._log("input_ended", "the input has ended")
 
     def on_read_end(self, error: Exception | None) -> None:
         """Log it, with how the peer ended."""
@@ -127,47 +127,47 @@ class LoggingTransport(ObservingWrapper):
         }
         known = {name: value for name, value in ended.items() if value is not None}
         if error is None:
-            self._log("the output has ended", event="output_ended", **known)
+            self._log("output_ended", "the output has ended", **known)
         else:
-            self._log_failure("the output has ended", error, event="output_ended", **known)
+            self._log_failure("output_ended", "the output has ended", error, **known)
 
     def on_closing(self) -> None:
         """Log it."""
-        self._log("closing", event="closing")
+        self._log("closing", "closing")
 
     def on_closed(self, error: BaseException | None) -> None:
         """Log it."""
         if error is None:
-            self._log("closed", event="closed")
+            self._log("closed", "closed")
         else:
-            self._log_failure("closed", error, event="closed")
+            self._log_failure("closed", "closed", error)
 
     # ------------------------------------------------------------------------------------------------------------- the record
 
-    def _log(self, message: str, *args: object, **fields: object) -> None:
+    def _log(self, event: str, message: str, *args: object, **fields: object) -> None:
         extra = {f"claude_{name}": value for name, value in fields.items()}
-        self._logger.log(self._level, message, *args, extra=extra)
+        self._logger.log(self._level, message, *args, extra={"claude_event": event, **extra})
 
-    def _log_failure(self, message: str, error: BaseException, **fields: object) -> None:
+    def _log_failure(self, event: str, what: str, error: BaseException, **fields: object) -> None:
         fields["error"] = name = type(error).__name__
         if isinstance(error, ClaudeTransportError):
             fields["code"] = error.code
-        fields["message"] = text = self._clean(str(error), at_most=_MAX_ERROR_CHARS)
-        self._log(f"{message}: %s: %s" if text else f"{message}: %s", *([name, text] if text else [name]), **fields)
+        fields["reason"] = reason = self._clean(str(error), at_most=_MAX_ERROR_CHARS)
+        self._log(event, "%s: %s%s", what, name, f": {reason}" if reason else "", **fields)
 
     def _log_line(self, direction: str, line: bytes) -> None:
         if self.is_idle:
             return  # switched off while it is being read
         size = line.size if isinstance(line, OversizedLine) else len(line)
         names = {name: self._clean(value, at_most=_MAX_NAME_CHARS) for name, value in _names_in(line).items()}
-        fields: dict[str, object] = {"event": "line", "direction": direction, "size": size, **names}
+        fields: dict[str, object] = {"direction": direction, "size": size, **names}
         what = " ".join(names.values()) or "a line that is no message"
         if not self._bodies:
-            self._log("%s %s (%d bytes)", direction, what, size, **fields)
+            self._log("line", "%s %s (%d bytes)", direction, what, size, **fields)
             return
         text = self._secrets.line(line).decode("utf-8", "backslashreplace")
         fields["body"] = body = _cut(_CONTROL.sub(_escape, text), at_most=self._max_body_chars)
-        self._log("%s %s (%d bytes): %s", direction, what, size, body, **fields)
+        self._log("line", "%s %s (%d bytes): %s", direction, what, size, body, **fields)
 
     @property
     def _secrets(self) -> Redactor:

@@ -1,0 +1,470 @@
+"""Wire logging: every line and event is a record with fields, nothing secret is in it, and it can break nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from claude_transport.errors import ConfigurationError, ConnectTimeout, ProcessError, TransportClosed
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.tape import Tape
+from claude_transport.query.query import Query
+from claude_transport.testing import FakeClaude, Scenario, steps
+from claude_transport.transports.mock import MockTransport
+from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.wrappers.logging import LoggingTransport
+from claude_transport.wrappers.recording import RecordingTransport
+from claude_transport.wrappers.stateful import StatefulTransport
+
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done", "uuid": "u-1"}
+PATIENCE = 30.0
+"""Seconds; only a failure takes that long."""
+
+
+class Kept(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def fields(self) -> list[dict[str, Any]]:
+        """The fields of each record, without the prefix."""
+        return [
+            {name.removeprefix("claude_"): value for name, value in vars(record).items() if name.startswith("claude_")}
+            for record in self.records
+        ]
+
+    def messages(self) -> list[str]:
+        return [record.getMessage() for record in self.records]
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """The default logger, on, and silent upwards."""
+    logger = logging.getLogger("claude_transport.wire")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    yield logger
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
+
+
+@pytest.fixture
+def kept(logger: logging.Logger) -> Iterator[Kept]:
+    handler = Kept()
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+class Lines(MockTransport):
+    """These lines as they are, in one batch; and a failure at the end, if there is one."""
+
+    def __init__(self, *lines: bytes, error: Exception | None = None) -> None:
+        super().__init__()
+        self.batches = [lines]
+        self.error = error
+
+    def read_lines(self) -> Any:
+        return self
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> tuple[bytes, ...]:
+        if self.batches:
+            return self.batches.pop()
+        raise self.error or StopAsyncIteration
+
+
+async def heard(kept: Kept, *lines: bytes, **options: Any) -> list[dict[str, Any]]:
+    """The fields of the records of these lines, when they are read."""
+    async with LoggingTransport(Lines(*lines), **options) as transport:
+        assert [line for batch in [batch async for batch in transport.read_lines()] for line in batch] == [*lines]
+    return [fields for fields in kept.fields() if fields["event"] == "line"]
+
+
+# ------------------------------------------------------------------------------------------------------------- what is logged
+
+
+async def test_a_session_is_logged_from_its_beginning_to_its_end(kept: Kept) -> None:
+    claude = MockTransport.script().expect(type="user").reply(RESULT).end()
+    async with LoggingTransport(claude) as transport:
+        await transport.write(b'{"type":"user","uuid":"p-1","message":{"content":"private"}}\n')
+        assert [message["type"] async for message in transport.read_messages()] == ["result"]
+        await transport.end_input()
+    size = len(json.dumps(RESULT, separators=(",", ":")))
+    assert kept.fields() == [
+        {"event": "connecting"},
+        {"event": "connected"},
+        {"event": "line", "direction": "sent", "size": 60, "type": "user", "uuid": "p-1"},
+        {"event": "line", "direction": "received", "size": size, "type": "result", "subtype": "success", "uuid": "u-1"},
+        {"event": "output_ended"},
+        {"event": "input_ended"},
+        {"event": "closing"},
+        {"event": "closed"},
+    ]
+    assert kept.messages() == [
+        "connecting",
+        "connected",
+        "sent user p-1 (60 bytes)",
+        f"received result success u-1 ({size} bytes)",
+        "the output has ended",
+        "the input has ended",
+        "closing",
+        "closed",
+    ]
+    assert {record.levelno for record in kept.records} == {logging.DEBUG}
+    assert {record.name for record in kept.records} == {"claude_transport.wire"}
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        (
+            b'{"type":"control_request","request_id":"r-1","request":{"subtype":"initialize","hooks":{"x":[1]}}}',
+            {"type": "control_request", "subtype": "initialize", "request_id": "r-1"},
+        ),
+        (
+            b'{"type":"control_response","response":{"subtype":"success","request_id":"r-2","response":{"subtype":"other"}}}',
+            {"type": "control_response", "subtype": "success", "request_id": "r-2"},
+        ),
+        (b'{"type":"control_request","request":null}', {"type": "control_request"}),
+        (b'{"type":"control_request","request":[1]}', {}),
+        (b'{"type":"system","subtype":"init","uuid":"u","session_id":"s"}', {"type": "system", "subtype": "init", "uuid": "u"}),
+        (b'{"type":7,"subtype":{"a":1},"uuid":null}', {}),
+        (b'{"type":"bad\\ud800"}', {}),
+        (b"[1]", {}),
+        (b"[debug] noise", {}),
+        (b"\xff", {}),
+        (b'{"type":"user"', {}),
+        (b"[" * 100_000, {}),
+    ],
+)
+async def test_a_line_is_known_by_its_envelope_and_by_its_size_without_one(kept: Kept, line: bytes, names: dict[str, str]) -> None:
+    assert await heard(kept, line) == [{"event": "line", "direction": "received", "size": len(line), **names}]
+    assert kept.messages()[2].startswith("received " + (" ".join(names.values()) or "a line that is no message"))
+
+
+async def test_every_line_of_one_write_and_of_one_batch_is_a_record(kept: Kept) -> None:
+    assert len(await heard(kept, b'{"type":"a"}', b'{"type":"b"}')) == 2
+    kept.records.clear()
+    async with LoggingTransport(MockTransport()) as transport:
+        await transport.write('{"type":"é"}\n\n{"type":"b"}\n')
+    lines = [fields for fields in kept.fields() if fields["event"] == "line"]
+    assert [(fields["type"], fields["size"], fields["direction"]) for fields in lines] == [("é", 13, "sent"), ("b", 12, "sent")]
+
+
+async def test_the_size_of_an_oversized_line_is_its_own_not_that_of_the_head_that_was_kept(kept: Kept) -> None:
+    (fields,) = await heard(kept, OversizedLine(b'{"type":"user","x":"', size=10**9, limit=20), bodies=True)
+    assert (fields["size"], fields["body"]) == (10**9, '{"type":"user","x":"')
+
+
+async def test_failures_are_logged_with_their_class_and_code_and_are_the_same_outside(kept: Kept) -> None:
+    class Failing(Lines):
+        attempts = 0
+
+        async def connect(self) -> None:
+            self.attempts += 1
+            if self.attempts == 1:
+                raise ConnectTimeout("no answer from https://me:pass-word@host\nsecond line", waited=1.0)
+            await super().connect()
+
+        async def write(self, data: str | bytes) -> None:
+            raise TransportClosed("gone", exit_code=7)
+
+    transport = LoggingTransport(Failing(error=ProcessError("it ended with exit code 7", exit_code=7)))
+    with pytest.raises(ConnectTimeout):
+        await transport.connect()
+    async with transport:
+        with pytest.raises(TransportClosed):
+            await transport.write("{}")
+        await anext(lines := transport.read_lines())
+        with pytest.raises(ProcessError):
+            await anext(lines)
+    failures = [fields for fields in kept.fields() if "error" in fields]
+    assert failures == [
+        {
+            "event": "connect_failed",
+            "error": "ConnectTimeout",
+            "code": "connect.timeout",
+            "reason": "no answer from https://[secret]@host\\nsecond line",
+        },
+        {"event": "write_failed", "error": "TransportClosed", "code": "usage.closed", "reason": "gone"},
+        {
+            "event": "output_ended",
+            "error": "ProcessError",
+            "code": "exec.cli.exited",
+            "reason": "it ended with exit code 7",
+            "exit_code": 7,
+        },
+    ]
+    assert "the output has ended: ProcessError: it ended with exit code 7" in kept.messages()
+
+
+async def test_a_cancelled_call_is_logged_as_one(kept: Kept) -> None:
+    class Hanging(MockTransport):
+        async def connect(self) -> None:
+            await anyio.sleep_forever()
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await LoggingTransport(Hanging()).connect()
+    assert [fields["event"] for fields in kept.fields()] == ["connecting", "connect_failed"]
+    assert "Cancelled" in kept.fields()[1]["error"]
+
+
+async def test_a_process_is_known_by_its_number_and_its_end(kept: Kept) -> None:
+    with FakeClaude(Scenario.text("Hello")) as fake, anyio.fail_after(PATIENCE):
+        transport = SubprocessTransport(command=fake.command)
+        async with Query(LoggingTransport(transport)) as query:
+            await (await query.send("Hi")).result()
+            await query.end_input()
+            async for _ in query.messages():
+                pass
+        info = transport.info
+    by_event = {fields["event"]: fields for fields in kept.fields()}
+    assert by_event["connected"]["pid"] == info.pid
+    assert by_event["output_ended"] == {"event": "output_ended", "exit_code": 0}
+
+
+# ------------------------------------------------------------------------------------------------------------- bodies
+
+
+async def test_what_was_said_is_not_logged_unless_asked_for(kept: Kept) -> None:
+    line = b'{"type":"user","message":{"role":"user","content":"private matters"}}'
+    (fields,) = await heard(kept, line)
+    assert "body" not in fields
+    assert "private" not in "".join(kept.messages())
+    kept.records.clear()
+    (fields,) = await heard(kept, line, bodies=True)
+    assert fields["body"] == line.decode()
+    assert kept.messages()[2] == f"received user ({len(line)} bytes): {line.decode()}"
+
+
+async def test_a_body_is_shortened_after_it_was_redacted_so_that_no_half_of_a_secret_is_left(kept: Kept) -> None:
+    line = b'{"type":"user","text":"' + b"x" * 20 + b' sk-ant-api03-abcdefghijklmnop tail"}'
+    for at_most in range(40, len(Redactor().line(line))):
+        kept.records.clear()
+        (fields,) = await heard(kept, line, bodies=True, max_body_chars=at_most)
+        assert "sk-a" not in fields["body"]
+        head, _, rest = fields["body"].partition("… (")
+        assert len(head) == at_most
+        assert int(rest.partition(" ")[0]) == len(Redactor().line(line)) - at_most
+
+
+async def test_nothing_that_is_logged_breaks_the_line_or_the_terminal(kept: Kept) -> None:
+    lines = [b"noise \x1b[2J\r\x00\x9b\xff", b'{"type":"a\\n\\u001b[31mb","uuid":"\\u2028"}', '{"type":"x","t":"\u2028\u0085"}'.encode()]
+    await heard(kept, *lines, bodies=True)
+    for fields, message in zip(kept.fields(), kept.messages(), strict=True):
+        assert message.isprintable(), message
+        assert all(value.isprintable() for value in fields.values() if isinstance(value, str))
+
+
+async def test_a_type_or_an_id_as_long_as_a_book_is_shortened(kept: Kept) -> None:
+    (fields,) = await heard(kept, b'{"type":"' + b"x" * 5000 + b'"}')
+    assert fields["type"].startswith("x" * 100 + "… (4900 more")
+
+
+# ------------------------------------------------------------------------------------------------------------- on and off
+
+
+async def test_a_level_that_is_not_enabled_costs_nothing_and_can_be_switched_on(logger: logging.Logger, kept: Kept) -> None:
+    inside = MockTransport([{"n": 1}, {"n": 2}, {"n": 3}])
+    transport = LoggingTransport(inside, level="info")
+    logger.setLevel(logging.WARNING)
+    assert transport.is_idle
+    async with transport:
+        assert type(transport.read_lines()) is type(inside.read_lines())
+        assert await anext(transport.read_messages()) == {"n": 1}
+        await transport.write("{}")
+        assert kept.records == []
+        logger.setLevel(logging.INFO)
+        assert not transport.is_idle
+        assert await anext(transport.read_messages()) == {"n": 2}
+        messages = transport.read_messages()
+        logger.setLevel(logging.WARNING)
+        assert await anext(messages) == {"n": 3}
+        logger.setLevel(logging.INFO)
+    assert [(fields["event"], fields.get("size")) for fields in kept.fields()] == [("line", 7), ("closing", None), ("closed", None)]
+    assert {record.levelno for record in kept.records} == {logging.INFO}
+
+
+async def test_a_handler_that_raises_breaks_nothing(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError(f"cannot log: {record.getMessage()}")
+
+    logger.addHandler(handler := Broken())
+    try:
+        async with LoggingTransport(MockTransport([{"n": 1, "token": "sk-ant-a"}, {"n": 2}]), bodies=True) as transport:
+            await transport.write("{}")
+            assert [message["n"] async for message in transport.read_messages()] == [1, 2]
+    finally:
+        logger.removeHandler(handler)
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [message.partition(",")[0] for message in said] == [f"LoggingTransport: RuntimeError raised in {__file__}"]
+
+
+async def test_a_handler_that_fails_on_one_line_of_a_batch_still_gets_the_others(logger: logging.Logger) -> None:
+    class Picky(Kept):
+        def emit(self, record: logging.LogRecord) -> None:
+            if getattr(record, "claude_type", "") == "b":
+                raise RuntimeError("not this one")
+            super().emit(record)
+
+    logger.addHandler(handler := Picky())
+    try:
+        await heard(handler, b'{"type":"a"}', b'{"type":"b"}', b'{"type":"c"}')
+    finally:
+        logger.removeHandler(handler)
+    assert [fields["type"] for fields in handler.fields() if fields["event"] == "line"] == ["a", "c"]
+
+
+async def test_any_logger_at_any_level_will_do(kept: Kept) -> None:
+    logger = logging.getLogger("my.own")
+    logger.setLevel(5)
+    own = Kept()
+    logger.addHandler(own)
+    try:
+        for given in (logger, "my.own"):
+            async with LoggingTransport(MockTransport(), logger=given, level=5):
+                pass
+    finally:
+        logger.removeHandler(own)
+        logger.setLevel(logging.NOTSET)
+    assert [record.levelno for record in own.records] == [5] * 8
+    assert kept.records == []
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"logger": 7}, "logger"),
+        ({"level": "LOUD"}, "level"),
+        ({"level": None}, "level"),
+        ({"level": True}, "level"),
+        ({"max_body_chars": 0}, "max_body_chars"),
+        ({"max_body_chars": "9"}, "max_body_chars"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(options: dict[str, Any], option: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        LoggingTransport(MockTransport(), **options)
+    assert refused.value.option == option
+
+
+# -------------------------------------------------------------------------------------------------------------- the sentinels
+
+# Each is of its own kind, and looks like a word: what finds it is where it stands, or that it is known.
+SENTINELS = {
+    "a variable of this process": "Walnut-Kestrel-4471",
+    "a variable of the options": "Juniper-Osprey-5582",
+    "a header of an MCP server": "Mallow-Heron-6693",
+    "the environment of an MCP server": "Tansy-Plover-7704",
+    "a setting": "Sorrel-Merlin-8815",
+    "a key by its shape": "sk-ant-api03-Yarrow-Falcon-9926",
+    "an e-mail address": "perpetua@secret-company.io",
+    "a user and a home": "perpetua",
+}
+
+
+def options_with_secrets() -> ClaudeOptions:
+    return ClaudeOptions(
+        env={"MY_API_KEY": SENTINELS["a variable of the options"], "HOME": "/home/perpetua", "USER": "perpetua"},
+        mcp_servers={
+            "far": {
+                "type": "http",
+                "url": "http://127.0.0.1:1",
+                "headers": {"Authorization": f"Bearer {SENTINELS['a header of an MCP server']}"},
+            },
+            "near": {"type": "stdio", "command": "true", "env": {"DB_PASSWORD": SENTINELS["the environment of an MCP server"]}},
+        },
+        settings=json.dumps({"env": {"SERVICE_TOKEN": SENTINELS["a setting"]}}),
+        permission_mode="default",
+    )
+
+
+def indiscreet() -> Scenario:
+    """A claude that says everything it knows, everywhere it can, and dies."""
+    everything = " and ".join(SENTINELS.values()) + " in /home/perpetua/project"
+    return Scenario.turns(
+        [
+            [
+                steps.Stderr(f"warning: {everything}\n"),
+                steps.Noise(f"debug: {everything}"),
+                steps.EmitRaw(b"\xff\xfe " + everything.encode() + b"\n"),
+                steps.EmitRaw(b'{"type":"' + everything.encode() + b'","uuid":"' + everything.encode() + b'"}\n'),
+                steps.Text(everything),
+                steps.Exit(3),
+            ]
+        ]
+    )
+
+
+def everything_in(record: logging.LogRecord) -> str:
+    """All that a formatter could show of a record."""
+    shown = {name: value for name, value in vars(record).items() if name not in ("pathname", "filename")}
+    return f"{record.getMessage()} {shown!r} {logging.Formatter().format(record)}"
+
+
+async def test_no_sentinel_of_the_environment_the_options_the_messages_or_the_errors_is_in_a_log_a_tape_or_an_error(
+    kept: Kept, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("DEPLOY_TOKEN", SENTINELS["a variable of this process"])
+    tape = tmp_path / "tape.ndjson"
+    failures: list[BaseException] = []
+    with FakeClaude(indiscreet()) as fake:
+        inside = SubprocessTransport(options_with_secrets(), command=fake.command)
+        transport = LoggingTransport(StatefulTransport(RecordingTransport(inside, tape)), bodies=True, max_body_chars=10**6)
+        with anyio.fail_after(PATIENCE):
+            try:
+                async with Query(transport) as query:
+                    await (await query.send(" ".join(SENTINELS.values()))).result()
+            except ProcessError as error:
+                failures.append(error)
+    (failure,) = failures
+    assert isinstance(failure, ProcessError)
+    assert SENTINELS["a setting"] in failure.stderr_tail, "the last words are data, for the program; the text is what is shown"
+    shown = {
+        "the wire's log": "\n".join(map(everything_in, kept.records)),
+        "the library's own log": "\n".join(map(everything_in, caplog.records)),
+        "the tape": tape.read_text("utf-8", "replace") + "".join(repr(record.line) for record in Tape.read(tape)),
+        "the error's text": f"{failure} {failure!r}",
+    }
+    for place, text in shown.items():
+        assert text
+        for kind, sentinel in SENTINELS.items():
+            assert sentinel.lower() not in text.lower(), f"{kind} is in {place}"
+    assert "[secret]" in shown["the wire's log"]
+    assert "/home/user/project" in shown["the wire's log"]
+
+
+async def test_an_error_of_the_peer_is_logged_without_its_secrets(kept: Kept) -> None:
+    error = ProcessError("it said: Authorization: Bearer Yarrow-Falcon-9926", exit_code=1, stderr_tail="password=Yarrow-Falcon-9926")
+    transport = LoggingTransport(Lines(error=error))
+    async with transport:
+        await anext(lines := transport.read_lines())
+        with pytest.raises(ProcessError) as raised:
+            await anext(lines)
+    assert raised.value is error
+    assert "Yarrow" not in "\n".join(map(everything_in, kept.records))
+    assert "Bearer [secret]" in "".join(kept.messages())
+
+
+async def test_a_redactor_of_ones_own_does_the_redacting(kept: Kept) -> None:
+    (fields,) = await heard(kept, b'{"type":"a","text":"opensesame"}', bodies=True, redactor=Redactor(secrets=["opensesame"]))
+    assert fields["body"] == '{"type":"a","text":"[secret]"}'
