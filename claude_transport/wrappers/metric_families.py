@@ -68,4 +68,4 @@ def timings_of(snapshot: MetricsSnapshot) -> dict[str, tuple[Timing, str]]:
 
 def _by_kind(tokens: TokenCounts, **labels: str) -> list[Sample]:
     kinds = {name: getattr(tokens, name) for name in tokens.__struct_fields__}
-    return [Sample(count, {**labels, "kind": name.removesuffix("_tokens")}) for name, count in kinds.items()]
+    return [Sample(count, {**labels, "kind": name.removesuffix("_tokens").removesuffix("_input")}) for name, count in kinds.items()]

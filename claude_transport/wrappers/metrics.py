@@ -87,6 +87,7 @@ class Metrics:
         self._tokens = TokenLedger()
         self._watch = PromptWatch()
         self._asked: dict[str, float] = {}  # when each prompt without a result was written
+        self._last_result: str | None = None
         self._silent: set[str] = set()  # those of them that the model has not begun to answer
         self._connect = self._first_message = self._result = Timing()
         self._on_result: Callable[[float, ResultMessage], None] | None = None
@@ -197,7 +198,8 @@ class Metrics:
         verdict = self._watch.received(message)
         if isinstance(message, AssistantMessage | StreamEvent) and self._silent and verdict.owners[:1]:
             self._spoke(verdict.owners[0])
-        if isinstance(message, ResultMessage):
+        if isinstance(message, ResultMessage) and (message.uuid is None or message.uuid != self._last_result):
+            self._last_result = message.uuid
             self._tokens.result(message)
             code = message.outcome.code
             self._results[code] = self._results.get(code, 0) + 1

@@ -59,7 +59,7 @@ class PromptWatch:
             self._nameless += message.uuid is None
             prompt = Prompt(message.uuid or f"{_NAMELESS}{self._nameless}", message)
             try:
-                self._conversation.send(prompt.uuid)
+                self._conversation.send(prompt.uuid, priority=message.priority, is_command=message.text.startswith("/"))
             except UsageError:
                 continue
             prompts.append(prompt)

@@ -35,6 +35,7 @@ from claude_transport.wrappers.observing import ObservingWrapper
 from claude_transport.wrappers.recording import RecordingTransport
 from claude_transport.wrappers.retrying import RetryingTransport
 from claude_transport.wrappers.stateful import StatefulTransport
+from claude_transport.wrappers.tracing import TracingTransport
 
 __all__ = ["lockstep", "logged", "memory", "mock", "recorded", "retried", "shipped", "subprocess", "watched", "without_faults", "wrapped"]
 
@@ -96,6 +97,7 @@ def shipped() -> tuple[Medium, ...]:
         wrapped(memory(), logged, name="LoggingTransport(memory)"),
         wrapped(memory(), watched, name="StatefulTransport(memory)"),
         wrapped(memory(), MetricsTransport),
+        wrapped(memory(), TracingTransport),
         recorded(memory()),
         wrapped(memory(), retried, name="RetryingTransport(memory)"),
         wrapped(memory(), without_faults, name="FaultyTransport(memory)"),

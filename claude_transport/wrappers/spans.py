@@ -1,0 +1,220 @@
+"""The spans of one session: one for each turn, and under it one for each tool call, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+
+from claude_transport.errors import ClaudeTransportError
+from claude_transport.protocol.actions import Settle
+from claude_transport.protocol.messages import (
+    AssistantMessage,
+    InitMessage,
+    Message,
+    ResultMessage,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+from claude_transport.protocol.turn_states import TurnState
+from claude_transport.wrappers import gen_ai
+from claude_transport.wrappers.prompt_watch import Prompt, PromptWatch
+from claude_transport.wrappers.span_content import SpanContent
+
+__all__ = ["SessionSpans"]
+
+_STATE: Final = "claude_transport.turn.state"
+_UNASKED: Final = ""
+"""In place of a prompt's uuid: the turn that nobody asked for."""
+
+_REMEMBERED: Final = 1000
+"""Ended tool calls that something may still happen under: a subagent in the background works on when its call has returned [15c]."""
+
+
+class _Tool(msgspec.Struct):
+    """A tool call that has not returned."""
+
+    span: Span
+    turn: str
+    by_subagent: bool
+
+
+class SessionSpans:
+    """Told of prompts and messages in order; starts and ends spans. `content` adds what was said; None keeps it out."""
+
+    def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
+        self._tracer = tracer
+        self._content = content
+        self._watch = PromptWatch()
+        self._turns: dict[str, Span] = {}
+        self._tools: dict[str, _Tool] = {}
+        self._ended_tools: dict[str, Context] = {}
+        self._model: str | None = None
+
+    # ------------------------------------------------------------------------------------------------------------ what it is told
+
+    def writing(self, data: str | bytes, *, context: Context | None = None) -> None:
+        """This is about to be written; `context` is the one that its turns are part of, instead of the current one."""
+        for prompt in self._watch.writing(data):
+            self._begin(prompt.uuid, context=context, prompt=prompt)
+
+    def written(self, data: str | bytes) -> None:
+        """It has been written."""
+        self._watch.written(data)
+
+    def not_written(self, data: str | bytes, error: BaseException) -> None:
+        """Writing it failed."""
+        for prompt in self._watch.not_written(data):
+            self._end_with_error(self._turns.pop(prompt.uuid, None), error)
+
+    def received(self, message: Message, *, context: Context | None = None) -> None:
+        """This was read."""
+        verdict = self._watch.received(message)
+        match message:
+            case InitMessage():
+                self._model = message.model or self._model
+                for owner in verdict.owners:
+                    self._note(owner, gen_ai.of_turn(session_id=message.session_id, model=self._model))
+            case AssistantMessage():
+                self._on_assistant(message, self._turn_of(message, verdict.owners, context))
+            case UserMessage() if not message.is_replay:
+                for block in message.tool_results:
+                    self._end_tool(block)
+            case ResultMessage() if not verdict.settled:
+                self._end_unasked(message)
+            case _:
+                pass
+        for settled in verdict.settled:
+            self._settle(settled)
+
+    def ended(self, error: BaseException | None) -> None:
+        """Nothing more will be read: every turn that has no result is lost."""
+        self._watch.ended()
+        for tool in self._tools.values():
+            self._end_with_error(tool.span, error)
+        for span in self._turns.values():
+            span.set_attribute(_STATE, TurnState.lost.value)
+            self._end_with_error(span, error)
+        self._tools.clear()
+        self._turns.clear()
+
+    # -------------------------------------------------------------------------------------------------------------------- turns
+
+    def _begin(self, uuid: str, *, context: Context | None, prompt: Prompt | None = None) -> Span:
+        attributes = gen_ai.of_turn(session_id=self._watch.session_id, model=self._model)
+        if self._content is not None and prompt is not None:
+            attributes |= self._content.of_prompt(prompt.message)
+        span = self._tracer.start_span("invoke_agent claude", context=context, kind=SpanKind.CLIENT, attributes=attributes)
+        self._turns[uuid] = span
+        return span
+
+    def _turn_of(self, message: AssistantMessage, owners: Iterable[str], context: Context | None) -> str:
+        for owner in owners:
+            if owner in self._turns:
+                return owner
+        # a background task has woken the session [15a]; what a subagent says in the background is no turn of its own
+        if message.parent_tool_use_id is None and _UNASKED not in self._turns:
+            self._begin(_UNASKED, context=context).set_attribute("claude_transport.turn.unasked", True)
+        return _UNASKED
+
+    def _settle(self, settled: Settle) -> None:
+        span = self._turns.pop(settled.uuid, None)
+        self._end_tools_of(settled.uuid)
+        if span is None:
+            return
+        span.set_attribute(_STATE, settled.state.value)
+        if settled.state is TurnState.done and settled.result is not None:
+            self._add_result(span, settled.result)
+        elif settled.state is TurnState.lost:
+            self._end_with_error(span, None)
+            return
+        # one that was folded into another turn shares its result, whose tokens must not count twice
+        self._set_outcome(span, settled.result)
+        span.end()
+
+    def _end_unasked(self, result: ResultMessage) -> None:
+        self._end_tools_of(_UNASKED)
+        span = self._turns.pop(_UNASKED, None)
+        if span is not None:
+            self._add_result(span, result)
+            self._set_outcome(span, result)
+            span.end()
+
+    def _add_result(self, span: Span, result: ResultMessage) -> None:
+        span.set_attributes(gen_ai.of_result(result))
+        if self._content is not None:
+            span.set_attributes(self._content.of_result(result))
+
+    @staticmethod
+    def _set_outcome(span: Span, result: ResultMessage | None) -> None:
+        outcome = None if result is None else result.outcome
+        if outcome is not None and not outcome.ok:
+            span.set_attribute("error.type", outcome.code)
+            span.set_status(Status(StatusCode.ERROR, outcome.text))  # a text of ours: neither secrets nor model output
+
+    def _note(self, uuid: str, attributes: gen_ai.Attributes) -> None:
+        span = self._turns.get(uuid)
+        if span is not None:
+            span.set_attributes(attributes)
+
+    # -------------------------------------------------------------------------------------------------------------------- tools
+
+    def _on_assistant(self, message: AssistantMessage, turn: str) -> None:
+        if message.parent_tool_use_id is None and message.model and not message.is_synthetic:
+            self._note(turn, {"gen_ai.response.model": gen_ai.limited(message.model)})
+        for block in message.tool_uses:
+            if block.id not in self._tools:
+                self._begin_tool(block, message, turn)
+
+    def _begin_tool(self, block: ToolUseBlock, message: AssistantMessage, turn: str) -> None:
+        above = message.parent_tool_use_id
+        if above in self._tools:
+            context: Context | None = set_span_in_context(self._tools[above].span)
+        elif above in self._ended_tools:
+            context = self._ended_tools[above]
+        else:
+            span = self._turns.get(turn)
+            context = None if span is None else set_span_in_context(span)
+        attributes = gen_ai.of_tool(name=block.name, call_id=block.id, session_id=message.session_id or self._watch.session_id)
+        if self._content is not None:
+            attributes |= self._content.of_call(block)
+        name = f"execute_tool {gen_ai.limited(block.name)}"
+        span = self._tracer.start_span(name, context=context, kind=SpanKind.INTERNAL, attributes=attributes)
+        self._tools[block.id] = _Tool(span, turn, above is not None)
+
+    def _end_tool(self, block: ToolResultBlock) -> None:
+        tool = self._tools.pop(block.tool_use_id, None)
+        if tool is None:
+            return
+        self._ended_tools[block.tool_use_id] = set_span_in_context(tool.span, Context())
+        if len(self._ended_tools) > _REMEMBERED:
+            del self._ended_tools[next(iter(self._ended_tools))]
+        if self._content is not None:
+            tool.span.set_attributes(self._content.of_answer(block))
+        if block.is_error:
+            tool.span.set_attribute("error.type", "tool_error")
+            tool.span.set_status(Status(StatusCode.ERROR))
+        tool.span.end()
+
+    def _end_tools_of(self, turn: str) -> None:
+        """A turn that is over leaves no call of its own open; those of subagents in the background go on."""
+        for call_id, tool in list(self._tools.items()):
+            if tool.turn == turn and not tool.by_subagent:
+                del self._tools[call_id]
+                tool.span.set_attribute("error.type", "unfinished")
+                tool.span.set_status(Status(StatusCode.ERROR, "The turn was over before the tool returned."))
+                tool.span.end()
+
+    @staticmethod
+    def _end_with_error(span: Span | None, error: BaseException | None) -> None:
+        if span is None:
+            return
+        # the text of an error may hold the last words of a process: its name and code do
+        name = error.code if isinstance(error, ClaudeTransportError) else "session_ended" if error is None else type(error).__name__
+        span.set_attribute("error.type", name)
+        span.set_status(Status(StatusCode.ERROR, "The session was over before there was a result."))
+        span.end()

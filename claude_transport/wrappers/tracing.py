@@ -1,0 +1,148 @@
+"""`TracingTransport`: every turn and every tool call as an OpenTelemetry span, and the trace handed on to the peer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.transport import TransportLike
+from claude_transport.wrappers.deltas import without_deltas
+from claude_transport.wrappers.observing import ObservingWrapper
+from claude_transport.wrappers.redactor import redactor_for
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import TracerProvider
+
+    from claude_transport.wrappers.spans import SessionSpans
+
+__all__ = ["TracingTransport"]
+
+DEFAULT_MAX_CONTENT_CHARS = 4000
+"""Characters of one attribute: many collectors cut, or refuse, what is longer."""
+
+_SCOPE: Final = "claude_transport"
+
+_SILENT: Final = (b'{"type":"stream_event"', b'{"type":"transcript_mirror"', b'{"type":"control_', b'{"type":"keep_alive"')
+"""Beginnings of lines that no span says anything of; one that is written differently is decoded, and then passed over."""
+
+
+class TracingTransport(ObservingWrapper):
+    """Makes OpenTelemetry spans of what passes through `transport`, and hands the current trace on to it.
+
+    Args:
+        tracer_provider: whose spans they are, instead of the global one's.
+        content: also what was said (prompts, answers, what tools were given and gave), redacted, at most `max_content_chars` characters
+            of each. Otherwise a span holds names, ids, numbers and outcomes only.
+        redactor: does the redacting in a way of its own; by default it knows what looks secret, and the secrets in this process's
+            environment and in the transport's options.
+
+    A span `invoke_agent claude` goes from a prompt to its result, below the span that is current where it is written (or else was where
+    `connect()` was called). Below it, `execute_tool NAME` for each tool call, a subagent's below the call that started the subagent. A turn
+    that failed, or was lost, has the status ERROR and `error.type`. Attributes have the names of OpenTelemetry's conventions for
+    generative AI.
+
+    The span current at `connect()` becomes the peer's parent: `TRACEPARENT` and `TRACESTATE` in the environment of a child process.
+
+    Without OpenTelemetry, or while no SDK is configured, nothing is done and nothing is paid; one that is configured later takes
+    effect on the reading with the next iteration.
+    """
+
+    def __init__(
+        self,
+        transport: TransportLike,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        content: bool = False,
+        max_content_chars: int = DEFAULT_MAX_CONTENT_CHARS,
+        redactor: Redactor | None = None,
+    ) -> None:
+        super().__init__(transport)
+        if isinstance(max_content_chars, bool) or not isinstance(max_content_chars, int) or max_content_chars < 1:
+            raise ConfigurationError(
+                f"max_content_chars is a whole number, at least 1, not {max_content_chars!r}", option="max_content_chars"
+            )
+        self._provider = tracer_provider
+        self._context: Context | None = None
+        self._spans: SessionSpans | None = None
+        try:
+            from opentelemetry import trace
+        except ImportError:
+            return
+        from claude_transport.wrappers.span_content import SpanContent
+        from claude_transport.wrappers.spans import SessionSpans
+
+        said = SpanContent(redactor=redactor or redactor_for(transport), limit=max_content_chars) if content else None
+        self._spans = SessionSpans(trace.get_tracer(_SCOPE, tracer_provider=tracer_provider), content=said)
+
+    @property
+    def is_idle(self) -> bool:
+        """True while nobody would get the spans."""
+        return self._spans is None or (self._provider is None and _is_unconfigured())
+
+    async def connect(self) -> None:
+        """Hand on the current trace, and connect the transport inside."""
+        if self._spans is not None and not self.is_ready():
+            self._tell(self._hand_on)
+        await super().connect()
+
+    def on_writing(self, data: str | bytes) -> None:
+        """Begin the spans of the prompts in it."""
+        if self._spans is not None:
+            self._spans.writing(data, context=_current_context() or self._context)
+
+    def on_written(self, data: str | bytes) -> None:
+        """They are out."""
+        if self._spans is not None:
+            self._spans.written(data)
+
+    def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
+        """Nobody will answer them."""
+        if self._spans is not None:
+            self._spans.not_written(data, error)
+
+    def on_lines(self, lines: Sequence[bytes]) -> None:
+        """Begin and end the spans that they are about."""
+        spans = self._spans
+        if spans is None:
+            return
+        for line in without_deltas(lines):
+            if not line.startswith(_SILENT):
+                spans.received(decode_message(line), context=self._context)
+
+    def on_read_end(self, error: Exception | None) -> None:
+        """End what has no end yet."""
+        if self._spans is not None:
+            self._spans.ended(error)
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """End what has no end yet."""
+        if self._spans is not None:
+            self._spans.ended(error)
+
+    def _hand_on(self) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._context = _current_context()
+        fields: dict[str, Any] = {}
+        # only the trace itself: baggage is the application's, and may hold anything
+        TraceContextTextMapPropagator().inject(fields)
+        if fields:
+            self.carry_trace(fields)
+
+
+def _is_unconfigured() -> bool:
+    """Whether the global tracer provider is the API's own, which makes no spans."""
+    from opentelemetry import trace
+
+    return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+
+
+def _current_context() -> Context | None:
+    """The current context, when a span is current in it."""
+    from opentelemetry import context, trace
+
+    return context.get_current() if trace.get_current_span().get_span_context().is_valid else None
