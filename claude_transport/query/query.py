@@ -221,6 +221,7 @@ class Query(Facts, Talking):
         """The whole life, in one task. However it ends, nobody is left waiting."""
         try:
             self._start.announce()
+            self._start.brief(self._conversation)
             await self._connection.connect(timeout=self._start.timeout)
             await self._converse()
         except Exception as exc:  # noqa: BLE001 - as above

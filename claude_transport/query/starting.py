@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 
 from claude_transport.errors import ClaudeTransportError, ConnectTimeout, ControlTimeout, TransportClosed
+from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.query.connection import Connection
 from claude_transport.query.endings import raised_again
@@ -80,9 +81,19 @@ class Starting:
         self._connection.announce(answers=self._questions.kinds)
         self._shadowing.check_settings(self._connection.terms.permissions)
 
+    def brief(self, conversation: Conversation) -> None:
+        """Tell `conversation` what the options of the transport and the fields of `initialize` ask of it."""
+        terms = self._connection.terms
+        structured_output = terms.structured_output or self._all_fields.get("jsonSchema") is not None
+        conversation.expect(session_id=terms.session_id, fork=terms.forks_session, structured_output=structured_output)
+
+    @property
+    def _all_fields(self) -> dict[str, Any]:
+        return {**self._connection.terms.initialize, **self._fields}
+
     def prepare(self) -> PendingRequest:
         """The `initialize` request, with the terms of the transport; `UsageError` when its fields are no JSON."""
-        return self._requests.prepare("initialize", {**self._connection.terms.initialize, **self._fields})
+        return self._requests.prepare("initialize", self._all_fields)
 
     async def finish(self, initialize: PendingRequest) -> None:
         """Wait for the answer, and tell everybody who waits for it."""

@@ -46,12 +46,12 @@ class Talking(Controls):
         """
         self._life.refuse_if_over()
         uuid = uuid or str(uuids.uuid4())
-        delivery = Delivery(
-            encode_user_message(content, uuid=uuid, priority=priority, client_composed=self._connection.terms.verbatim_prompts or None)
-        )
+        is_verbatim = self._connection.terms.verbatim_prompts
+        delivery = Delivery(encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None))
         if not self._conversation.is_running:
             self._watch.restart()
-        self._conversation.send(uuid)
+        is_command = isinstance(content, str) and content.startswith("/") and not is_verbatim
+        self._conversation.send(uuid, priority=priority, is_command=is_command)
         turn = Turn(uuid, conversation=self._conversation, reading=self._storage)
         self._storage.add_turn(turn)
         try:
