@@ -7,8 +7,10 @@ needs arguments.
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
+import importlib.util
 import itertools
 import pkgutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -635,3 +637,39 @@ async def test_an_onlooker_is_not_told_that_a_second_reader_was_refused() -> Non
         with pytest.raises(UsageError):
             await anext(outside.read_lines())
         assert ends == []
+
+
+# ------------------------------------------------------------------------------------------------------- wrappers of your own
+
+
+PAGE_EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "own_wrapper.py"
+
+
+def documented() -> Any:
+    """The example of the page about wrapping."""
+    spec = importlib.util.spec_from_file_location("own_wrapper", PAGE_EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+RECIPES: dict[str, dict[str, Any]] = {"ToolWatch": {"on_tool": str}, "WriteLimit": {"max_bytes": 2**40}}
+
+
+@pytest.mark.parametrize(("name", "arguments"), RECIPES.items(), ids=RECIPES)
+def test_a_wrapper_of_your_own_takes_less_than_25_lines_and_keeps_every_clause(name: str, arguments: dict[str, Any]) -> None:
+    classes = {node.name: node for node in ast.parse(PAGE_EXAMPLE.read_text("utf-8")).body if isinstance(node, ast.ClassDef)}
+    assert (classes[name].end_lineno or 0) - classes[name].lineno + 1 < 25
+    recipe = getattr(documented(), name)
+    run_conformance(media.wrapped(media.memory(), functools.partial(recipe, **arguments))).raise_for_failures()
+
+
+async def test_a_wrapper_of_your_own_is_made_again_with_its_arguments_when_it_reconnects() -> None:
+    first = stack_of(StreamTransport(Opener()), functools.partial(documented().WriteLimit, max_bytes=3))
+    await first.connect()
+    async with await first.reconnect() as second:
+        await second.write("{}")
+        with pytest.raises(UsageError, match="4 bytes are more than 3"):
+            await second.write("{  }")
