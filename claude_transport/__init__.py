@@ -248,10 +248,15 @@ if TYPE_CHECKING:
     from claude_transport.wrappers.faulty import FaultyTransport
     from claude_transport.wrappers.lines import LineWrapper
     from claude_transport.wrappers.logging import LoggingTransport
+    from claude_transport.wrappers.metrics import Metrics, MetricsTransport
+    from claude_transport.wrappers.metrics_registry import MetricsRegistry
+    from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts
     from claude_transport.wrappers.observing import ObservingWrapper
+    from claude_transport.wrappers.prometheus_text import prometheus_text
     from claude_transport.wrappers.recording import RecordingTransport
     from claude_transport.wrappers.retrying import RetryAttempt, RetryingTransport, WriteUncertain
     from claude_transport.wrappers.stateful import StatefulTransport, TransportState
+    from claude_transport.wrappers.tracing import TracingTransport
 
 __all__ = [
     "CLI",
@@ -354,9 +359,14 @@ __all__ = [
     "Message",
     "MessageDisplayInput",
     "MessageDisplayOutput",
+    "Metrics",
+    "MetricsRegistry",
+    "MetricsSnapshot",
+    "MetricsTransport",
     "MirrorError",
     "MissingResult",
     "MockTransport",
+    "ModelCounts",
     "ModelFallback",
     "ModelNotFound",
     "ModelRefusalFallback",
@@ -456,6 +466,8 @@ __all__ = [
     "TextBlock",
     "ThinkingBlock",
     "ThinkingTokens",
+    "Timing",
+    "TokenCounts",
     "ToolCallRecord",
     "ToolHookInput",
     "ToolProgress",
@@ -463,6 +475,7 @@ __all__ = [
     "ToolResultBlock",
     "ToolUseBlock",
     "ToolUseSummary",
+    "TracingTransport",
     "TranscriptMirror",
     "Transport",
     "TransportClosed",
@@ -506,6 +519,7 @@ __all__ = [
     "encode_message",
     "encode_user_message",
     "find_cli",
+    "prometheus_text",
     "query",
     "split_by_parent",
 ]
@@ -585,6 +599,11 @@ _HOMES = {
     "wrappers.faulty": "FaultyTransport",
     "wrappers.lines": "LineWrapper",
     "wrappers.logging": "LoggingTransport",
+    "wrappers.metrics": "Metrics MetricsTransport",
+    "wrappers.metrics_registry": "MetricsRegistry",
+    "wrappers.metrics_snapshot": "MetricsSnapshot ModelCounts Timing TokenCounts",
+    "wrappers.prometheus_text": "prometheus_text",
+    "wrappers.tracing": "TracingTransport",
     "wrappers.observing": "ObservingWrapper",
     "wrappers.recording": "RecordingTransport",
     "wrappers.retrying": "RetryAttempt RetryingTransport WriteUncertain",
