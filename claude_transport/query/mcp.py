@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.query.mcp_session import INTERNAL_ERROR, McpCall, McpSession, jsonrpc_answer, jsonrpc_error
+from claude_transport.query.mcp_session import INTERNAL_ERROR, McpCall, McpSession
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -67,10 +67,6 @@ class McpServers:
         except Exception as exc:
             logger.exception("a message could not be handed to the MCP server %r", name)
             return McpCall.failed(message.get("id"), INTERNAL_ERROR, f"the host failed ({type(exc).__name__})")
-
-    def failure(self, message: Mapping[str, Any], what: str) -> dict[str, Any]:
-        """The control response to an `mcp_message` that could not be answered for some reason of ours."""
-        return {"mcp_response": jsonrpc_answer(message.get("id"), jsonrpc_error(INTERNAL_ERROR, what))}
 
     async def aclose(self) -> None:
         """End all sessions, side by side: each of them may take its time to end."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
     from mcp.shared.message import SessionMessage
 
-__all__ = ["INTERNAL_ERROR", "McpCall", "McpSession", "jsonrpc_answer", "jsonrpc_error"]
+__all__ = ["INTERNAL_ERROR", "McpCall", "McpSession"]
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class McpSession:
         self._to_server.close()
         self._from_cli.close()
         for request_id in tuple(self._waiting):
-            self._settle(request_id, jsonrpc_error(INTERNAL_ERROR, self._gone))
+            self._settle(request_id, _error(INTERNAL_ERROR, self._gone))
 
     @property
     def _gone(self) -> str:
@@ -121,7 +121,7 @@ class McpSession:
         call = self._waiting.pop(request_id, None)
         if call is None:
             return False
-        call.fill(jsonrpc_answer(request_id, outcome))
+        call.fill(_answer_to(request_id, outcome))
         return True
 
     def _hear(self, item: SessionMessage) -> None:
@@ -138,7 +138,7 @@ class McpSession:
         """A cancelled request gets no answer from the server, but the control request around it still needs one."""
         params = message.get("params")
         if message.get("method") == "notifications/cancelled" and isinstance(params, dict) and _is_id(params.get("requestId")):
-            self._settle(params["requestId"], jsonrpc_error(_CANCELLED, "cancelled"))
+            self._settle(params["requestId"], _error(_CANCELLED, "cancelled"))
 
     def _pass_on(self, message: dict[str, Any]) -> bool:
         """Hand a message to the server; False when it is none. To a server that has ended it is of no interest."""
@@ -189,7 +189,7 @@ class McpCall:
     @classmethod
     def failed(cls, request_id: object, code: int, text: str) -> McpCall:
         """A call that was over before it began."""
-        return cls(jsonrpc_answer(request_id, jsonrpc_error(code, text)))
+        return cls(_answer_to(request_id, _error(code, text)))
 
     def fill(self, answer: dict[str, Any]) -> None:
         """Here is the answer."""
@@ -216,11 +216,11 @@ def _is_id(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def jsonrpc_error(code: int, text: str) -> dict[str, Any]:
+def _error(code: int, text: str) -> dict[str, Any]:
     """The part of a JSON-RPC answer that says what went wrong."""
     return {"error": {"code": code, "message": text}}
 
 
-def jsonrpc_answer(request_id: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
+def _answer_to(request_id: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
     """A whole JSON-RPC answer, under the id of its request."""
     return {"jsonrpc": "2.0", "id": request_id, **outcome}

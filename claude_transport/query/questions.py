@@ -149,9 +149,6 @@ class Questions:
             return encode_control_success(question.request_id, self._permission.answer_for_failure(body, what))
         if isinstance(body, HookCallback) and self._hooks.fails_open:
             return encode_control_success(question.request_id, {})
-        if isinstance(body, McpMessage) and body.server_name in self.mcp:
-            # in JSON-RPC, and under the id of the call: anything else would hang it (recordings 06q, 06r)
-            return encode_control_success(question.request_id, self.mcp.failure(body.message, f"the host failed ({what})"))
         return encode_control_error(question.request_id, f"the host's callback failed ({what})")
 
     async def _response_to(self, question: Question) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from claude_transport import MockTransport, Query
 from claude_transport.errors import ConfigurationError
+from claude_transport.testing.conformance.census import OWN, Census
 
 CANCELLED = -32800
 INTERNAL_ERROR = -32603
@@ -169,6 +170,7 @@ async def test_a_tool_may_close_the_query_it_is_called_through() -> None:
     @server.tool()
     async def stop() -> str:
         await query.aclose()
+        assert "close" not in cli.transport.calls, "closing waits for the tool, so the tool must not wait for it"
         closing.set()
         return "closing"
 
@@ -239,16 +241,18 @@ async def test_a_server_that_ends_answers_all_calls_with_an_error_and_lives_agai
             for rpc_id, asked in calls.items():
                 reply = await cli.reply(asked)
                 assert (reply["id"], reply["error"]["code"]) == (rpc_id, INTERNAL_ERROR)
+            assert (await cli.reply(cli.call("any", id=4)))["error"]["message"] == "the server 'box' has ended"
         assert query.pending_questions == ()
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_server_that_ends_in_a_cancellation_of_its_own_is_a_failed_one() -> None:
+async def test_a_server_that_ends_in_a_cancellation_of_its_own_is_a_failed_one(caplog: pytest.LogCaptureFixture) -> None:
     cli = Cli()
     async with Query(cli.transport, mcp_servers={"box": OddServer(crashes_with_a_cancellation)}) as query:
         await cli.shake_hands()
         assert "error" in await cli.reply(cli.call("any"))
         assert await query.request("still_there") == {}
+    assert "the MCP server 'box' failed" in caplog.text
 
 
 async def test_a_server_that_leaves_at_once_answers_even_the_handshake_with_an_error() -> None:
@@ -378,6 +382,27 @@ async def test_a_call_that_is_withdrawn_is_not_answered_and_the_server_is_told()
         assert (await cli.reply(again))["error"]["code"] == CANCELLED
 
 
+async def test_the_server_gets_everything_in_the_order_in_which_it_was_said() -> None:
+    """Also what came in one breath, of which the tasks that wait for the answers may run in any order."""
+    heard: list[object] = []
+
+    async def listen(_server: OddServer, message: Frame) -> None:
+        heard.append(message.get("id", message.get("params", {}).get("requestId")))
+
+    cli = Cli()
+    async with Query(cli.transport, mcp_servers={"box": OddServer(listen)}) as query:
+        await cli.shake_hands()
+        expected: list[object] = []
+        for rpc_id in range(2, 40, 2):
+            cli.withdraw(cli.call("any", id=rpc_id))
+            cli.call("any", id=rpc_id + 1)
+            cli.cancel(rpc_id + 1)
+            expected += [rpc_id, rpc_id, rpc_id + 1, rpc_id + 1]
+        await soon(lambda: len(heard) == len(expected))
+        assert heard == expected
+        await soon(lambda: not query.pending_questions)
+
+
 @pytest.mark.parametrize("how", ["notification", "withdrawal"])
 async def test_a_cancelled_tool_is_cancelled_and_the_others_go_on(how: str) -> None:
     server = MCPServer("box")
@@ -448,6 +473,7 @@ async def test_a_server_that_does_not_listen_blocks_nobody() -> None:
     async def stuck(_server: OddServer, message: Frame) -> None:
         await anyio.sleep_forever()
 
+    before = await Census.rested()
     cli = Cli()
     async with Query(cli.transport, mcp_servers={"box": OddServer(stuck)}) as query:
         await cli.shake_hands()
@@ -456,6 +482,7 @@ async def test_a_server_that_does_not_listen_blocks_nobody() -> None:
             assert (await cli.reply(cli.cancel(rpc_id)))["result"] == {}
             assert (await cli.reply(asked))["id"] == rpc_id
         assert await query.request("still_there") == {}
+    assert await before.growth(patience=5, of=OWN) == {}
 
 
 # ------------------------------------------------------------------------------------------------------------ what is refused

@@ -1,0 +1,127 @@
+"""A callback that raises, overruns or returns nonsense denies by default, and `on_callback_error` decides otherwise (C11)."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Literal
+
+import anyio
+import pytest
+from peers import ForeignTransport, Frame, permission, soon
+
+from claude_transport import Allow, Deny, HookMatcher, Query
+from claude_transport.errors import ConfigurationError
+
+Policy = Literal["deny", "allow"]
+HOOK = {"subtype": "hook_callback", "callback_id": "hook_0", "input": {"hook_event_name": "PreToolUse"}, "tool_use_id": "t"}
+
+
+def kind_of(failure: object) -> str:
+    return getattr(failure, "__name__", type(failure).__name__)
+
+
+async def reply_to(transport: ForeignTransport, question: Frame) -> Frame:
+    transport.say(question)
+    await soon(lambda: question["request_id"] in transport.responses())
+    return transport.responses()[question["request_id"]]
+
+
+def hook_question(request_id: str = "q1") -> Frame:
+    return {"type": "control_request", "request_id": request_id, "request": HOOK}
+
+
+async def raises() -> Any:
+    raise OSError("no such rule file")
+
+
+async def raises_a_group() -> Any:
+    raise ExceptionGroup("several", [ValueError("one"), KeyError("two")])
+
+
+async def fails_by_a_time_limit() -> Any:
+    with anyio.fail_after(0):
+        await anyio.sleep_forever()
+
+
+NONSENSE: list[Any] = [None, True, "allow", {"behavior": "allow"}, Allow, Exception("no")]
+UNWRITABLE: list[Any] = [
+    Allow(updated_input={"what": object()}),
+    Allow(updated_input="ls"),  # type: ignore[arg-type]
+    Allow(updated_input=[1]),  # type: ignore[arg-type]
+    Allow(updated_permissions=["everything"]),  # type: ignore[list-item]
+    Allow(updated_input={"number": float("nan")}),
+]
+
+
+@pytest.mark.parametrize("policy", ["deny", "allow"])
+@pytest.mark.parametrize("failure", [raises, raises_a_group, fails_by_a_time_limit, *NONSENSE, *UNWRITABLE], ids=kind_of)
+async def test_a_failed_permission_callback_denies_unless_the_policy_allows(failure: Any, policy: Policy) -> None:
+    async def decide(*_: object) -> Any:
+        return await failure() if inspect.iscoroutinefunction(failure) else failure
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=decide, on_callback_error=policy) as query:
+        reply = await reply_to(transport, permission())
+        assert (reply["subtype"], reply["response"]["behavior"]) == ("success", policy)
+        if policy == "allow":
+            assert reply["response"]["updatedInput"] == {"command": "ls"}
+        assert (await reply_to(transport, permission("q2")))["response"]["behavior"] == policy
+        assert (query.pending_questions, query.is_quiet) == ((), True)
+
+
+async def test_what_is_told_of_a_failure_names_its_kind_and_not_what_was_in_it() -> None:
+    async def decide(*_: object) -> Any:
+        raise OSError("/home/user/secret-rules")
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=decide):
+        message = (await reply_to(transport, permission()))["response"]["message"]
+    assert "OSError" in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize("policy", ["deny", "allow"])
+@pytest.mark.parametrize("failure", [raises, raises_a_group, fails_by_a_time_limit, 5, "block", {"reason": object()}], ids=kind_of)
+async def test_a_failed_hook_is_an_error_for_the_cli_to_block_on_unless_the_policy_allows(failure: Any, policy: Policy) -> None:
+    """The hook is registered with `onFailure: block`, without which the CLI would let the tool run (recordings 05g, 05h)."""
+
+    async def before(*_: object) -> Any:
+        return await failure() if inspect.iscoroutinefunction(failure) else failure
+
+    transport = ForeignTransport()
+    async with Query(transport, hooks={"PreToolUse": [HookMatcher(hooks=[before])]}, on_callback_error=policy) as query:
+        registered = transport.written[0]["request"]["hooks"]["PreToolUse"][0]
+        assert registered.get("onFailure") == ("block" if policy == "deny" else None)
+        reply = await reply_to(transport, hook_question())
+        assert reply["subtype"] == ("error" if policy == "deny" else "success")
+        assert reply.get("response", {}) == {}
+        assert (await reply_to(transport, hook_question("q2")))["subtype"] == reply["subtype"]
+        assert (query.pending_questions, query.is_quiet) == ((), True)
+
+
+@pytest.mark.parametrize("policy", ["deny", "allow"])
+async def test_a_hook_that_cancels_itself_is_a_failed_one(policy: Policy) -> None:
+    async def before(_given: object, _tool: object, context: Any) -> Any:
+        context.cancel_scope.deadline = -1
+        await anyio.sleep_forever()
+
+    transport = ForeignTransport()
+    async with Query(transport, hooks={"PreToolUse": [HookMatcher(hooks=[before])]}, on_callback_error=policy):
+        assert (await reply_to(transport, hook_question()))["subtype"] == ("error" if policy == "deny" else "success")
+
+
+@pytest.mark.parametrize("message", [5, None, object()])
+async def test_a_denial_is_one_whatever_its_message(message: Any) -> None:
+    async def decide(*_: object) -> Deny:
+        return Deny(message)
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=decide):
+        reply = await reply_to(transport, permission())
+        assert (reply["response"]["behavior"], type(reply["response"]["message"])) == ("deny", str)
+
+
+@pytest.mark.parametrize("policy", ["", "ask", None, 1])
+def test_a_policy_that_is_none_is_refused(policy: Any) -> None:
+    with pytest.raises(ConfigurationError, match="on_callback_error"):
+        Query(ForeignTransport(), on_callback_error=policy)
