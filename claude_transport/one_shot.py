@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import weakref
 from collections import deque
@@ -20,6 +21,8 @@ from claude_transport.transports.subprocess import SubprocessTransport
 
 __all__ = ["OneShot", "query"]
 
+logger = logging.getLogger(__name__)
+
 Prompt = str | Sequence[Mapping[str, Any]]
 
 _REMEMBERED = 64
@@ -32,6 +35,7 @@ def query(
     options: ClaudeOptions | None = None,
     transport: TransportLike | None = None,
     exit_timeout: float = 5.0,
+    background_timeout: float = 600.0,
     **query_options: Any,
 ) -> OneShot:
     """Every message of a conversation that consists of `prompt`: `async for message in query("Hello"): ...`.
@@ -41,9 +45,12 @@ def query(
         options: how to run the CLI.
         transport: anything else to talk through, instead of a CLI run as `options` say.
         exit_timeout: seconds of silence, when there is nothing left to wait for, before a peer that does not end is ended.
+        background_timeout: seconds of silence that background agents get once every prompt has its result, before the input ends
+            all the same and they are cut off, with a warning that names them; `math.inf` for as long as they take.
         query_options: callbacks and the like, as `Query` takes them.
 
-    The conversation is over when every prompt has its result and nothing is under way that could still ask for something.
+    The conversation is over when every prompt has its result and nothing is under way that could still ask for something: input stays
+    open for turns, callbacks and background agents, and not for background shells, which may never end.
     Leaving the loop early, by `break`, an exception or a cancellation, closes everything.
 
     Raises:
@@ -52,14 +59,21 @@ def query(
     """
     if transport is not None and options is not None:
         raise UsageError("give options or a transport: a transport has options of its own")
-    return OneShot(prompt, transport if transport is not None else SubprocessTransport(options), query_options, exit_timeout=exit_timeout)
+    through = transport if transport is not None else SubprocessTransport(options)
+    return OneShot(prompt, through, query_options, exit_timeout=exit_timeout, background_timeout=background_timeout)
 
 
 class OneShot:
     """The iteration behind `query()`. `aclose()` ends it early; so does dropping it."""
 
     def __init__(
-        self, prompt: Prompt | AsyncIterable[Prompt], transport: TransportLike, query_options: Mapping[str, Any], *, exit_timeout: float
+        self,
+        prompt: Prompt | AsyncIterable[Prompt],
+        transport: TransportLike,
+        query_options: Mapping[str, Any],
+        *,
+        exit_timeout: float,
+        background_timeout: float,
     ) -> None:
         self._query = Query(transport, **query_options)
         self._prompts = aiter(prompt) if isinstance(prompt, AsyncIterable) else _Once(prompt)
@@ -73,6 +87,7 @@ class OneShot:
         self._input_ended = False
         self._closed = False
         self._exit_timeout = exit_timeout
+        self._background_timeout = background_timeout
         # An object, not a generator: dropping a generator makes the event loop warn, and finish it where it likes.
         weakref.finalize(self, self._query.abandon, timeout=exit_timeout).atexit = False
 
@@ -124,6 +139,10 @@ class OneShot:
             if silence.cancelled_caught:
                 if self._input_ended:
                     return None
+                if cut := self._query.background_tasks:
+                    logger.warning(
+                        "background agents are cut off after %g s of silence: %s", self._background_timeout, ", ".join(cut.values())
+                    )
                 await self._end_input()
 
     async def _go_on(self) -> bool:
@@ -158,9 +177,10 @@ class OneShot:
             pass  # it has ended by itself: there is nothing to tell it, and reading says why
 
     def _patience(self) -> float:
-        """Seconds to wait in silence: without limit while a turn, a callback or a background agent is at work."""
-        at_work = self._query.is_running or self._query.pending_questions or self._query.background_tasks
-        return math.inf if at_work else self._exit_timeout
+        """Seconds to wait in silence: without limit while a turn or a callback is at work."""
+        if self._query.is_running or self._query.pending_questions:
+            return math.inf
+        return self._background_timeout if self._query.background_tasks and not self._input_ended else self._exit_timeout
 
 
 class _Once:

@@ -66,6 +66,7 @@ class Conversation:
         self._pending: dict[str, str] = {}  # our requests: id -> subtype
         self._inbound: set[str] = set()  # theirs
         self._agent_tasks: dict[str, str] = {}  # background agents at work: task id -> description
+        self._wake_up_due = False  # an agent is done, and the turn that it wakes the session for has not begun
         self._session_state: str | None = None
         self._assistant_error: str | None = None  # what the last message of the main thread said went wrong, in this turn
         self._resets_at: dt.datetime | None = None
@@ -125,9 +126,10 @@ class Conversation:
         """True when nothing is under way that could still ask the host for something, so that input may end.
 
         Background agents hold it open, because the turn they will start may need hooks and permissions; background shells
-        do not, because they may never end (PROTOCOL (d) 11).
+        do not, because they may never end (PROTOCOL (d) 11). Between the end of an agent and that turn some 10 ms pass, in which
+        only the session state, where the CLI reports it, says that something is still to come [15c].
         """
-        return not (self.is_running or self._session_state == "running" or self._inbound or self._agent_tasks)
+        return not (self.is_running or self._session_state == "running" or self._inbound or self._agent_tasks or self._wake_up_due)
 
     # ------------------------------------------------------------------------------------------------------- stimuli: ours
 
@@ -207,6 +209,7 @@ class Conversation:
         cancelled: list[Action] = [Cancel(request_id) for request_id in sorted(self._inbound)]
         self._inbound.clear()
         self._agent_tasks.clear()
+        self._wake_up_due = False
         self._session_state = None
         return cancelled + list(self._prompts.ended())
 
@@ -220,6 +223,7 @@ class Conversation:
         return self._prompts.current
 
     def _on_init(self, message: InitMessage) -> _Verdict:
+        self._wake_up_due = False
         self._prompts.began(message)
         forked = self._session.entered(message.session_id)
         turns = self._prompts.current
@@ -243,6 +247,7 @@ class Conversation:
     def _on_result(self, message: ResultMessage) -> _Verdict:
         if self._prompts.is_repeated(message):
             return True, (), ()
+        self._wake_up_due = self._wake_up_due and not message.is_unsolicited
         answered, settled = self._prompts.answered(message)
         force_setattr(message, "assistant_error", self._assistant_error)
         force_setattr(message, "resets_at", self._resets_at)
@@ -274,7 +279,9 @@ class Conversation:
         return True, self._prompts.current, ()
 
     def _on_background_tasks(self, message: BackgroundTasksChanged) -> _Verdict:
-        self._agent_tasks = {task.task_id: task.description for task in message.tasks if task.task_type == "local_agent"}
+        before, self._agent_tasks = self._agent_tasks, {t.task_id: t.description for t in message.tasks if t.task_type == "local_agent"}
+        if self._session_state is None and not before.keys() <= self._agent_tasks.keys():
+            self._wake_up_due = True
         return True, self._prompts.current, ()
 
     def _on_control_request(self, message: ControlRequest) -> _Verdict:
