@@ -13,6 +13,7 @@ NAMED = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (PROJECT / "docs" / "referen
 AREAS = (
     "background",
     "content",
+    "deferred_tools",
     "hook_events",
     "hook_failures",
     "interrupts",

@@ -262,6 +262,8 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
     api_error: str | None = None
     startup_failure_reason: str | None = None
     invalid_config_file: dict[str, Any] | None = None
+    deferred_tool_use: dict[str, Any] | None = None
+    """The call that a PreToolUse hook has put off: `id`, `name`, `input`. A process that resumes the session takes it up first."""
     origin: dict[str, Any] | None = None
     local_command: str | None = None
     user_message_uuid: str | None = None

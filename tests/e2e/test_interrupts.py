@@ -22,7 +22,7 @@ async def interrupted(turn: ct.Turn) -> str | None:
 
 
 async def test_an_interrupt_in_the_stream_keeps_what_was_said(live: Live) -> None:
-    script = [replies.gated("one two", chunks=["one ", "two"]), "Next."]
+    script = [replies.gated("uno due", chunks=["uno ", "due"]), "Next."]
     async with live(script, include_partial_messages=True) as session:
         turn = await session.query.send("Count")
         await session.api.wait_at_gate()
@@ -32,9 +32,9 @@ async def test_an_interrupt_in_the_stream_keeps_what_was_said(live: Live) -> Non
         assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
         messages = [message async for message in turn]
         assert await interrupted(turn) == "aborted_streaming"
-        assert [(message.text, message.aborted) for message in messages if isinstance(message, ct.AssistantMessage)] == [("one ", True)]
+        assert [(message.text, message.aborted) for message in messages if isinstance(message, ct.AssistantMessage)] == [("uno ", True)]
         assert (await session.ask("And now?")).result == "Next."
-        assert "one " in str(session.api.conversation[-1].body["messages"])
+        assert "uno " in str(session.api.conversation[-1].body["messages"])
 
 
 async def test_an_interrupt_ends_a_tool_that_runs(live: Live) -> None:

@@ -144,15 +144,15 @@ async def test_files_go_back_to_the_second_prompt_and_then_to_the_first(live: Li
 
 
 async def test_a_session_resumed_at_a_message_forgets_what_came_after(live: Live) -> None:
-    async with live(["One.", "Two."]) as session:
-        await session.ask("First")
+    async with live(["Aye.", "Bee."]) as session:
+        await session.ask("The earlier prompt")
         point = session.query.resume_point
-        await session.ask("Second")
+        await session.ask("The later prompt")
     assert point is not None
     async with live(["Other."], resume=point.session_id, resume_session_at=point.last_uuid) as session:
         await session.ask("Instead")
-        assert "First" in known(session)
-        assert "Second" not in known(session)
+        assert "The earlier prompt" in known(session)
+        assert "The later prompt" not in known(session)
 
 
 async def test_the_context_that_is_used_grows_with_the_conversation(live: Live) -> None:

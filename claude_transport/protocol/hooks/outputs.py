@@ -67,7 +67,11 @@ class PreToolUseDecision(SpecificOutput, frozen=True, kw_only=True):
 
     @classmethod
     def defer(cls) -> Self:
-        """Put the decision off; the turn ends. *Declared.*"""
+        """Put the decision off: the turn ends well, with `terminal_reason` `tool_deferred` and the call in `deferred_tool_use`.
+
+        A process that resumes the session asks its own PreToolUse hook about that call before it takes a prompt, and goes on by itself:
+        the result of that is nobody's (`prompt_uuids` is empty). In the same process the next prompt goes on without the tool.
+        """
         return cls(permission_decision="defer")
 
 
