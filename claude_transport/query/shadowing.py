@@ -1,6 +1,6 @@
 """What a `can_use_tool` callback will never be asked, found out before anything is started: a guard must not stand at a closed door.
 
-Observed on CLI 2.1.329 for every row (tests/e2e/test_shadowing.py), by a Bash call that needs permission, and:
+Observed on CLI 2.1.329 for every row (tests/e2e/test_who_is_asked.py), by a Bash call that needs permission, and:
 
 | said | what becomes of the question |
 |---|---|

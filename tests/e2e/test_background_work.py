@@ -144,13 +144,13 @@ async def test_closing_that_waits_hears_the_agent_out(options: Build) -> None:
 
     async with FakeMessagesAPI(answer) as api:
         query = ct.Query(ct.SubprocessTransport(options(api)), agents=HELPER)
+        reports: list[ct.CloseReport] = []
         with anyio.fail_after(PATIENCE):
             await query.start()
             everything = query.messages()
             await (await query.send("MAIN")).result()
             await api.wait_at_gate()
             async with anyio.create_task_group() as tasks:
-                reports: list[ct.CloseReport] = []
 
                 async def close() -> None:
                     reports.append(await query.aclose(wait_for_background=True, timeout=PATIENCE))
