@@ -47,9 +47,11 @@ async def test_a_fork_knows_what_was_said_and_leaves_the_original_alone(live: Li
         await session.ask("Tell me a word")
         original = session_id(session)
     async with live(["Forked."], resume=original, fork_session=True) as session:
-        await session.ask("A side branch")
+        messages = await session.hear("A side branch")
         assert "The word is xyzzy." in known(session)
         assert session_id(session) != original
+        forks = [(fork.expected, fork.actual, fork.requested) for fork in of_type(messages, ct.SessionForked)]
+        assert forks == [(original, session_id(session), True)]
     async with live(["Resumed."], resume=original) as session:
         await session.ask("Back again")
         assert "The word is xyzzy." in known(session)
