@@ -288,6 +288,14 @@ def test_an_unnamed_result_of_an_unasked_turn_leaves_queued_prompts_alone(follow
     assert follower.ends == {A: D, B: D}
 
 
+def test_a_message_that_comes_between_turns_is_nobodys_where_prompts_have_names(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(lifecycle(A, "started"), init(A), result(A))
+    follower.send(B)
+    follower.hear(said("by the way"))
+    assert (follower.delivered_to(B), follower.conversation.state_of(B)) == ([], TurnState.queued)
+
+
 def test_a_prompt_folded_into_an_unasked_turn_has_its_result(follower: Follower) -> None:
     follower.send(A)
     follower.hear(lifecycle(A, "queued"), init(), lifecycle(A, "started"), said(), result(**WOKEN))
@@ -568,8 +576,13 @@ def test_nothing_of_an_interrupted_turn_appears_in_the_next(follower: Follower, 
         "message": {"role": "user", "content": [{"type": "text", "text": "[Request interrupted by user]"}]},
     }
     end = result(*([A] if named else []), is_error=True, subtype="error_during_execution", terminal_reason="aborted_streaming", uuid="a4")
-    straggler = {"type": "system", "subtype": "status", "uuid": "a5", "status": None}
-    follower.hear(aborted, note, end, straggler, {**note, "uuid": "a6"}, {**said(uuid="a7"), "parent_tool_use_id": "t1"})
+    stragglers: list[Frame] = [
+        {"type": "system", "subtype": "status", "uuid": "a5", "status": None},
+        {**note, "uuid": "a6"},
+        said(uuid="a7", parent_tool_use_id="t1"),
+        {"type": "stream_event", "uuid": "a8", "event": {"type": "message_start"}, "parent_tool_use_id": "t1"},
+    ]
+    follower.hear(aborted, note, end, *stragglers)
     follower.hear(*([lifecycle(B, "started"), init(B)] if named else [old_init()]), said("next", uuid="b1"))
     follower.hear(result(*([B] if named else []), uuid="b2"))
     given = [message for action in follower.actions if isinstance(action, Deliver) and B in action.turns for message in action.messages]
@@ -741,6 +754,12 @@ def test_a_session_that_is_not_the_expected_one_is_said_to_be_forked_once(
 def test_a_session_that_changes_without_a_reset_is_forked_too(follower: Follower) -> None:
     follower.hear(init(session="s1"), init(session="s2"), init(session="s2"))
     assert forks(follower) == [("s1", "s2", False)]
+
+
+def test_a_fork_is_asked_for_once(follower: Follower) -> None:
+    follower.conversation.expect(session_id="s0", fork=True)
+    follower.hear(init(session="s1"), init(session="s2"))
+    assert forks(follower) == [("s0", "s1", True), ("s1", "s2", False)]
 
 
 def test_only_an_init_says_which_session_it_is(follower: Follower) -> None:
