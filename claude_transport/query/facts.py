@@ -26,6 +26,16 @@ class Facts:
     _storage: Storage
     _questions: Questions
 
+    def __repr__(self) -> str:
+        counts = {
+            "open turns": len(self.open_turns),
+            "pending requests": len(self.pending_requests),
+            "pending questions": len(self.pending_questions),
+            "buffered bytes": self.buffered_bytes,
+        }
+        said = [f"{count} {what}" for what, count in counts.items() if count]
+        return f"<Query over {self.info.kind}: {', '.join([self._life.phase, *said])}>"
+
     @property
     def initialization(self) -> InitializationInfo:
         """The CLI's answer to `initialize`: commands, models, account, capabilities, …"""

@@ -69,6 +69,21 @@ class Life:
         """True once the peer has ended, or closing was asked for."""
         return self.ended.is_set() or self.close_requested.is_set()
 
+    @property
+    def phase(self) -> str:
+        """For people: not started, starting, ready, closing, ended, closed, or failed to start."""
+        if self.start_error is not None:
+            return "failed to start"
+        if self.task is None:
+            return "closed" if self.close_requested.is_set() else "not started"
+        if self.task.finished:
+            return "closed"
+        if self.ended.is_set():
+            return "ended"
+        if self.close_requested.is_set():
+            return "closing"
+        return "ready" if self.ready.is_set() else "starting"
+
     def refuse_if_over(self) -> None:
         """Raise when there is nobody to talk to."""
         if self.task is None and not self.close_requested.is_set():

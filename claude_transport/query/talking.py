@@ -6,6 +6,7 @@ import uuid as uuids
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
+from claude_transport.errors import UsageError
 from claude_transport.protocol.control import encode_user_message
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.messages import Message
@@ -34,18 +35,23 @@ class Talking(Controls):
     _storage: Storage
     _watch: Watch
 
-    async def send(self, content: str | Sequence[Mapping[str, Any]], *, uuid: str | None = None, priority: Priority | None = None) -> Turn:
+    async def send(
+        self, content: str | Sequence[Mapping[str, Any]], *, uuid: str | uuids.UUID | None = None, priority: Priority | None = None
+    ) -> Turn:
         """Send a prompt, text or content blocks: a handle on its turn, once the transport has taken it.
 
+        Any text that was not used before will do for `uuid`, and without one it is made up. Empty content runs a turn like any other;
+        text of nothing but blanks is answered by the CLI itself (2.1.329, real).
         `priority` is "now" (aborts the running turn), "next" (the default) or "later" (never folded into the running turn).
         A cancelled call takes the prompt back, unless it is being written already.
 
         Raises:
             NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent.
-            UsageError: the uuid was used before; the CLI would drop the message without a word (recording 18u).
+            UsageError: the uuid was used before; the CLI would drop the message without a word (recording 18u). Or it is empty or no
+                text, the content is neither text nor blocks, or the priority is none.
         """
         self._life.refuse_if_over()
-        uuid = uuid or str(uuids.uuid4())
+        uuid = _checked(uuid)
         is_verbatim = self._connection.terms.verbatim_prompts
         delivery = Delivery(encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None))
         if not self._conversation.is_running:
@@ -98,3 +104,12 @@ class Talking(Controls):
     async def changed(self) -> None:
         """Return at the next sign of life: a message, the end, an answered question. For loops that watch the query's facts."""
         await self._storage.change()
+
+
+def _checked(uuid: object) -> str:
+    """A uuid as it goes over the wire and comes back; an empty one would come back as none, and its turn would never be found."""
+    if uuid is None or isinstance(uuid, uuids.UUID):
+        return str(uuid or uuids.uuid4())
+    if not isinstance(uuid, str) or not uuid:
+        raise UsageError(f"a uuid is text that is not empty, or a uuid.UUID, not {uuid!r}")
+    return uuid

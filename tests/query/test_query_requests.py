@@ -9,7 +9,7 @@ import pytest
 from peers import ForeignTransport, Frame, answer_to, in_time, result, soon
 
 from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query
-from claude_transport.errors import ControlRequestFailed, ControlTimeout, TransportClosed, UsageError
+from claude_transport.errors import ControlRequestFailed, ControlTimeout, InputClosed, TransportClosed, UsageError
 
 
 def refusal(request: Frame, error: str, **fields: str) -> Frame:
@@ -177,6 +177,57 @@ async def test_an_interrupt_of_a_running_turn_is_acknowledged() -> None:
 async def test_an_interrupt_with_nothing_to_stop_says_so() -> None:
     async with Query(ForeignTransport()) as query:
         assert await query.interrupt() is InterruptOutcome.not_running
+
+
+class Refusing(Answering):
+    """Refuses to be interrupted; `before` happens first."""
+
+    def __init__(self, *before: Frame) -> None:
+        super().__init__(on_write=self.refuse)
+        self.before = before
+
+    def refuse(self, frame: Frame) -> None:
+        if frame["type"] == "control_request" and frame["request"]["subtype"] == "interrupt":
+            self.say(*self.before, refusal(frame, "not now", error_code="busy"))
+
+
+async def test_an_interrupt_that_is_refused_while_the_turn_goes_on_does_not_say_that_nothing_runs() -> None:
+    async with Query(Refusing()) as query:
+        turn = await query.send("a")
+        with pytest.raises(ControlRequestFailed, match="not now") as caught:
+            await query.interrupt()
+        assert (caught.value.subtype, caught.value.error_code) == ("interrupt", "busy")
+        assert turn.is_open()
+
+
+async def test_an_interrupt_that_is_refused_when_nothing_runs_any_more_says_so() -> None:
+    async with Query(Refusing(result())) as query:
+        assert await query.interrupt() is InterruptOutcome.not_running
+        await query.send("a")
+        assert await query.interrupt() is InterruptOutcome.not_running
+
+
+async def test_an_interrupt_after_the_end_of_the_input_says_why_it_cannot_be_asked_for() -> None:
+    transport = ForeignTransport(ends=False)
+    async with Query(transport) as query:
+        turn = await query.send("a")
+        await query.end_input()
+        with pytest.raises(InputClosed):
+            await query.interrupt()
+        assert turn.is_open()
+        transport.say(result())
+        await turn.result()
+        assert await query.interrupt() is InterruptOutcome.not_running
+        transport.finish()
+
+
+async def test_an_interrupt_that_cannot_be_written_finds_nobody_alive() -> None:
+    async with Query(Deaf()) as query:
+        assert await in_time(query.interrupt()) is InterruptOutcome.dead
+
+
+async def test_an_interrupt_before_the_start_has_nothing_to_stop() -> None:
+    assert await Query(ForeignTransport()).interrupt() is InterruptOutcome.not_running
 
 
 async def test_an_interrupt_that_nobody_answers_is_timed_out() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claude_transport.errors import ClaudeTransportError, ControlTimeout
+from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected
 from claude_transport.protocol.answers import InterruptReceipt, MessageCancellation, TaskOutput
 from claude_transport.query.controls.asking import DEFAULT_CONTROL_TIMEOUT, Asking
 from claude_transport.query.reports import InterruptOutcome
@@ -20,14 +20,26 @@ class TaskControls(Asking):
         """Stop the running turn: what came of it, in at most `timeout` seconds. Never raises for a dead or silent peer. [07a]
 
         Messages that wait in the queue are left alone and make the next turn; `interrupt_all` drops them.
+
+        Raises:
+            ControlRequestFailed: the peer refused, and the turn goes on. The CLI was never seen to: it agrees even when nothing runs [07c].
+            InputClosed: the turn goes on, and after `end_input()` nothing can be asked any more; `aclose()` stops it.
         """
         running = self.is_running
         try:
             await self.request("interrupt", timeout=timeout)
         except ControlTimeout:
             return InterruptOutcome.timed_out
+        except (ControlRequestFailed, InputClosed):
+            if self.has_ended:
+                return InterruptOutcome.dead
+            if self.is_running:
+                raise
+            return InterruptOutcome.not_running
+        except NotConnected:
+            return InterruptOutcome.not_running
         except ClaudeTransportError:
-            return InterruptOutcome.dead if self.has_ended else InterruptOutcome.not_running
+            return InterruptOutcome.dead
         return InterruptOutcome.acknowledged if running else InterruptOutcome.not_running
 
     async def interrupt_all(self, *, timeout: float = INTERRUPT_TIMEOUT) -> InterruptReceipt:
