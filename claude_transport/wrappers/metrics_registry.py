@@ -14,14 +14,19 @@ from claude_transport.wrappers.prometheus_text import prometheus_text
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
-__all__ = ["MetricsRegistry"]
+__all__ = ["Counted", "MetricsRegistry"]
 
 
 class Counted(Protocol):
-    """As `Metrics`."""
+    """What a registry sums up; a `Metrics` is one."""
 
-    def snapshot(self) -> MetricsSnapshot: ...
-    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None: ...
+    def snapshot(self) -> MetricsSnapshot:
+        """Everything until now."""
+        ...
+
+    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
+        """Have `listener` told of every prompt that gets a result."""
+        ...
 
 
 class MetricsRegistry:
