@@ -11,9 +11,9 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
-from peers import ForeignTransport, Frame, answer_to, in_time, result, said, soon
+from peers import ForeignTransport, Frame, answer_to, in_time, permission, result, said, soon
 
-from claude_transport import InterruptOutcome, Query, ResultMessage, SubprocessTransport, Transport
+from claude_transport import Allow, InterruptOutcome, Query, ResultMessage, SubprocessTransport, Transport
 from claude_transport.protocol.codec import encode_line
 from claude_transport.testing import FakeClaude, Scenario, Turn, steps
 
@@ -188,3 +188,84 @@ async def test_a_real_child_is_held_back_and_still_interrupted() -> None:
             assert query.buffered_bytes < 2 * MB
             await query.aclose(timeout=0)
             assert turn is not None
+
+
+async def test_an_interrupt_is_answered_while_ten_thousand_messages_wait() -> None:
+    transport = ForeignTransport()
+    async with Query(transport) as query:
+        turn = await query.send("go")
+        transport.say(*[said(f"{n}") for n in range(10_000)])
+        assert await in_time(query.interrupt()) is InterruptOutcome.acknowledged
+        transport.say(result())
+        assert [message.type async for message in turn] == [*["assistant"] * 10_000, "result"]
+        assert query.dropped_messages == 0
+
+
+class Measured(Firehose):
+    """Notes how much was stored whenever more is asked for."""
+
+    query: Query
+    most = 0
+
+    async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        async for lines in super().read_lines():
+            yield lines
+            self.most = max(self.most, self.query.buffered_bytes)
+
+
+@pytest.mark.parametrize("waits", ["for the result", "for an answer", "for every message", "for nothing"])
+@pytest.mark.parametrize("bound", [1, 300 * KB])
+async def test_no_more_is_stored_than_the_bound_and_one_batch(bound: int, waits: str) -> None:
+    transport = Measured(8 * MB)
+    transport.query = query = Query(transport, max_buffered_bytes=bound)
+    async with query:
+        turn = await query.send("go")
+        if waits == "for the result":
+            await in_time(turn.result())
+        elif waits == "for an answer":
+            await soon(lambda: query.buffered_bytes > bound)
+            for _ in range(20):
+                await in_time(query.request("mcp_status"))
+        elif waits == "for every message":
+            assert sum([1 async for _ in turn]) > 1000
+        else:
+            await soon(lambda: query.buffered_bytes > bound)
+        assert transport.most <= bound + transport.batch * (len(transport.line) + 1)
+
+
+async def allow(*_: Any) -> Allow:
+    return Allow()
+
+
+async def test_a_question_that_was_read_is_answered_while_nobody_reads_messages() -> None:
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=allow, max_buffered_bytes=8 * KB) as query:
+        turn = await query.send("go")
+        transport.say(*[said("x" * 100) for _ in range(20)], permission("q1"), said("x" * 10 * KB), said("behind the pause"))
+        await soon(transport.responses)
+        assert query.buffered_bytes > 2 * KB
+        assert turn.is_open()
+
+
+@pytest.mark.parametrize("waits", ["reads", "awaits the result", "asks", "drops the handle"])
+async def test_a_question_behind_the_pause_is_answered_once_the_host_does_anything_at_all(waits: str) -> None:
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=allow, max_buffered_bytes=8 * KB) as query:
+        turn = await query.send("go")
+        transport.say(said("x" * 10 * KB), permission("q1"))
+        await soon(lambda: query.buffered_bytes > 8 * KB)
+        for _ in range(50):
+            await anyio.lowlevel.checkpoint()
+        assert transport.responses() == {}
+        async with anyio.create_task_group() as tasks:
+            if waits == "reads":
+                await anext(turn)
+            elif waits == "awaits the result":
+                tasks.start_soon(turn.result)
+            elif waits == "asks":
+                await in_time(query.request("mcp_status"))
+            else:
+                del turn
+                gc.collect()
+            await soon(transport.responses)
+            transport.say(result())
