@@ -23,6 +23,9 @@ __all__ = ["Redactor"]
 _HINTS = (
     *("@", "key", "token", "secret", "passw", "passphrase", "credential", "bearer", "authorization", "cookie", "anthropic_", "://"),
     *("home", "users", "login", "logname", "username", "user_name", "sk-", "sk_", "rk_", "glpat-", "xox", "akia", "asia", "aiza"),
+    *("glrt-", "xapp-", "gocspx-", "pplx-", "xai-", "hvs.", "age-secret-key"),
+    *("dckr_pat_", "dop_v1_", "lin_api_", "r8_", "shpat_", "whsec_"),
+    *("%40", "webhooks/", "hooks.slack.com", "documents and settings"),
     *("ghp_", "gho_", "ghr_", "ghs_", "ghu_", "github_pat_"),
     *("ya29.", "npm_", "pypi-", "hf_", "gsk_", "eyj", "sg.", "jwt", "sig", "-----begin"),
 )
@@ -96,7 +99,7 @@ class Redactor:
         if self._known_home is not None:
             text = self._known_home.sub(_home, text)
         text = redact_homes(text)
-        if "@" in text:
+        if "@" in text or "%40" in text:
             text = redact_emails(text)
         if self._known_user is not None:
             text = self._known_user.sub(HOME_USER, text)

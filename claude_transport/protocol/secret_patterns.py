@@ -21,10 +21,12 @@ _KNOWN_SHAPES = re.compile(
       | sk-(?:proj|svcacct|admin|or|live|test)-[\w-]{8,}
       | sk-[A-Za-z0-9]{20,}
       | [sr]k_(?:live|test)_[A-Za-z0-9]{8,}
-      | gh[opsur]_[A-Za-z0-9]{20,} | github_pat_\w{20,} | glpat-[\w-]{16,}
-      | xox[abeprs]-[A-Za-z0-9-]{10,}
+      | gh[opsur]_[A-Za-z0-9]{20,} | github_pat_\w{20,} | gl(?:pat|rt)-[\w-]{16,}
+      | xox[abeprs]-[A-Za-z0-9-]{10,} | xapp-[A-Za-z0-9-]{10,}
       | (?:AKIA|ASIA)[0-9A-Z]{16}
       | AIza[\w-]{30,} | ya29\.[\w-]{16,}
+      | (?:GOCSPX|pplx|xai)-[\w-]{16,} | hvs\.[\w-]{20,} | AGE-SECRET-KEY-1[0-9A-Z]{20,}
+      | (?:dckr_pat|dop_v1|lin_api|r8|shpat|whsec)_[\w-]{16,}
       | npm_[A-Za-z0-9]{30,} | pypi-[\w-]{20,} | hf_[A-Za-z0-9]{24,} | gsk_[A-Za-z0-9]{24,}
     )
     | (?<![\w-])eyJ[\w-]{12,}+\.[\w-]++(?:\.[\w-]*+)?       # JSON web tokens
@@ -32,13 +34,18 @@ _KNOWN_SHAPES = re.compile(
     """
 )
 # to the end of the text when the closing line is missing, so that half a key is gone too
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)")
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+)
 # a scheme and a credential; prose ("bearer certificates") has neither digits nor the length
 _BEARER = re.compile(r"(?i)\b(bearer\s++)(?=[^\s\"'\\,;]{0,80}[0-9]|[^\s\"'\\,;]{24})[\w.~+/=-]{6,}+")
 _USERINFO = re.compile(r"(?<=://)([^\s/@\"'<>\\]*+)@")
 _URL_PARAMETER = re.compile(
     r"(?i)([?&](?:key|sig|signature|code|auth|x-amz-(?:signature|credential|security-token)|x-goog-signature)=)([^&\s\"'#\\<>]++)"
 )
+# whoever knows these addresses may post
+_WEBHOOK = re.compile(r"(hooks\.slack\.com/(?:services|workflows)/|discord(?:app)?\.com/api/webhooks/)([\w/-]{8,}+)")
+_NETRC = re.compile(r"(\bmachine[ \t]++[^\s\"'\\]{1,200}+[ \t]++login[ \t]++[^\s\"'\\]{1,200}+[ \t]++password[ \t]++)([^\s\"'\\]++)")
 _HEADER = re.compile(r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)(\\*+[\"']?[ \t]*+:[ \t]*+\\*+[\"']?)([^\r\n\"'\\]++)")
 
 _NAMES = (
@@ -80,6 +87,8 @@ def redact_secrets(text: str) -> str:
     text = _KNOWN_SHAPES.sub(SECRET, text)
     text = _USERINFO.sub(_userinfo, text)
     text = _URL_PARAMETER.sub(rf"\1{SECRET}", text)
+    text = _WEBHOOK.sub(rf"\1{SECRET}", text)
+    text = _NETRC.sub(rf"\1{SECRET}", text)
     text = _HEADER.sub(_header, text)
     text = _BEARER.sub(rf"\1{SECRET}", text)
     text = _FLAG.sub(rf"\1{SECRET}", text)
@@ -116,27 +125,32 @@ def _assignment(match: re.Match[str]) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ personal data
 
-_EMAIL = re.compile(r"(?<![\w.+-])[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])")
+# in any script, and as a part of a URL
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.%+-]{1,64}(?:@|%40)(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-])")
 # reserved for examples (RFC 2606), or no address at all: `git@github.com:…`, `icon@2x.png`
 _NO_EMAIL = re.compile(
     r"(?i)git@.*|.*[@.]example\.(?:com|net|org)|.*\.(?:example|invalid|test|localhost|png|jpe?g|gif|svg|webp|css|js|json|tgz)"
 )
 
-_HOME = re.compile(r"(?<![\w.-])((?:/(?:var|export|data|mnt|nfs|usr))?/home/|/Users/)([^/\\\s\"'`<>|:*?;,()\[\]{}$]+)")
-_WINDOWS_HOME = re.compile(r"(?i)(?<=[a-z]:)((?:\\{1,4}|/)users(?:\\{1,4}|/))([^/\\\"'`<>|:*?\r\n$%]{1,64}(?=[\\/])|[^/\\\s\"'`<>|:*?$%]+)")
+_HOME = re.compile(r"(?<![\w.-])((?:/(?:var|export|data|mnt|nfs|usr))?/home/|(?:/mnt)?(?:/[a-z])?/Users/)([^/\\\s\"'`<>|:*?;,()\[\]{}$]+)")
+_WINDOWS_HOME = re.compile(
+    r"(?i)(?<=[a-z]:)((?:\\{1,4}|/)(?:users|documents and settings)(?:\\{1,4}|/))"
+    r"([^/\\\"'`<>|:*?\r\n$%]{1,64}(?=[\\/])|[^/\\\s\"'`<>|:*?$%]+)"
+)
 # the CLI names a project's folder after its path: /home/alice/x is ~/.claude/projects/-home-alice-x
 _PROJECT_FOLDER = re.compile(r"(?i)(?<=[/\\])((?:[a-z]-)?-(?:home|users)-)([^-/\\\s\"'`]+)")
+_ENCODED_HOME = re.compile(r"(?i)(%2F(?:home|users)%2F)([^%/\\\s\"'`<>&?#]++)")
 _NOBODY = frozenset({"", ".", "..", "...", "all users", "default", "public", "shared", HOME_USER})
 
 
 def redact_emails(text: str) -> str:
     """`text` with every e-mail address replaced by `user@example.com`."""
-    return _EMAIL.sub(lambda match: match[0] if _NO_EMAIL.fullmatch(match[0]) else EMAIL, text)
+    return _EMAIL.sub(lambda match: match[0] if _NO_EMAIL.fullmatch(match[0].replace("%40", "@")) else EMAIL, text)
 
 
 def redact_homes(text: str) -> str:
     """`text` with the user in every home directory replaced: `/home/alice/x` becomes `/home/user/x`."""
-    for pattern in (_HOME, _WINDOWS_HOME, _PROJECT_FOLDER):
+    for pattern in (_HOME, _WINDOWS_HOME, _PROJECT_FOLDER, _ENCODED_HOME):
         text = pattern.sub(lambda match: match[0] if match[2].lower() in _NOBODY else match[1] + HOME_USER, text)
     return text
 
