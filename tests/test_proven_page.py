@@ -11,7 +11,7 @@ E2E = PROJECT / "tests" / "e2e"
 NAMED = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (PROJECT / "docs" / "reference" / "proven-on-the-real-cli.md").read_text("utf-8"))
 
 AREAS = (
-    "background",
+    "agents_and_shells",
     "content",
     "deferred_tools",
     "hook_events",
