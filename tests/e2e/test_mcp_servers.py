@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Callable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context, Image
+from mcp.shared.exceptions import MCPError
+from mcp.types import ToolAnnotations
+from pydantic import BaseModel
 
 import claude_transport as ct
 from claude_transport.errors import ConfigurationError
 from claude_transport.testing import FakeMessagesAPI, replies
 
 PATIENCE = 60.0
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
 Talk = Callable[..., ct.Query]
 
@@ -23,7 +31,7 @@ def talk(claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]])
     """`talk(api, servers)`: a Query over the real binary whose model may call the servers' tools."""
 
     def build(api: FakeMessagesAPI, servers: dict[str, Any]) -> ct.Query:
-        allowed = [f"mcp__{name}" for name in servers]
+        allowed = ["mcp__" + re.sub(r"[^a-zA-Z0-9_-]", "_", name) + "__*" for name in servers]
         options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact", allowed_tools=allowed)
         return ct.Query(ct.SubprocessTransport(options), mcp_servers=servers)
 
@@ -105,20 +113,138 @@ async def test_an_interrupt_cancels_the_tool_and_the_server_lives_on(talk: Talk)
 
 
 async def test_one_server_serves_several_sessions_at_once(talk: Talk) -> None:
-    sums = Sums()
+    """All of them are inside the tool at the same time, under the same JSON-RPC ids."""
+    meeting = anyio.Event()
+    present: list[int] = []
+    server = MCPServer("meeting")
+
+    @server.tool()
+    async def meet(number: int) -> str:
+        present.append(number)
+        if len(present) == 3:
+            meeting.set()
+        await meeting.wait()
+        return f"number {number}"
 
     async def session(number: int) -> None:
-        script = [replies.tool_use("mcp__sums__add", {"a": number, "b": 0}), replies.text("done")]
-        async with FakeMessagesAPI(script) as api, talk(api, {"sums": sums.server}) as query:
-            turn = await query.send("add")
+        script = [replies.tool_use("mcp__meeting__meet", {"number": number}), replies.text("done")]
+        async with FakeMessagesAPI(script) as api, talk(api, {"meeting": server}) as query:
+            turn = await query.send("meet")
             messages = [message async for message in turn]
-            assert f"the sum is {number}" in str(tool_results(messages)[0].content)
+            assert f"number {number}" in str(tool_results(messages)[0].content)
 
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as sessions:
             for number in range(3):
                 sessions.start_soon(session, number)
-    assert sorted(sums.calls) == [(0, 0), (1, 0), (2, 0)]
+    assert sorted(present) == [0, 1, 2]
+
+
+async def test_calls_of_a_tool_that_only_reads_run_at_the_same_time(talk: Talk) -> None:
+    """The CLI makes two calls at once when the tool has `readOnlyHint` (recording 06o)."""
+    both = anyio.Event()
+    inside: list[str] = []
+    server = MCPServer("box")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    async def look(at: str) -> str:
+        inside.append(at)
+        if len(inside) == 2:
+            both.set()
+        await both.wait()
+        return f"saw {at}"
+
+    calls = replies.message(*(replies.tool_use_block("mcp__box__look", input={"at": at}) for at in "ab"))
+    async with FakeMessagesAPI([calls, replies.text("done")]) as api, talk(api, {"box": server}) as query:
+        with anyio.fail_after(PATIENCE):
+            messages = [message async for message in await query.send("look twice")]
+    contents = [str(result.content) for result in tool_results(messages)]
+    assert ["saw a" in contents[0], "saw b" in contents[1], len(contents)] == [True, True, 2]
+
+
+async def test_a_large_result_and_an_image_reach_the_cli(talk: Talk) -> None:
+    """Of two million characters the model gets a reference to a file, and the file is whole: that is the CLI's doing."""
+    server = MCPServer("box")
+
+    @server.tool(structured_output=False)
+    async def large() -> str:
+        return "x" * 2_000_000
+
+    @server.tool(structured_output=False)
+    async def picture() -> Image:
+        return Image(data=PIXEL, format="png")
+
+    script = [replies.tool_use("mcp__box__large", {}), replies.tool_use("mcp__box__picture", {}), replies.text("done")]
+    async with FakeMessagesAPI(script) as api, talk(api, {"box": server}) as query:
+        with anyio.fail_after(PATIENCE):
+            messages = [message async for message in await query.send("much, then a picture")]
+    large_result, picture_result = tool_results(messages)
+    assert "2,000,000 characters" in str(large_result.content)
+    assert not large_result.is_error
+    assert isinstance(picture_result.content, tuple)
+    assert isinstance(picture_result.content[0], ct.ImageBlock)
+
+
+class Wish(BaseModel):
+    number: int
+
+
+async def test_what_the_server_asks_of_its_client_the_cli_refuses_and_the_tool_hears_so(talk: Talk) -> None:
+    """CLI 2.1.329 declares no capabilities to in-process servers: elicitation, sampling and roots are "Method not found" (06o)."""
+    refused: list[str] = []
+    server = MCPServer("box")
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        try:
+            await ctx.elicit("How many?", Wish)
+        except MCPError as error:
+            refused.append(str(error))
+        return "asked"
+
+    script = [replies.tool_use("mcp__box__ask", {}), replies.text("done")]
+    async with FakeMessagesAPI(script) as api, talk(api, {"box": server}) as query:
+        with anyio.fail_after(PATIENCE):
+            assert (await (await query.send("ask")).result()).outcome.ok
+            assert query.pending_requests == {}
+    assert refused == ["Method not found"]
+
+
+async def test_progress_is_taken_and_a_changed_list_of_tools_is_read_again(talk: Talk) -> None:
+    """CLI 2.1.329 acknowledges progress, and lists the tools again at `list_changed` (06l): the new one can be called in the next turn."""
+    server = MCPServer("box")
+
+    async def fresh() -> str:
+        return "fresh indeed"
+
+    @server.tool()
+    async def grow(ctx: Context) -> str:
+        for step in range(3):
+            await ctx.report_progress(step, 3, f"step {step}")
+        server.tool()(fresh)
+        await ctx.session.send_tool_list_changed()
+        return "grown"
+
+    script = [replies.tool_use("mcp__box__grow", {}), replies.text("done"), replies.tool_use("mcp__box__fresh", {}), replies.text("done")]
+    async with FakeMessagesAPI(script) as api, talk(api, {"box": server}) as query:
+        with anyio.fail_after(PATIENCE):
+            assert (await (await query.send("grow")).result()).outcome.ok
+            while "fresh" not in {tool.name for status in await query.mcp_status() for tool in status.tools or ()}:
+                await anyio.lowlevel.checkpoint()
+            messages = [message async for message in await query.send("use it")]
+            assert query.pending_requests == {}
+    assert "fresh indeed" in str(tool_results(messages)[0].content)
+
+
+async def test_a_name_with_odd_characters_is_written_with_underscores_in_the_names_of_its_tools(talk: Talk) -> None:
+    """CLI 2.1.329, and permission rules name it so, too: here `mcp__my_sums__2__*`, as `mcp__my_sums__2` would be a tool of `my_sums`."""
+    sums = Sums()
+    script = [replies.tool_use("mcp__my_sums__2__add", {"a": 1, "b": 1}), replies.text("two")]
+    async with FakeMessagesAPI(script) as api, talk(api, {"my sums: 2": sums.server}) as query:
+        with anyio.fail_after(PATIENCE):
+            messages = [message async for message in await query.send("add")]
+            assert [status.name for status in await query.mcp_status()] == ["my sums: 2"]
+    assert "the sum is 2" in str(tool_results(messages)[0].content)
 
 
 def test_what_is_no_mcp_server_is_refused_before_anything_runs() -> None:
