@@ -277,6 +277,15 @@ async def test_the_last_prompt_needs_its_own_result() -> None:
         await read(query(prompts(), transport=MockTransport([result("1"), said("2")])))
 
 
+async def test_a_prompt_folded_into_a_turn_that_nobody_asked_for_has_its_result() -> None:
+    tool_result = {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": ""}]}}
+    woken = MockTransport.script().emit({"type": "system", "subtype": "init", "claude_code_version": "1.0.50"})
+    woken.expect_control("initialize").reply({})
+    woken.expect(type="user").reply(tool_result, said("both"), result("both", origin={"kind": "task-notification"}))
+    messages = await read(query("Hello", transport=woken))
+    assert [message.result for message in messages if isinstance(message, ResultMessage)] == ["both"]
+
+
 async def test_a_failed_result_is_yielded_and_not_raised() -> None:
     messages = await read(query("x", transport=MockTransport([result("no", is_error=True, api_error_status=429)])))
     assert isinstance(messages[-1], ResultMessage)
