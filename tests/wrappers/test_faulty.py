@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectionLost, TransportClosed, TruncatedStream
 from claude_transport.query.query import Query
+from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import memory, wrapped
 from claude_transport.transports.mock import MockTransport
+from claude_transport.transports.stream import StreamTransport
 from claude_transport.wrappers.faults import Corrupt, Cut, Delay, Drop, Duplicate, FailConnect, FailWrite, Fault, Split
 from claude_transport.wrappers.faulty import FaultyTransport
 
@@ -194,6 +196,36 @@ async def test_connecting_fails_as_often_as_it_should_and_then_works() -> None:
     async with faulty:
         assert faulty.is_ready()
     assert faulty.done == ["connect 1 failed", "connect 2 failed"]
+
+
+async def test_after_a_reconnect_the_faults_are_those_of_the_new_stream_and_attempts_are_counted_on() -> None:
+    class Opener:
+        async def connect(self) -> Any:
+            ours, self.peer = memory_stream_pair()
+            return ours
+
+    faults: list[Fault] = [FailConnect(times=1), Drop(line=1)]
+    first = FaultyTransport(StreamTransport(opener := Opener()), iter(faults))
+    with pytest.raises(CLIConnectionError):
+        await first.connect()
+    await first.connect()
+    with anyio.fail_after(10):
+        for _ in range(2):
+            second = await first.reconnect()
+            await opener.peer.send(b'{"n":1}\n{"n":2}\n')
+            assert await anext(second.read_messages()) == {"n": 2}
+            first = second
+        assert first.faults == tuple(faults)
+        await first.close()
+
+
+async def test_without_a_fault_for_reading_it_is_idle() -> None:
+    inside = MockTransport(LINES)
+    async with FaultyTransport(inside, [FailWrite()]) as faulty:
+        assert type(faulty.read_lines()) is type(inside.read_lines())
+        assert faulty.is_idle
+    assert not FaultyTransport(inside, [Drop(line=1)]).is_idle
+    assert not FaultyTransport(inside, [Split()]).is_idle
 
 
 CHANCES: list[Fault] = [Drop(rate=0.3), Duplicate(rate=0.3), Corrupt(at_byte=3), Corrupt(at_byte=30), Split(), Delay(seconds=0.0, rate=0.5)]
