@@ -46,6 +46,262 @@ EXPECTED = {
 }
 
 
+# PROTOCOL (e), row by row: the fields that the CLI was observed to send for each cause, the class that is raised, and its code.
+GOLDEN: list[tuple[str, dict[str, Any], type[errors.ResultError] | None, str]] = [
+    (
+        "429",
+        {
+            "assistant_error": "rate_limit",
+            "api_error_status": 429,
+            "api_error_type": "rate_limit_error",
+            "terminal_reason": "api_error",
+            "result": "API Error: Request rejected (429) · ...",
+        },
+        errors.RateLimited,
+        "result.rate_limited",
+    ),
+    (
+        "401",
+        {
+            "assistant_error": "authentication_failed",
+            "api_error_status": 401,
+            "terminal_reason": "api_error",
+            "result": "Invalid API key · Fix external API key",
+        },
+        errors.AuthFailed,
+        "exec.cli.auth_failed",
+    ),
+    (
+        "403",
+        {
+            "assistant_error": "authentication_failed",
+            "api_error_status": 403,
+            "terminal_reason": "api_error",
+            "result": "Failed to authenticate. API Error: 403 ...",
+        },
+        errors.AuthFailed,
+        "exec.cli.auth_failed",
+    ),
+    (
+        "402",
+        {
+            "assistant_error": "billing_error",
+            "api_error_status": 402,
+            "terminal_reason": "api_error",
+            "result": "Credit balance is too low",
+        },
+        errors.BillingFailed,
+        "result.billing",
+    ),
+    (
+        "400, credit",
+        {
+            "assistant_error": "billing_error",
+            "api_error_status": 400,
+            "terminal_reason": "api_error",
+            "result": "Credit balance is too low",
+        },
+        errors.BillingFailed,
+        "result.billing",
+    ),
+    (
+        "404",
+        {
+            "assistant_error": "model_not_found",
+            "api_error_status": 404,
+            "terminal_reason": "api_error",
+            "result": "There's an issue with the selected model (...)",
+        },
+        errors.ModelNotFound,
+        "result.model_not_found",
+    ),
+    (
+        "400",
+        {
+            "assistant_error": "unknown",
+            "api_error_status": 400,
+            "terminal_reason": "api_error",
+            "result": "API Error: 400 the rate limit of your credentials must be a number",
+        },
+        errors.APIFailed,
+        "result.invalid_request",
+    ),
+    (
+        "prompt too long",
+        {
+            "assistant_error": "invalid_request",
+            "api_error_status": 400,
+            "terminal_reason": "prompt_too_long",
+            "result": "Prompt is too long ...",
+        },
+        errors.PromptTooLong,
+        "result.prompt_too_long",
+    ),
+    (
+        "413",
+        {
+            "assistant_error": "invalid_request",
+            "api_error_status": 413,
+            "terminal_reason": "image_error",
+            "result": "Request too large (max 32MB) ...",
+        },
+        errors.PromptTooLong,
+        "result.prompt_too_long",
+    ),
+    (
+        "500",
+        {
+            "assistant_error": "server_error",
+            "api_error_status": 500,
+            "terminal_reason": "api_error",
+            "result": "API Error: 500 Internal server error. ...",
+        },
+        errors.APIFailed,
+        "result.server_error",
+    ),
+    (
+        "529",
+        {
+            "assistant_error": "server_error",
+            "api_error_status": 529,
+            "terminal_reason": "api_error",
+            "result": "API Error: 529 Overloaded. ...",
+        },
+        errors.Overloaded,
+        "result.overloaded",
+    ),
+    (
+        "529, given up",
+        {"assistant_error": "server_error", "terminal_reason": "api_error", "result": "Repeated 529 Overloaded errors"},
+        errors.Overloaded,
+        "result.overloaded",
+    ),
+    (
+        "connection",
+        {
+            "assistant_error": "server_error",
+            "api_error": "connection_failed",
+            "terminal_reason": "api_error",
+            "result": "API Error: Connection refused ...",
+        },
+        errors.APIFailed,
+        "result.connection_failed",
+    ),
+    (
+        "error in the stream",
+        {"assistant_error": "server_error", "terminal_reason": "api_error", "result": "API Error: Server error mid-response. ..."},
+        errors.APIFailed,
+        "result.server_error",
+    ),
+    (
+        "max_tokens",
+        {
+            "assistant_error": "max_output_tokens",
+            "api_error": "max_output_tokens",
+            "terminal_reason": "api_error",
+            "result": "... exceeded the 128000 output token maximum ...",
+        },
+        errors.APIFailed,
+        "result.max_output_tokens",
+    ),
+    (
+        "refusal",
+        {
+            "assistant_error": "invalid_request",
+            "stop_reason": "refusal",
+            "terminal_reason": "api_error",
+            "result": "... safeguards flagged this message ...",
+        },
+        errors.Refused,
+        "result.refusal",
+    ),
+    (
+        "not logged in",
+        {"assistant_error": "authentication_failed", "terminal_reason": "api_error", "result": "Not logged in · Please run /login"},
+        errors.AuthFailed,
+        "exec.cli.auth_failed",
+    ),
+    (
+        "context window",
+        {"assistant_error": "invalid_request", "terminal_reason": "blocking_limit", "result": "Prompt is too long"},
+        errors.PromptTooLong,
+        "result.prompt_too_long",
+    ),
+    (
+        "max turns",
+        {"subtype": "error_max_turns", "terminal_reason": "max_turns", "errors": ("Reached maximum number of turns (2)",)},
+        errors.MaxTurnsReached,
+        "result.max_turns",
+    ),
+    (
+        "max budget",
+        {"subtype": "error_max_budget_usd", "terminal_reason": "budget_exhausted", "errors": ("Reached maximum budget ($0.0003)",)},
+        errors.BudgetExceeded,
+        "result.budget",
+    ),
+    (
+        "structured output invalid",
+        {
+            "subtype": "error_max_structured_output_retries",
+            "terminal_reason": "structured_output_retry_exhausted",
+            "errors": ("Failed to provide valid structured output after 5 attempts",),
+        },
+        errors.StructuredOutputMissing,
+        "result.structured_output_invalid",
+    ),
+    (
+        "schema ignored",
+        {"is_error": False, "terminal_reason": "completed", "expects_structured_output": True, "result": "just text"},
+        errors.StructuredOutputMissing,
+        "result.structured_output_missing",
+    ),
+    (
+        "interrupt in the stream",
+        {"subtype": "error_during_execution", "terminal_reason": "aborted_streaming", "errors": ("[ede_diagnostic] result_type=user",)},
+        errors.RunInterrupted,
+        "result.interrupted",
+    ),
+    (
+        "interrupt in a tool",
+        {"subtype": "error_during_execution", "terminal_reason": "aborted_tools", "errors": ("[ede_diagnostic] result_type=user",)},
+        errors.RunInterrupted,
+        "result.interrupted",
+    ),
+    (
+        "resume of a missing session",
+        {"subtype": "error_during_execution", "num_turns": 0, "errors": ("No conversation found with session ID: ...",)},
+        errors.ResultError,
+        "result.startup_failed",
+    ),
+    (
+        "corrupt global config",
+        {"subtype": "error_during_execution", "num_turns": 0, "startup_failure_reason": "config_file_invalid"},
+        errors.ResultError,
+        "result.startup_failed",
+    ),
+    ("stream cut", {"is_error": False, "terminal_reason": "completed", "result": "429 in the text is no failure"}, None, "ok"),
+    ("empty content", {"is_error": False, "terminal_reason": "completed", "result": ""}, None, "ok"),
+    ("pushed aside", {"is_error": False, "terminal_reason": "aborted_streaming"}, None, "ok"),
+    ("stopped by a hook", {"is_error": False, "terminal_reason": "hook_stopped", "result": ""}, None, "ok"),
+]
+
+
+@pytest.mark.parametrize(("fields", "error", "code"), [pytest.param(*row, id=name) for name, *row in GOLDEN])
+def test_each_row_of_the_protocols_table_of_errors_raises_its_class(
+    fields: dict[str, Any], error: type[errors.ResultError] | None, code: str
+) -> None:
+    known: dict[str, Any] = {"subtype": "success", "is_error": True, "num_turns": 1, **fields}
+    result = ResultMessage(**known)
+    assert result.outcome.code == code
+    if error is None:
+        assert result.raise_for_error() is result
+        return
+    with pytest.raises(errors.ResultError) as caught:
+        result.raise_for_error()
+    assert type(caught.value) is error
+    assert (caught.value.result, caught.value.code, caught.value.category) == (result, code, result.outcome.category)
+
+
 def recorded_failures() -> list[Any]:
     """Every failing result of the recordings, with what the last message of its turn reported, as a host would see it."""
     found = []

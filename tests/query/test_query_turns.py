@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 from peers import ForeignTransport, Frame, in_time, partial, result, said, soon
 
 from claude_transport import AssistantMessage, MissingResult, MockTransport, ProcessError, Query, ResultMessage, TransportClosed, TurnState
-from claude_transport.errors import ConnectionLost, InputClosed, NotConnected, UsageError
+from claude_transport.errors import AuthFailed, ConnectionLost, InputClosed, NotConnected, RateLimited, UsageError
 from claude_transport.protocol.messages import Message
 
 
@@ -373,3 +374,65 @@ async def test_the_reader_of_a_third_party_is_closed_and_not_just_dropped() -> N
         await soon(lambda: query.buffered_bytes)
         await query.aclose(timeout=0)
     assert "reader closed" in transport.calls
+
+
+# -------------------------------------------------------------------------------------------------------- what results mean
+
+LIMIT = {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1_800_000_000, "rateLimitType": "five_hour"}}
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_rate_limit_says_when_it_lifts_if_the_wire_said_so(told: bool) -> None:
+    failed = result("no", is_error=True, api_error_status=429, terminal_reason="api_error")
+    async with Query(MockTransport([*([LIMIT] if told else []), said("no", error="rate_limit"), failed])) as query:
+        found = await (await query.send("a")).result()
+    with pytest.raises(RateLimited) as caught:
+        found.raise_for_error()
+    assert caught.value.resets_at == (dt.datetime(2027, 1, 15, 8, 0, tzinfo=dt.UTC) if told else None)
+
+
+async def test_a_login_that_is_missing_is_a_failure_although_it_looks_like_an_answer() -> None:
+    text = "Not logged in · Please run /login"
+    answer = said(text, error="authentication_failed", is_api_error_message=True)
+    async with Query(MockTransport([answer, result(text, is_error=True, terminal_reason="api_error")])) as query:
+        found = await (await query.send("a")).result()
+    with pytest.raises(AuthFailed) as caught:
+        found.raise_for_error()
+    assert (caught.value.code, caught.value.retryable) == ("exec.cli.auth_failed", False)
+    assert text not in str(caught.value)
+
+
+# ----------------------------------------------------------------------------------------------------- prompts without names
+
+
+async def test_every_turn_of_an_old_cli_ends_by_its_result_or_with_the_stream() -> None:
+    """No lifecycles, no uuids, no session states; one queue, whose rest is merged into the next turn."""
+    begins = {"type": "system", "subtype": "init", "session_id": "s1", "claude_code_version": "1.0.50"}
+    transport = ForeignTransport()
+    async with Query(transport) as query:
+        turns = [await query.send("first")]
+        transport.say(begins, said("one"))
+        await in_time(anext(turns[0]))
+        turns += [await query.send("second"), await query.send("third")]
+        transport.say(result("1"), begins, said("two"), result("2"))
+        assert [(await in_time(turn.result())).result for turn in turns] == ["1", "2", "2"]
+        assert [turn.state for turn in turns] == [TurnState.done, TurnState.done, TurnState.folded]
+        assert (await turns[2].result()).prompt_uuids == (turns[1].uuid, turns[2].uuid)
+        last = await query.send("fourth")
+        transport.say(begins)
+        transport.finish()
+        with pytest.raises(MissingResult):
+            await in_time(last.result())
+        assert last.state is TurnState.lost
+
+
+async def test_an_old_clis_slash_commands_and_later_prompts_have_turns_of_their_own() -> None:
+    begins = {"type": "system", "subtype": "init", "session_id": "s1", "claude_code_version": "1.0.50"}
+    transport = ForeignTransport()
+    async with Query(transport) as query:
+        turns = [await query.send("first")]
+        transport.say(begins, said("one"))
+        await in_time(anext(turns[0]))
+        turns += [await query.send("later", priority="later"), await query.send("second"), await query.send("/usage")]
+        transport.say(result("first"), begins, result("second"), begins, result("/usage"), begins, result("later"))
+        assert [(await in_time(turn.result())).result for turn in turns] == ["first", "later", "second", "/usage"]
