@@ -144,6 +144,17 @@ def test_subagents_are_in_the_cost_and_not_in_the_tokens_of_the_conversation() -
     assert snapshot.api_messages == 5
 
 
+def test_a_message_of_several_lines_is_one_message() -> None:
+    assert Recording(BUNDLED / "04a_permission_allow.ndjson").snapshot.api_messages == 2
+
+
+def test_a_result_that_is_said_twice_counts_once() -> None:
+    metrics = Metrics(clock=lambda: 0.0)
+    line = json.dumps({"type": "result", "uuid": "r1", "usage": {"input_tokens": 5}}).encode()
+    metrics.read([line, line])
+    assert (metrics.snapshot().tokens.input_tokens, metrics.snapshot().results) == (5, {"ok": 1})
+
+
 def test_a_cli_that_only_says_cumulative_numbers_is_counted_by_their_growth() -> None:
     metrics = Metrics(clock=lambda: 0.0)
     for cost, tokens in ((0.25, 10), (0.75, 30), (0.125, 5)):  # the last one after a /clear

@@ -198,6 +198,13 @@ async def test_a_call_that_never_returned_ends_with_its_turn() -> None:
     assert (recorder.tools[0].ends, recorder.tools[0].attributes["error.type"]) == (1, "unfinished")
 
 
+async def test_a_subagent_works_while_the_call_that_started_it_waits() -> None:
+    inner = (said(call("t2", "Read"), parent="t1"), answer("t2", parent="t1"))
+    recorder = await trace_of(said(call("t1", "Agent")), *inner, answer("t1"), RESULT)
+    agent, read = recorder.tools
+    assert recorder.parent_of(read) is agent
+
+
 async def test_a_subagent_in_the_background_works_on_after_the_turn() -> None:
     inner = (said(call("t2", "Read"), parent="t1"), answer("t2", parent="t1"))
     recorder = await trace_of(
