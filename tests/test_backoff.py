@@ -188,6 +188,7 @@ def test_each_kind_of_failure_has_its_own_budget() -> None:
     assert policy.next_delay(limited, earlier=[unreachable, limited, failed]) == 2
     assert policy.next_delay(unreachable, earlier=[limited, unreachable]) is None
     assert policy.next_delay(errors.Overloaded(), earlier=[limited] * 3) == 1
+    assert RetryPolicy(connection=0).next_delay(unreachable) is None
     assert RetryPolicy(rate_limit=1, backoff=EXACT).next_delay(limited, earlier=[limited]) is None
     assert (
         RetryPolicy(transport=2, backoff=EXACT).next_delay(errors.ProcessError(), earlier=[errors.TruncatedStream()], side_effects=False)

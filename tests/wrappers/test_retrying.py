@@ -304,14 +304,21 @@ async def test_a_close_before_the_delay_leaves_no_wait_either() -> None:
 
 
 async def test_several_who_connect_at_once_share_the_attempts() -> None:
-    claude = Refusing(errors.CLIConnectionError())
+    claude = Refusing(errors.CLIConnectionError(), errors.CLIConnectionError())
     wrapper, sleeper, _ = retrying(claude)
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
             tasks.start_soon(wrapper.connect)
     assert wrapper.is_ready()
-    assert len(sleeper.slept) == 1
+    assert sleeper.slept == [1, 2]  # and not two who wait for one second each
     await wrapper.close()
+
+
+async def test_connecting_what_is_connected_is_no_attempt() -> None:
+    wrapper, _, attempts = retrying(MockTransport())
+    async with wrapper:
+        await wrapper.connect()
+    assert len(attempts) == 1
 
 
 def test_the_default_delays_are_about_one_and_two_seconds() -> None:
@@ -458,19 +465,35 @@ async def test_a_transport_that_does_not_count_proves_nothing() -> None:
     assert numbers(claude) == [1]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("odd"), OSError("pipe")], ids=lambda error: type(error).__name__)
-async def test_an_error_of_somebody_elses_transport_is_uncertain_too(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "written_before", "written_again"),
+    [(RuntimeError("odd"), 0, False), (RuntimeError("odd"), 1, False), (OSError("pipe"), 0, False), (OSError("pipe"), 1, True)],
+)
+async def test_of_somebody_elses_errors_only_those_of_a_connection_are_tried_again(
+    error: Exception, written_before: int, written_again: bool
+) -> None:
     class Foreign(MockTransport):
-        async def write(self, data: str | bytes) -> None:
-            await anyio.lowlevel.checkpoint()
-            raise error
+        failures = 0
 
-    wrapper, *_ = retrying(Foreign())
+        async def write(self, data: str | bytes) -> None:
+            if len(self.written) == written_before and not self.failures:
+                self.failures = 1
+                raise error
+            await super().write(data)
+
+    claude = Foreign()
+    wrapper, *_ = retrying(claude)
     async with wrapper:
-        with pytest.raises(errors.OutcomeUncertain) as caught:
-            await wrapper.write(line(1))
-    assert caught.value.__cause__ is error
-    assert not isinstance(caught.value, errors.TransportClosed)  # it is not known to be
+        for number in range(written_before):
+            await wrapper.write(line(number))
+        if written_again:
+            await wrapper.write(line(9))
+        else:
+            with pytest.raises(errors.OutcomeUncertain) as caught:
+                await wrapper.write(line(9))
+            assert caught.value.__cause__ is error
+            assert not isinstance(caught.value, errors.TransportClosed)  # it is not known to be
+    assert numbers(claude) == [*range(written_before), *([9] if written_again else [])]
 
 
 async def test_the_session_to_look_at_is_named_when_the_options_name_it() -> None:
