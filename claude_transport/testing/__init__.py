@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from claude_transport.testing.conformance import CLAUSES, Clause, Report, run_conformance
     from claude_transport.testing.fake_claude import FakeClaude, FakeClaudeCall
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
-    from claude_transport.testing.scenario import Answer, Rule, Scenario, Turn
+    from claude_transport.testing.scenario import Answer, Rule, Scenario, ScriptedTurn
+    from claude_transport.testing.scenario import Turn as Turn  # the former name, for those who use it
     from claude_transport.transports.script import MockScript
     from claude_transport.wrappers import faults
 
@@ -35,10 +36,10 @@ __all__ = [
     "Report",
     "Rule",
     "Scenario",
+    "ScriptedTurn",
     "Tape",
     "TapeHeader",
     "TapeRecord",
-    "Turn",
     "faults",
     "replies",
     "run_conformance",
@@ -53,7 +54,7 @@ _HOMES = {
     "testing.conformance": "CLAUSES Clause Report run_conformance",
     "testing.fake_claude": "FakeClaude FakeClaudeCall",
     "testing.fake_messages_api": "FakeMessagesAPI",
-    "testing.scenario": "Answer Rule Scenario Turn",
+    "testing.scenario": "Answer Rule Scenario ScriptedTurn Turn",
     "transports.script": "MockScript",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -12,7 +12,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.testing.recorded_steps import read_recorded_steps
 from claude_transport.testing.steps import Assistant, Result, Step, Text, ToolUse
 
-__all__ = ["Answer", "Rule", "Scenario", "Turn"]
+__all__ = ["Answer", "Rule", "Scenario", "ScriptedTurn"]
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,17 +23,20 @@ class _Steps(_Struct, frozen=True):
     steps: Sequence[Step] = ()
 
 
-class Turn(_Steps, frozen=True, kw_only=True):
+class ScriptedTurn(_Steps, frozen=True, kw_only=True):
     """The steps that answer one user message, after `system/init` (left out with `init=False`)."""
 
     init: bool = True
+
+
+Turn = ScriptedTurn  # its name until `claude_transport.Turn`, the handle on a prompt, was a public name, too
 
 
 class Rule(_Struct, frozen=True, kw_only=True):
     """The turn for every prompt that contains these words, whatever their case."""
 
     contains: str
-    turn: Turn
+    turn: ScriptedTurn
 
 
 class Answer(_Struct, frozen=True, kw_only=True):
@@ -53,7 +56,7 @@ class Answer(_Struct, frozen=True, kw_only=True):
     after: Sequence[Step] = ()
 
 
-ECHO = Turn((Text("{{prompt}}"), Result()))
+ECHO = ScriptedTurn((Text("{{prompt}}"), Result()))
 
 
 class Scenario(_Struct, frozen=True, kw_only=True):
@@ -67,9 +70,9 @@ class Scenario(_Struct, frozen=True, kw_only=True):
     turn (recording 10i). `seed` makes the ids.
     """
 
-    replies: Sequence[Turn] = ()
+    replies: Sequence[ScriptedTurn] = ()
     rules: Sequence[Rule] = ()
-    otherwise: Turn = ECHO
+    otherwise: ScriptedTurn = ECHO
     startup: Sequence[Step] = ()
     answers: Mapping[str, Answer] = msgspec.field(default_factory=dict)
     at_eof: Sequence[Step] = ()
@@ -95,11 +98,11 @@ class Scenario(_Struct, frozen=True, kw_only=True):
     @classmethod
     def text(cls, text: str, *, chunks: Sequence[str] | None = None, **changes: Any) -> Scenario:
         """Every prompt gets this answer, streamed in these chunks when partial messages are on."""
-        return cls(otherwise=Turn((Text(text, chunks=chunks), Result())), **changes)
+        return cls(otherwise=ScriptedTurn((Text(text, chunks=chunks), Result())), **changes)
 
     @classmethod
-    def turns(cls, turns: Sequence[Turn | Sequence[Step] | str], *, init: bool = True, **changes: Any) -> Scenario:
-        """One turn per user message, in order: a `Turn`, its steps, or just the text of its answer; then prompts are echoed."""
+    def turns(cls, turns: Sequence[ScriptedTurn | Sequence[Step] | str], *, init: bool = True, **changes: Any) -> Scenario:
+        """One turn per user message, in order: a `ScriptedTurn`, its steps, or just the text of its answer; then prompts are echoed."""
         return cls(replies=tuple(_as_turn(turn, init=init) for turn in turns), **changes)
 
     @classmethod
@@ -110,7 +113,7 @@ class Scenario(_Struct, frozen=True, kw_only=True):
         a rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
         """
         return cls(
-            otherwise=Turn((_simulated(GREETING, pace=pace), FREE)),
+            otherwise=ScriptedTurn((_simulated(GREETING, pace=pace), FREE)),
             rules=(Rule(contains="use a tool", turn=_simulated_tool(pace)), Rule(contains="simulate an error", turn=SIMULATED_ERROR)),
         )
 
@@ -139,12 +142,12 @@ class Scenario(_Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"not a scenario: {error}", option="scenario") from error
 
 
-def _as_turn(turn: Turn | Sequence[Step] | str, *, init: bool) -> Turn:
-    if isinstance(turn, Turn):
+def _as_turn(turn: ScriptedTurn | Sequence[Step] | str, *, init: bool) -> ScriptedTurn:
+    if isinstance(turn, ScriptedTurn):
         return turn
     if isinstance(turn, str):
-        return Turn((Text(turn), Result()), init=init)
-    return Turn(tuple(turn), init=init)
+        return ScriptedTurn((Text(turn), Result()), init=init)
+    return ScriptedTurn(tuple(turn), init=init)
 
 
 # ------------------------------------------------------------------------------------------------------------- the simulated Claude
@@ -154,7 +157,7 @@ GREETING = (
     "A real Claude would have something to say about that; I only show you how its words arrive."
 )
 FREE = Result(input_tokens=0, output_tokens=0, cost_usd=0.0)
-SIMULATED_ERROR = Turn(
+SIMULATED_ERROR = ScriptedTurn(
     (
         Assistant(
             [{"type": "text", "text": "API Error: Request rejected (429) · [simulated] you asked for an error"}],
@@ -170,8 +173,8 @@ def _simulated(text: str, *, pace: float, at_most: float = 1.2) -> Text:
     return Text(text, by_word=True, pace=pace, at_most=at_most)
 
 
-def _simulated_tool(pace: float) -> Turn:
-    return Turn(
+def _simulated_tool(pace: float) -> ScriptedTurn:
+    return ScriptedTurn(
         (
             _simulated("[simulated] You asked for a tool, so I would like to run `echo hello`.", pace=pace, at_most=0.5),
             ToolUse("Bash", input={"command": "echo hello", "description": "Say hello"}, output="hello", description="Say hello"),

@@ -18,6 +18,7 @@ import anyio.abc
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from claude_transport import testing
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.testing.fake_claude import PLAYER, FakeClaude
 from claude_transport.testing.incidents import (
@@ -40,7 +41,7 @@ from claude_transport.testing.incidents import (
     WaitForInput,
     WriteFile,
 )
-from claude_transport.testing.scenario import Answer, Rule, Scenario, Turn
+from claude_transport.testing.scenario import Answer, Rule, Scenario, ScriptedTurn
 from claude_transport.testing.steps import Assistant, AwaitInput, Emit, FoldQueued, Init, OnSignal, Request, Result, Text, ToolUse
 
 HERE = Path(__file__).parent
@@ -257,8 +258,14 @@ async def test_without_the_flag_nothing_is_streamed() -> None:
         assert "stream_event" not in {frame["type"] for frame in frames}
 
 
+def test_the_former_name_of_a_scripted_turn_still_works() -> None:
+    assert testing.Turn is ScriptedTurn
+    assert "Turn" not in testing.__all__
+
+
 async def test_turns_are_played_in_order_and_echo_follows_the_last() -> None:
-    async with playing(Scenario.turns(["first", [Text("second"), Result()], Turn([Result(text="third")], init=False)])) as (host, _):
+    turns = ["first", [Text("second"), Result()], ScriptedTurn([Result(text="third")], init=False)]
+    async with playing(Scenario.turns(turns)) as (host, _):
         answers = []
         for _ in range(4):
             await host.say("again")
@@ -269,7 +276,7 @@ async def test_turns_are_played_in_order_and_echo_follows_the_last() -> None:
 
 
 async def test_a_rule_answers_the_prompts_that_contain_its_words() -> None:
-    scenario = Scenario(rules=[Rule(contains="weather", turn=Turn([Text("sunny"), Result()]))])
+    scenario = Scenario(rules=[Rule(contains="weather", turn=ScriptedTurn([Text("sunny"), Result()]))])
     async with playing(scenario) as (host, _):
         await host.say("The WEATHER please")
         assert (await host.until("result"))[-1]["result"] == "sunny"
@@ -1220,8 +1227,8 @@ def test_the_player_lies_beside_its_maker() -> None:
 
 def test_a_scenario_survives_its_json() -> None:
     scenario = Scenario(
-        replies=[Turn([Request({"subtype": "elicitation"}, on_success=[EmitRaw(b"\xff")], on_deny=[Delay(1.0)])])],
-        rules=[Rule(contains="x", turn=Turn([OnSignal("SIGTERM", steps=[Exit(1)])]))],
+        replies=[ScriptedTurn([Request({"subtype": "elicitation"}, on_success=[EmitRaw(b"\xff")], on_deny=[Delay(1.0)])])],
+        rules=[Rule(contains="x", turn=ScriptedTurn([OnSignal("SIGTERM", steps=[Exit(1)])]))],
         answers={"initialize": Answer(never=True)},
     )
     text = scenario.to_json()
