@@ -762,6 +762,12 @@ def test_a_fork_is_asked_for_once(follower: Follower) -> None:
     assert forks(follower) == [("s0", "s1", True), ("s1", "s2", False)]
 
 
+def test_a_reset_before_the_first_turn_makes_any_session_the_right_one(follower: Follower) -> None:
+    follower.conversation.expect(session_id="s0")
+    follower.hear({"type": "conversation_reset", "new_conversation_id": "c2", "session_id": "s0"}, init(session="s2"))
+    assert forks(follower) == []
+
+
 def test_only_an_init_says_which_session_it_is(follower: Follower) -> None:
     follower.hear(result(session_id="s0", is_error=True), said(session_id="s0"))
     assert follower.conversation.session_id is None

@@ -264,7 +264,7 @@ def test_the_former_name_of_a_scripted_turn_still_works() -> None:
 
 
 async def test_turns_are_played_in_order_and_echo_follows_the_last() -> None:
-    turns = ["first", [Text("second"), Result()], ScriptedTurn([Result(text="third")], init=False)]
+    turns: list[Any] = ["first", [Text("second"), Result()], ScriptedTurn([Result(text="third")], init=False)]
     async with playing(Scenario.turns(turns)) as (host, _):
         answers = []
         for _ in range(4):
