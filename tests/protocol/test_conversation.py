@@ -484,7 +484,7 @@ def test_slash_commands_and_later_prompts_are_not_merged_with_others(follower: F
     conversation.send("E")
     conversation.send("F", priority="later")
     follower.hear(result())
-    order = []
+    order: list[list[str]] = []
     while conversation.open_turns:
         follower.hear(old_init(), result())
         order.append([uuid for uuid in follower.ends if uuid not in str(order) and uuid != "first"])
