@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import anyio
 
 from claude_transport.protocol.conversation import Conversation
@@ -39,13 +41,22 @@ class Closing:
         self._questions = questions
 
     def ask(self, *, timeout: float, wait_for_background: bool = False) -> None:
-        """As `Query.abandon()`. Who asks first decides."""
+        """As `Query.aclose()`, without waiting. Who asks first decides."""
         self._life.ask_to_close(timeout=timeout, wait_for_background=wait_for_background)
         self._storage.look_again()
         self._connection.give_up()
 
+    def abandon(self, *, timeout: float) -> None:
+        """As `Query.abandon()`: from any thread, and from finalisers, which run in whichever thread it pleases."""
+        ask = functools.partial(self.ask, timeout=timeout)
+        if self._life.loop is None or self._life.loop.is_current:
+            ask()
+        else:
+            self._life.loop.call_soon(ask)  # a loop that is over has ended everything in it
+
     async def finish(self, *, timeout: float, wait_for_background: bool) -> CloseReport:
         """As `Query.aclose()`."""
+        self._life.refuse_elsewhere()
         self.ask(timeout=timeout, wait_for_background=wait_for_background)
         task = self._life.begin(self._connection.close, name="close claude query")
         if not self._questions.am_i_answering():

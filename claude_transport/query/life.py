@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 
-from claude_transport.background import BackgroundTask
-from claude_transport.errors import ClaudeTransportError, NotConnected, ProcessError, TransportClosed
+from claude_transport.background import BackgroundTask, HostLoop
+from claude_transport.errors import ClaudeTransportError, NotConnected, ProcessError, TransportClosed, UsageError
 from claude_transport.query.connection import Connection
 
 __all__ = ["DEFAULT_CLOSE_TIMEOUT", "Life"]
@@ -23,6 +23,8 @@ class Life:
         self._connection = connection
         self.task: BackgroundTask | None = None
         """The one task in which it is lived."""
+        self.loop = _loop_here()
+        """The event loop of that task, and of everything that waits; where it was made, or else where it is begun."""
         self.ready = anyio.Event()
         """The start is over: it succeeded, or `start_error` says why not."""
         self.start_error: ClaudeTransportError | None = None
@@ -40,6 +42,7 @@ class Life:
     def begin(self, func: Callable[[], Awaitable[object]], *, name: str) -> BackgroundTask:
         """The task that lives it, which is started when there is none yet."""
         if self.task is None:
+            self.loop = HostLoop()  # its own, if it has one: `refuse_elsewhere()` comes first
             self.task = BackgroundTask.spawn(func, name=name)
         return self.task
 
@@ -84,8 +87,17 @@ class Life:
             return "closing"
         return "ready" if self.ready.is_set() else "starting"
 
+    def refuse_elsewhere(self) -> None:
+        """Raise in any event loop but the one it is lived in: to wait for something of another loop is to wait for ever, or worse."""
+        if self.loop is not None and not self.loop.is_current:
+            raise UsageError(
+                "this query lives in another event loop: from a thread, call it there, through an anyio.from_thread.BlockingPortal",
+                code="usage.wrong_loop",
+            )
+
     def refuse_if_over(self) -> None:
-        """Raise when there is nobody to talk to."""
+        """Raise when there is nobody to talk to, or not from here."""
+        self.refuse_elsewhere()
         if self.task is None and not self.close_requested.is_set():
             raise NotConnected("start() has not been called")
         if self.ended.is_set():
@@ -99,3 +111,11 @@ class Life:
         gone = TransportClosed(message, exit_code=known.exit_code, signal=known.signal, stderr_tail=known.stderr_tail)
         gone.__cause__ = self.error
         return gone
+
+
+def _loop_here() -> HostLoop | None:
+    """The running event loop, if there is one."""
+    try:
+        return HostLoop()
+    except RuntimeError:
+        return None

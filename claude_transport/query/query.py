@@ -102,6 +102,7 @@ class Query(Facts, Talking):
         self._outbox = Outbox(transport)
         self._requests = Requests(self._conversation, self._outbox)
         self._life = Life(self._connection)
+        self._storage.check_reader = self._life.refuse_elsewhere
         self._watch = Watch(watchdog, self._conversation, self._connection, self._storage)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
         fields = {**said(own), **(initialize or {})}
@@ -154,8 +155,8 @@ class Query(Facts, Talking):
         return await self._close.finish(timeout=timeout, wait_for_background=wait_for_background)
 
     def abandon(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> None:
-        """Begin to close without waiting for it, with the `timeout` of `aclose()`: for places that cannot await."""
-        self._close.ask(timeout=timeout)
+        """Begin to close without waiting for it, with the `timeout` of `aclose()`: for places that cannot await, in any thread."""
+        self._close.abandon(timeout=timeout)
 
     # ------------------------------------------------------------------------------------------------------------ the loop
 

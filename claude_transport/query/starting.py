@@ -56,6 +56,7 @@ class Starting:
     async def start(self, live: Callable[[], Awaitable[object]]) -> None:
         """Begin to `live` in a task of its own, and return when it is ready; as `Query.start()`."""
         life = self._life
+        life.refuse_elsewhere()
         if life.close_requested.is_set() and life.start_error is None:
             raise TransportClosed("the query is closed")
         task = life.begin(live, name="claude query")

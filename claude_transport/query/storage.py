@@ -43,6 +43,8 @@ class Storage:
         self._is_full = False
         self._change = anyio.Event()
         self.dropped_messages = 0
+        self.check_reader: Callable[[], None] = _anybody
+        """Called before somebody reads or waits; raises for those who may not."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -100,6 +102,7 @@ class Storage:
 
     def subscribe(self) -> Mailbox:
         """The inbox, which from now on gets everything; what waits in the turns is copied into it, in its place."""
+        self.check_reader()
         self._subscribers += 1
         if self._subscribers == 1:
             old = self._inbox
@@ -146,6 +149,7 @@ class Storage:
     @contextlib.contextmanager
     def needing_input(self, is_needed: Callable[[], bool]) -> Iterator[None]:
         """While this is held and `is_needed()`, somebody waits for what only reading can bring."""
+        self.check_reader()
         self._needs.append(is_needed)
         self.look_again()
         try:
@@ -161,6 +165,10 @@ class Storage:
                 count, size = mailbox.shed(size_bytes)
                 size_bytes -= size
                 self.dropped_messages += count
+
+
+def _anybody() -> None:
+    """No reader is refused."""
 
 
 class AllMessages:

@@ -26,6 +26,7 @@ class _Reading(Protocol):
 
     def needing_input(self, is_needed: Callable[[], bool]) -> AbstractContextManager[None]: ...
     def look_again(self) -> None: ...
+    def check_reader(self) -> None: ...
 
 
 class Turn:
@@ -81,6 +82,7 @@ class Turn:
         return self._result
 
     def __aiter__(self) -> Self:
+        self._reading.check_reader()
         return self
 
     async def __anext__(self) -> Message:

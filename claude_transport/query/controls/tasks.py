@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected
+from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected, UsageError
 from claude_transport.protocol.answers import InterruptReceipt, MessageCancellation, TaskOutput
 from claude_transport.query.controls.asking import DEFAULT_CONTROL_TIMEOUT, Asking
 from claude_transport.query.reports import InterruptOutcome
@@ -38,6 +38,10 @@ class TaskControls(Asking):
             return InterruptOutcome.not_running
         except NotConnected:
             return InterruptOutcome.not_running
+        except UsageError:
+            if self.has_ended:
+                return InterruptOutcome.dead
+            raise  # of another event loop
         except ClaudeTransportError:
             return InterruptOutcome.dead
         return InterruptOutcome.acknowledged if running else InterruptOutcome.not_running
