@@ -4,7 +4,7 @@
     python benchmarks/bench_wrappers.py --check            exit 1 when a bound is broken
     python benchmarks/bench_wrappers.py --trio --source memory --json
 
-The transport reads small messages (263 bytes, as partial messages are): from a child process (`cat` of a file), or from a stream in
+The transport reads small messages (270 bytes, as partial messages are): from a child process (`cat` of a file), or from a stream in
 memory, where nothing is read from the system and all of the rest weighs more. Both views are measured: dicts, one by one
 (`read_messages`), and undecoded lines in batches (`read_lines`), the way of `Query`.
 
