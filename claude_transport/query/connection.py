@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 _FAIRNESS = 16
 """Batches read in a row before others get their turn, for transports that never wait."""
 
+_UNREADABLE: frozenset[type[Message]] = frozenset({DecodeFailure, OversizedMessage})
+
 _READER_CLOSE_TIMEOUT = 1.0
 """Seconds for the reading side of a transport to be closed."""
 
@@ -89,9 +91,11 @@ class Connection:
 
     def count_failures(self, messages: Sequence[Message]) -> None:
         """Tell the transport of the lines that held no message, for its `info`."""
-        if isinstance(self._transport, Transport):
-            for failure in [message for message in messages if isinstance(message, DecodeFailure | OversizedMessage)]:
-                self._transport.count_failure(failure)
+        # asked of all at once, because there hardly ever is one: a look at each costs more than storing it
+        if not _UNREADABLE.isdisjoint(map(type, messages)) and isinstance(self._transport, Transport):
+            for message in messages:
+                if isinstance(message, DecodeFailure | OversizedMessage):
+                    self._transport.count_failure(message)
 
     async def close(self) -> None:
         """Close the transport, once, in bounded time; never raises."""

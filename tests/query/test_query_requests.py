@@ -207,6 +207,18 @@ async def test_an_interrupt_that_is_refused_when_nothing_runs_any_more_says_so()
         assert await query.interrupt() is InterruptOutcome.not_running
 
 
+async def test_an_interrupt_that_is_refused_with_the_last_word_finds_nobody_alive() -> None:
+    class Leaving(Refusing):
+        def refuse(self, frame: Frame) -> None:
+            super().refuse(frame)
+            if frame["type"] == "control_request" and frame["request"]["subtype"] == "interrupt":
+                self.finish()
+
+    async with Query(Leaving()) as query:
+        await query.send("a")
+        assert await query.interrupt() is InterruptOutcome.dead
+
+
 async def test_an_interrupt_after_the_end_of_the_input_says_why_it_cannot_be_asked_for() -> None:
     transport = ForeignTransport(ends=False)
     async with Query(transport) as query:

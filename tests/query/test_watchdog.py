@@ -118,7 +118,7 @@ DECISIONS: dict[str, Sequence[tuple[float, Frame | str] | Look]] = {
     "a background agent talks": [(0, "begin"), *[(n, said(parent_tool_use_id="agent")) for n in range(1, 20)], (20, "no_progress")],
     "it waits for the host": [(0, "begin"), (5 * HOUR, "suspended"), (5 * HOUR, "begin"), (5 * HOUR + 10, "no_bytes")],
     "a long line trickles in": [(0, "begin"), (3, "+100"), (6, "+100"), (9, "+100"), (12, "look"), (18, "look"), (19, "no_bytes")],
-    "bytes that were lines": [(0, "begin"), (3, said()), (3, "+100"), (6, "look"), (13, "no_bytes")],
+    "bytes that were lines": [(0, "begin"), (3, said()), (6, "+100"), (13, "no_bytes")],
     "a new kind of message": [(0, "begin"), (9, {"type": "novelty"}), (18, {"type": "novelty"}), (27, {"type": "novelty"}), (30, "look")],
     "a retry of the API": [
         (0, "begin"),
@@ -328,6 +328,18 @@ async def test_a_consumer_that_does_not_read_is_no_stall_of_the_turn() -> None:
         await anyio.sleep(5 * HOUR)
         transport.say(said("two"), result())
         assert [message.type async for message in turn] == ["assistant", "assistant", "result"]
+
+
+async def test_the_clocks_run_again_once_the_host_reads_again() -> None:
+    transport = ForeignTransport()
+    async with Query(transport, max_buffered_bytes=1, watchdog=Watchdog(no_bytes=60)) as query:
+        turn = await query.send("a")
+        transport.say(said("one"))
+        await soon(lambda: query.buffered_bytes)
+        await anyio.sleep(5 * HOUR)
+        resumed = anyio.current_time()
+        assert [(await anext(turn)).type, (await anext(turn)).type] == ["assistant", "stall_event"]
+        assert anyio.current_time() - resumed == pytest.approx(60)
 
 
 async def test_nothing_is_told_when_no_turn_runs_or_nobody_watches() -> None:
