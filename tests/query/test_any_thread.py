@@ -156,6 +156,22 @@ async def test_a_call_in_another_loop_is_a_usage_error_and_harms_nothing(name: s
         assert (await in_time(turn.result())).result == "fine"
 
 
+async def test_what_waits_to_be_read_is_not_read_in_another_loop_either() -> None:
+    transport = ForeignTransport()
+    async with Query(transport) as talk:
+        turn = await talk.send("go")
+        transport.say(said("one"), result())
+        await in_time(turn.result())
+
+        async def read() -> None:
+            async for _ in turn:
+                pass
+
+        with pytest.raises(UsageError, match="another event loop"):
+            await anyio.to_thread.run_sync(in_a_thread(lambda: anyio.run(read)))
+        assert await in_time(everything(turn)) == ["assistant", "result"]
+
+
 async def test_an_interrupt_of_the_dead_is_dead_wherever_it_comes_from() -> None:
     talk = Query(ForeignTransport())
     await talk.start()
