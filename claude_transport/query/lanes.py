@@ -22,7 +22,7 @@ from claude_transport.protocol.messages import (
     UserMessage,
 )
 
-__all__ = ["MAIN", "Lane", "Lanes", "split_by_parent"]
+__all__ = ["MAIN", "Lane", "Lanes", "SplitMessages", "split_by_parent"]
 
 _CALLS_LIMIT = 10_000
 """Tool calls remembered, to know in which lane they were made; what is said about an older one is taken for the main thread's."""

@@ -1,17 +1,15 @@
 """What a `can_use_tool` callback will never be asked, found out before anything is started: a guard must not stand at a closed door.
 
-Observed on CLI 2.1.329 for every row (tests/e2e/test_who_is_asked.py), by a Bash call that needs permission, and:
+Observed on CLI 2.1.329, each line by a tool call that needs permission (tests/e2e/test_who_is_asked.py):
 
-| said | what becomes of the question |
-|---|---|
-| `prompts` none, a `prompt_tool` of somebody else | never asked, without exception |
-| `mode` dontAsk | denied without asking; a PreToolUse hook that answers "ask" is still followed |
-| `mode` bypassPermissions | allowed without asking; such a hook, and `ask` rules, are still followed; AskUserQuestion asks |
-| `mode` acceptEdits | edits, and commands such as `touch` and `rm`, in the working directory are not asked about |
-| `mode` auto | a classifier decides |
-| `mode` plan | what only reads is not asked about, and of commands the classifier of auto decides |
-| `allow` rules | what they name is not asked about, unless an `ask` rule names it too |
-| `agent_mode` dontAsk, acceptEdits | the same, for the calls of that subagent; its bypassPermissions is ignored |
+* `prompts` none, or a `prompt_tool` of somebody else: never asked, without exception.
+* `mode` dontAsk: denied without asking; a PreToolUse hook that answers "ask" is still followed.
+* `mode` bypassPermissions: allowed without asking; such a hook, and `ask` rules, are still followed, and AskUserQuestion asks.
+* `mode` acceptEdits: edits, and commands such as `touch` and `rm`, in the working directory are not asked about.
+* `mode` auto: a classifier decides; `ask` rules and hooks are still followed.
+* `mode` plan: of commands the classifier of auto decides.
+* `allow` rules: what they name is not asked about, unless an `ask` rule names it too.
+* `agent_mode` dontAsk, acceptEdits: the same, for the calls of that subagent; its bypassPermissions is ignored.
 
 What only reads (Read in the working directory, `echo`) is never asked about, and what a `deny` rule, a disallowed tool or a PreToolUse hook
 refuses is not run: nothing is shadowed there that a guard would have stopped.
