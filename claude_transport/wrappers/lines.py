@@ -61,17 +61,6 @@ class LineWrapper(TransportWrapper):
         finally:
             self._reading = False
 
-    async def next_message(self, source: AsyncIterator[Sequence[bytes]]) -> dict[str, Any]:
-        """The next line that holds a message (called by the views)."""
-        while True:
-            if not self._pending:
-                self._pending.extend(await self.next_batch(source))
-            message = self._decoder.as_dict(self._pending.popleft())
-            if isinstance(message, dict):
-                return message
-            if message is not None:
-                self.count_failure(message)
-
 
 class _View:
     """An iteration. It holds no state of its own, so leaving it loses nothing."""
@@ -96,5 +85,15 @@ class _Batches(_View):
 
 
 class _Messages(_View):
+    # what is done here is done for each message: one more coroutine on the way costs 6 % of reading small messages
     async def __anext__(self) -> dict[str, Any]:
-        return await self._wrapper.next_message(self._source)
+        wrapper = self._wrapper
+        pending = wrapper._pending  # noqa: SLF001 - two halves of one module
+        while True:
+            if not pending:
+                pending.extend(await wrapper.next_batch(self._source))
+            message = wrapper._decoder.as_dict(pending.popleft())  # noqa: SLF001
+            if isinstance(message, dict):
+                return message
+            if message is not None:
+                wrapper.count_failure(message)
