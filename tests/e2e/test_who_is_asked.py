@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.server import MCPServer
 
 import claude_transport as ct
 from claude_transport.launch.permissions import permission_settings
@@ -138,6 +139,27 @@ async def test_who_is_asked(options: Build, cli_home: Any, row: Row) -> None:
     assert (bool(asked), (cli_home.project / "proof.txt").exists()) == (row.asked, row.ran)
     shadows = find_shadows([ct.PermissionSetting(*setting) for setting in permission_settings(given)], hooks=hooks or ())
     assert ("whole" if any(shadow.whole for shadow in shadows) else "part" if shadows else "") == row.verdict
+
+
+async def test_a_prompt_tool_of_somebody_else_is_asked_in_place_of_the_host(options: Build, cli_home: Any) -> None:
+    guard = MCPServer("guard")
+    asked: list[str] = []
+
+    @guard.tool()
+    async def ask(tool_name: str) -> str:
+        asked.append(f"guard about {tool_name}")
+        return "neither yes nor no, so the tool does not run"
+
+    async def claim(subtype: str, fields: dict[str, Any]) -> dict[str, Any]:
+        asked.append(subtype)
+        return {"behavior": "allow", "updatedInput": fields["input"]}
+
+    async with FakeMessagesAPI(answer_with(TOUCH, cli_home.project)) as api:
+        transport = ct.SubprocessTransport(options(api, permission_prompt_tool_name="mcp__guard__ask"))
+        with anyio.fail_after(PATIENCE):
+            async with ct.Query(transport, on_request=claim, mcp_servers={"guard": guard}) as query:
+                await (await query.send("go")).result()
+    assert (asked, (cli_home.project / "proof.txt").exists()) == (["guard about Bash"], False)
 
 
 @pytest.mark.parametrize(
