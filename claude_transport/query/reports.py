@@ -19,7 +19,7 @@ class InterruptOutcome(StrEnum):
     timed_out = "timed_out"
     """The peer is there but did not answer in time."""
     dead = "dead"
-    """There is no peer any more."""
+    """There is no peer any more, or none that can be reached: input has ended, or it refuses while the turn goes on."""
 
 
 class CloseReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected, UsageError
 from claude_transport.protocol.answers import InterruptReceipt, MessageCancellation, TaskOutput
 from claude_transport.query.controls.asking import DEFAULT_CONTROL_TIMEOUT, Asking
 from claude_transport.query.reports import InterruptOutcome
 
 __all__ = ["TaskControls"]
+
+logger = logging.getLogger(__name__)
 
 INTERRUPT_TIMEOUT = 10.0
 """Seconds for the answer to an interrupt, which takes 5-30 ms [07a]; whoever interrupts does not want to wait."""
@@ -17,25 +21,24 @@ class TaskControls(Asking):
     """Turns, queued messages and background tasks: stop them, look at them."""
 
     async def interrupt(self, *, timeout: float = INTERRUPT_TIMEOUT) -> InterruptOutcome:
-        """Stop the running turn: what came of it, in at most `timeout` seconds. Never raises for a dead or silent peer. [07a]
+        """Stop the running turn: what came of it, in at most `timeout` seconds. An outcome in any case, never an error of the peer's. [07a]
 
-        Messages that wait in the queue are left alone and make the next turn; `interrupt_all` drops them.
+        Messages that wait in the queue are left alone and make the next turn; `interrupt_all` drops them. A running turn is out of reach
+        (`dead`) after `end_input()`, since nothing can be asked any more, and when the peer refuses, which the CLI was never seen to do:
+        it agrees even when nothing runs [07c]. `aclose()` stops it all the same.
 
-        Raises:
-            ControlRequestFailed: the peer refused, and the turn goes on. The CLI was never seen to: it agrees even when nothing runs [07c].
-            InputClosed: the turn goes on, and after `end_input()` nothing can be asked any more; `aclose()` stops it.
+        Raises `UsageError` only for a call from another event loop.
         """
         running = self.is_running
         try:
             await self.request("interrupt", timeout=timeout)
         except ControlTimeout:
             return InterruptOutcome.timed_out
-        except (ControlRequestFailed, InputClosed):
-            if self.has_ended:
-                return InterruptOutcome.dead
-            if self.is_running:
-                raise
-            return InterruptOutcome.not_running
+        except (ControlRequestFailed, InputClosed) as exc:
+            if not self.has_ended and not self.is_running:
+                return InterruptOutcome.not_running
+            logger.info("the running turn cannot be interrupted: %s", exc)
+            return InterruptOutcome.dead
         except NotConnected:
             return InterruptOutcome.not_running
         except UsageError:
