@@ -9,7 +9,7 @@ import pytest
 from peers import ForeignTransport, Frame, answer_to, in_time, result, soon
 
 from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query
-from claude_transport.errors import ControlRequestFailed, ControlTimeout, InputClosed, TransportClosed, UsageError
+from claude_transport.errors import ControlRequestFailed, ControlTimeout, TransportClosed, UsageError
 
 
 def refusal(request: Frame, error: str, **fields: str) -> Frame:
