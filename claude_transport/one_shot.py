@@ -106,7 +106,7 @@ class OneShot:
             if missing:
                 raise MissingResult("the conversation ended without a result", messages=self._recent) from self._unsent
             raise StopAsyncIteration
-        if isinstance(message, ResultMessage) and (message.prompt_uuids or not message.is_unsolicited):
+        if isinstance(message, ResultMessage) and message.answers_a_prompt:
             self._owed_result = False
         if not isinstance(message, StreamEvent):
             self._recent.append(message)

@@ -286,6 +286,17 @@ async def test_a_prompt_folded_into_a_turn_that_nobody_asked_for_has_its_result(
     assert [message.result for message in messages if isinstance(message, ResultMessage)] == ["both"]
 
 
+async def test_the_result_of_a_turn_that_a_resumed_session_begins_by_itself_is_not_that_of_the_prompt() -> None:
+    names = {"type": "command_lifecycle", "command_uuid": "of somebody else", "state": "queued"}
+    resumed = MockTransport.script().emit(names).expect_control("initialize").reply({})
+    resumed.expect(type="user").reply({"type": "system", "subtype": "init", "session_id": "s"}, said("made"), result("It is made.")).end()
+    results = []
+    with pytest.raises(MissingResult):
+        async for message in query("And now?", transport=resumed):
+            results += [message.result] if isinstance(message, ResultMessage) else []
+    assert results == ["It is made."]
+
+
 async def test_a_failed_result_is_yielded_and_not_raised() -> None:
     messages = await read(query("x", transport=MockTransport([result("no", is_error=True, api_error_status=429)])))
     assert isinstance(messages[-1], ResultMessage)

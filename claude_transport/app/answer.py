@@ -130,7 +130,7 @@ class AnswerReader:
             yield Words(text[len(streamed) :])
 
     def _read_result(self, message: ResultMessage) -> Iterator[Piece]:
-        if self.result is None or not message.is_unsolicited:
+        if self.result is None or message.answers_a_prompt:
             self.result = message
         if message.result and message.is_error is not True and not self._said_something:
             yield Words(message.result)  # slash commands answer in the result only

@@ -300,6 +300,14 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
         return self.origin is not None and self.origin.get("kind") == "task-notification"
 
     @property
+    def answers_a_prompt(self) -> bool:
+        """Whether it is the result of something that was asked here, as far as anybody knows: by `prompt_uuids`, else by its origin.
+
+        A session that is resumed where a tool was put off begins with a turn of its own, whose result looks like any other.
+        """
+        return not self.is_unsolicited if self.prompt_uuids is None else bool(self.prompt_uuids)
+
+    @property
     def outcome(self) -> Outcome:
         """What it means: fine or failed, whose fault, and whether trying again can help."""
         return diagnose(self)

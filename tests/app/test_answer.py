@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -91,6 +92,17 @@ def test_the_result_of_a_background_task_does_not_replace_that_of_the_prompt() -
     reader.read(ResultMessage(result="late", uuid="2", origin={"kind": "task-notification"}))
     assert reader.result is not None
     assert reader.result.uuid == "1"
+
+
+def test_the_turn_that_a_resumed_session_begins_with_is_not_the_answer() -> None:
+    own, resumed = ResultMessage(result="mine", uuid="2"), ResultMessage(result="It is made.", uuid="1")
+    msgspec.structs.force_setattr(resumed, "prompt_uuids", ())
+    msgspec.structs.force_setattr(own, "prompt_uuids", ("p",))
+    for results in ((own, resumed), (resumed, own)):
+        reader = AnswerReader()
+        for result in results:
+            reader.read(result)
+        assert reader.result is own
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,8 @@ from claude_transport.query.query import Query
 from claude_transport.transports.replay import ReplayTransport
 from claude_transport.wrappers.lines import LineWrapper
 
-TESTS = Path(__file__).parent.parent
-BESIDE = TESTS.parent.parent / "shared" / "protocol" / "recordings"
-RECORDINGS = sorted((BESIDE if BESIDE.is_dir() else TESTS / "testing" / "recordings").glob("*.ndjson"))
+# those of this repository, or another CLI's: the folder that CLAUDE_TRANSPORT_RECORDINGS names
+RECORDINGS = sorted(Path(os.environ.get("CLAUDE_TRANSPORT_RECORDINGS") or Path(__file__).parent.parent / "recordings").glob("*.ndjson"))
 
 CONTROL = ("control_request", "control_response", "control_cancel_request", "keep_alive")
 
