@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from claude_transport.backoff import Backoff, RetryPolicy
+    from claude_transport.completion.resolution import Resolution, resolve_transport
     from claude_transport.errors import (
         APIFailed,
         AuthenticationError,
@@ -419,6 +420,7 @@ __all__ = [
     "Refused",
     "ReplayGap",
     "ReplayTransport",
+    "Resolution",
     "ResultError",
     "ResultMessage",
     "ResumePoint",
@@ -521,12 +523,14 @@ __all__ = [
     "find_cli",
     "prometheus_text",
     "query",
+    "resolve_transport",
     "split_by_parent",
 ]
 
 # Where each name lives; a test holds that this says the same as the imports above.
 _HOMES = {
     "backoff": "Backoff RetryPolicy",
+    "completion.resolution": "Resolution resolve_transport",
     "errors": (
         "APIFailed AuthFailed AuthenticationError BillingFailed BudgetExceeded Busy CLIConnectionError CLIJSONDecodeError "
         "CLINotFoundError CLIVersionMismatch ClaudeTransportError ConfigurationError ConnectTimeout ConnectionLost ControlError "

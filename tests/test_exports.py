@@ -46,6 +46,7 @@ PROMISED = [
     "RateLimitEvent",
     "RecordingTransport",
     "ReplayTransport",
+    "Resolution",
     "ResultMessage",
     "ResumePoint",
     "RetryAttempt",
@@ -84,6 +85,7 @@ PROMISED = [
     "encode_message",
     "find_cli",
     "query",
+    "resolve_transport",
     *errors.__all__,
 ]
 

@@ -1,0 +1,318 @@
+"""What failed, told the same way on both paths: the exceptions of the anthropic SDK and the results of the CLI become one family.
+
+There is one table of causes, that of `protocol.diagnosis`. An exception of the SDK is described in the words of a `result` (status, type,
+text) and looked up there, so that a 429 has the same class, code, category and sentence whichever way it came (S1.6). Messages are fixed
+sentences with the suffix `(transport=…, category=…)`; what the other side said is on `__cause__` only.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from claude_transport import errors
+from claude_transport.backoff import parse_retry_after
+from claude_transport.completion.resolution import TransportKind
+from claude_transport.protocol.diagnosis import ReportedResult, diagnose, error_for
+
+__all__ = [
+    "DETAIL_LIMIT",
+    "ERROR_TYPES",
+    "NO_DETAIL",
+    "SENTENCES",
+    "Detail",
+    "Suffix",
+    "classify_api_exception",
+    "classify_api_refusal",
+    "classify_cli_exception",
+    "classify_result",
+    "classify_text",
+    "detail_text",
+    "read_suffix",
+    "retry_after_of",
+    "timed_out",
+]
+
+DETAIL_LIMIT: Final = 4096
+"""Characters of what the other side said that a `Detail` repeats; all of it stays in the events (S2.4)."""
+TRUNCATED: Final = " ... (truncated)"
+NO_DETAIL: Final = "API error (no detail)"
+
+ERROR_TYPES: Final[Mapping[str, int]] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The status that each error type of the Messages API means. The type is asked first: an error in mid-stream has the status 200."""
+
+SENTENCES: Final[tuple[tuple[type[errors.ClaudeTransportError], str], ...]] = (
+    (errors.CLINotFoundError, "No claude binary was found."),
+    (errors.NotExecutableError, "The claude binary may not be executed."),
+    (errors.WrongLibcError, "The claude binary was built for another C library."),
+    (errors.WorkingDirectoryError, "The working directory cannot be used."),
+    (errors.SpawnError, "The claude binary could not be started."),
+    (errors.ConnectTimeout, "claude did not answer the handshake in time."),
+    (errors.AuthenticationError, "The other side does not accept the credential."),
+    (errors.CLIVersionMismatch, "This claude does not know an option it was given."),
+    (errors.ProcessError, "claude ended before it had answered."),
+    (errors.ConnectionLost, "The connection was lost before the answer was complete."),
+    (errors.ProtocolError, "claude said something that the protocol does not allow."),
+    (errors.ControlTimeout, "claude did not answer a control request in time."),
+    (errors.ControlError, "claude refused a control request."),
+    (errors.MissingResult, "The conversation ended without a result."),
+    (errors.CLIConnectionError, "claude could not be reached."),
+    (errors.TransportClosed, "claude ended before it had answered."),
+)
+"""The fixed sentence of each failure of the CLI path that is not a result; the first class that fits counts."""
+
+_SUFFIX: Final = re.compile(r"\(transport=(cli|api), category=([\w-]+)\)$")
+_TIMEOUT_CODE: Final = "exec.cli.timeout"
+
+AnyError = TypeVar("AnyError", bound=errors.ClaudeTransportError)
+
+
+class Detail(Exception):
+    """What the other side said of its failure, at most 4 096 characters of it: found on `__cause__`; never raised, never in a message."""
+
+
+class Suffix(NamedTuple):
+    """The machine-readable end of a message: which path failed, and the category."""
+
+    transport: TransportKind
+    category: str
+
+
+class _Reported(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that is no `result`, in the words of one, for the table of causes."""
+
+    is_error: bool = True
+    subtype: str = "success"
+    result: str | None = None
+    errors: tuple[str, ...] = ()
+    terminal_reason: str | None = "api_error"
+    stop_reason: str | None = None
+    num_turns: int = 1
+    api_error: str | None = None
+    api_error_status: int | None = None
+    startup_failure_reason: str | None = None
+    assistant_error: str | None = None
+    resets_at: dt.datetime | None = None
+    structured_output: object = None
+    expects_structured_output: bool = False
+
+
+# ------------------------------------------------------------------------------------------------------------ the API path
+
+
+def classify_api_exception(error: BaseException) -> errors.ClaudeTransportError:
+    """The error of this library for an exception met on the API path, with it as `__cause__`.
+
+    Ours come back as they are. Everything else is read by its shape (`status_code`, `body`, class names), so that nothing has to be
+    imported. What neither the SDK nor its HTTP client is known to raise becomes an `APIFailed` that is not retryable.
+    """
+    if isinstance(error, errors.ClaudeTransportError):
+        return error
+    names = [cls.__name__ for cls in type(error).__mro__]
+    if "APIResponseValidationError" in names:
+        return _caused(_worded(errors.ProtocolError, "api", "The API said something that the protocol does not allow."), error)
+    if _is_timeout(error, names):
+        return _caused(timed_out("api"), error)
+    status = _status_of(error)
+    if status is None and _never_asked(error, names):
+        return _caused(_like(_Reported(assistant_error="authentication_failed"), "api"), error)
+    if status is None and _is_connection(error, names):
+        return _caused(_like(_Reported(api_error="connection_failed"), "api"), error)
+    if status is None:
+        text = "The call failed in a way that nobody thought of."
+        return _caused(_worded(errors.APIFailed, "api", text, code="completion.unexpected"), error)
+    reported = _Reported(result=_text_of(error), api_error_status=_known_status(status), resets_at=_resets_at(error))
+    return _caused(_like(reported, "api"), error)
+
+
+def classify_api_refusal(message: object) -> errors.ResultError:
+    """The error for an API answer whose `stop_reason` is `refusal`; on the CLI path the same arrives as a failed result. [11_refusal]"""
+    found = _like(_Reported(stop_reason="refusal", terminal_reason=None), "api")
+    found.result = message
+    return found
+
+
+def retry_after_of(error: BaseException) -> float | None:
+    """The seconds that the API asked to wait, from the headers of an SDK exception (or of the one an error was caused by)."""
+    for each in (error, error.__cause__):
+        headers = getattr(getattr(each, "response", None), "headers", None)
+        if headers is not None:
+            return parse_retry_after(headers.get("retry-after"))
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------------ the CLI path
+
+
+def classify_result(result: ReportedResult) -> errors.ResultError | None:
+    """The error that a result of the CLI reports, None for a good one; its cause is a `Detail` with what the CLI said."""
+    error = error_for(result)
+    if error is None:
+        return None
+    denied = getattr(result, "permission_denials", ())
+    undecided = isinstance(error, errors.RunInterrupted) or error.code in {"result.startup_failed", errors.APIFailed.code}
+    if undecided and (denied or result.startup_failure_reason == "bypass_root"):
+        text = "The permissions did not allow what the run needed."
+        error = _worded(errors.ResultError, "cli", text, code="exec.cli.permission_denied", category="permission")
+        error.result = result
+    error.__cause__ = Detail(detail_text(result))
+    return error
+
+
+def classify_cli_exception(error: BaseException) -> errors.ClaudeTransportError:
+    """The error of this library for an exception met on the CLI path: same class, code and data, a fixed sentence as its message.
+
+    The original, whose message may hold paths and the last words of the process, is its `__cause__`. Results and mistakes of the caller
+    come back as they are.
+    """
+    if not isinstance(error, errors.ClaudeTransportError):
+        text = "The call failed in a way that nobody thought of."
+        return _caused(_worded(errors.ClaudeTransportError, "cli", text, code="completion.unexpected"), error)
+    if read_suffix(str(error)) is not None:
+        return error
+    for kind, text in SENTENCES:
+        if isinstance(error, kind):
+            if isinstance(error, errors.TransportClosed):
+                ended = {"exit_code": error.exit_code, "signal": error.signal, "stderr_tail": error.stderr_tail}
+                return _caused(_worded(errors.ProcessError, "cli", text, **ended), error)
+            return _caused(_reworded(error, text), error)
+    return error
+
+
+def classify_text(text: str) -> str:
+    """The category that words alone give (S2.5): `rate_limit` before `auth`, and `api` when nothing matches. The last resort."""
+    return diagnose(_Reported(result=text, terminal_reason=None)).category
+
+
+def detail_text(result: ReportedResult) -> str:
+    """What the CLI said of a failure, cut at 4 096 characters; `API error (no detail)` when it said nothing (S2.4)."""
+    text = result.result if isinstance(result.result, str) else ""
+    text = text or "; ".join(result.errors)
+    if not text:
+        return NO_DETAIL
+    return text if len(text) <= DETAIL_LIMIT else text[:DETAIL_LIMIT] + TRUNCATED
+
+
+# ------------------------------------------------------------------------------------------------------------------- both
+
+
+def timed_out(transport: TransportKind, *, seconds: float | None = None, messages: Sequence[Any] = ()) -> errors.MissingResult:
+    """The error for a call that took too long; `messages` are what had come by then (S2.8). Never retried: the time is used up."""
+    after = "" if seconds is None else f" within {seconds:g} s"
+    text = f"There was no complete answer{after}."
+    return _worded(errors.MissingResult, transport, text, code=_TIMEOUT_CODE, category="timeout", messages=messages)
+
+
+def read_suffix(message: str) -> Suffix | None:
+    """The path and the category at the end of an error's message; None when there is no suffix."""
+    match = _SUFFIX.search(message)
+    if match is None:
+        return None
+    return Suffix("cli" if match[1] == "cli" else "api", match[2])
+
+
+def _like(reported: _Reported, transport: TransportKind) -> errors.ResultError:
+    """The error that the table of causes has for `reported`, told by `transport`."""
+    found = error_for(reported)
+    if found is None:  # not reachable: `is_error` is True in every _Reported
+        raise AssertionError(reported)
+    outcome = diagnose(reported)
+    known = {"code": outcome.code, "category": outcome.category, "retryable": outcome.retryable, "resets_at": outcome.resets_at}
+    return _worded(type(found), transport, outcome.text, **known)
+
+
+def _worded(kind: type[AnyError], transport: TransportKind, text: str, **data: Any) -> AnyError:
+    """A new error whose message is `text` and the suffix."""
+    category = data.get("category") or kind.category
+    return kind(_suffixed(text, transport, category), **data)
+
+
+def _suffixed(text: str, transport: TransportKind, category: str) -> str:
+    return f"{text} (transport={transport}, category={category})"
+
+
+def _reworded(error: errors.ClaudeTransportError, text: str) -> errors.ClaudeTransportError:
+    """The same error, with its data, under the fixed sentence `text`."""
+    found = copy.copy(error)
+    if isinstance(found, errors.CLINotFoundError):
+        # for a call that insisted on the CLI the path is broken, not the configuration (S1.2, second row)
+        found.category = "transport"
+    found.args = (_suffixed(text, "cli", found.category),)
+    return found
+
+
+def _caused(error: AnyError, cause: BaseException) -> AnyError:
+    error.__cause__ = cause
+    return error
+
+
+# ------------------------------------------------------------------------------ what an exception of the SDK says of itself
+
+
+def _is_timeout(error: BaseException, names: Sequence[str]) -> bool:
+    """Whether the answer took too long. Not being able to connect in time is a connection that failed: nothing was said."""
+    if "ConnectTimeout" in names or type(error.__cause__).__name__ in {"ConnectTimeout", "PoolTimeout"}:
+        return False
+    return isinstance(error, TimeoutError) or "APITimeoutError" in names or "TimeoutException" in names
+
+
+def _is_connection(error: BaseException, names: Sequence[str]) -> bool:
+    return isinstance(error, OSError) or "APIConnectionError" in names or "TransportError" in names
+
+
+def _never_asked(error: BaseException, names: Sequence[str]) -> bool:
+    """Whether the SDK had no credential to ask with: it says so with a `TypeError` when the request is built, or a class of its own."""
+    return "CredentialsError" in names or (isinstance(error, TypeError) and "authentication method" in str(error))
+
+
+def _status_of(error: BaseException) -> int | None:
+    kind = _field(error, "type")
+    if kind in ERROR_TYPES:
+        return ERROR_TYPES[kind]
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) and not isinstance(status, bool) else None
+
+
+def _known_status(status: int) -> int:
+    """The status as the table of causes knows it: what is wrong with a request, or with the API, is one cause whatever its number is."""
+    if status in ERROR_TYPES.values():
+        return status
+    return 500 if status >= 500 else 400
+
+
+def _text_of(error: BaseException) -> str:
+    return _field(error, "message") or str(error)
+
+
+def _field(error: BaseException, name: str) -> str:
+    """A text in the `error` object of the response's body; empty when there is none."""
+    body = getattr(error, "body", None)
+    inner = body.get("error") if isinstance(body, Mapping) else None
+    value = inner.get(name) if isinstance(inner, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def _resets_at(error: BaseException) -> dt.datetime | None:
+    """When a limit lifts, from the header the API has for subscriptions (seconds since the epoch)."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    text = headers.get("anthropic-ratelimit-unified-reset") if headers is not None else None
+    try:
+        return dt.datetime.fromtimestamp(float(text), dt.UTC) if text else None
+    except (ValueError, OverflowError, OSError):
+        return None  # not the number it should be: then nobody knows
