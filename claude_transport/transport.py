@@ -230,6 +230,13 @@ class Transport(ABC):
         into its environment (`TRACEPARENT`, `TRACESTATE`), one that makes a request into its headers. The default drops them.
         """
 
+    def note_prompt(self, uuid: str) -> None:  # noqa: B027 - there may be nothing to note
+        """Told in the task of whoever sends the prompt `uuid`, before it is written, which another task may do.
+
+        So a wrapper can see what is current where the prompt comes from: context variables, a span. It must not block. The prompt may be
+        withdrawn before it is written, and is then never seen.
+        """
+
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:  # noqa: B027 - a transport need not count
         """Note a line that held no message, for `info`: called by whoever decodes the lines of `read_lines()` itself."""
 

@@ -89,6 +89,11 @@ class Connection:
         """The lines that come, in batches: iterate inside `async with`."""
         return Batches(read_lines_of(self._transport))
 
+    def note_prompt(self, uuid: str) -> None:
+        """Tell the transport that whoever runs now sends the prompt `uuid`."""
+        if isinstance(self._transport, Transport):
+            self._transport.note_prompt(uuid)
+
     def count_failures(self, messages: Sequence[Message]) -> None:
         """Tell the transport of the lines that held no message, for its `info`."""
         # asked of all at once, because there hardly ever is one: a look at each costs more than storing it

@@ -61,6 +61,7 @@ class Talking(Controls):
         turn = Turn(uuid, conversation=self._conversation, reading=self._storage)
         self._storage.add_turn(turn)
         try:
+            self._connection.note_prompt(uuid)  # here, because the outbox is written out by another task
             await self._outbox.send(delivery)
         except BaseException:
             if not delivery.may_arrive:

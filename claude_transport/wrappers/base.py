@@ -138,6 +138,11 @@ class TransportWrapper(Transport):
         if isinstance(self._transport, Transport):
             self._transport.carry_trace(fields)
 
+    def note_prompt(self, uuid: str) -> None:
+        """Have the transport inside note it."""
+        if isinstance(self._transport, Transport):
+            self._transport.note_prompt(uuid)
+
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Have the transport inside count it."""
         if isinstance(self._transport, Transport):

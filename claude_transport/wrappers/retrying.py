@@ -20,7 +20,7 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
-from claude_transport.transport import TransportLike
+from claude_transport.transport import SessionTerms, TransportLike
 from claude_transport.wrappers.base import TransportWrapper
 
 __all__ = ["RetryAttempt", "RetryOn", "RetryingTransport", "WriteUncertain"]
@@ -28,9 +28,6 @@ __all__ = ["RetryAttempt", "RetryOn", "RetryingTransport", "WriteUncertain"]
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_MAX_DEPTH = 16
-"""Wrappers around wrappers that are looked through for options."""
 
 _LINK_ERRORS = (TransportClosed, ConnectionLost, OSError)
 """What a write fails with when it is the connection's doing, and may go well the next time."""
@@ -105,9 +102,22 @@ class RetryingTransport(TransportWrapper):
         self._pauses: set[anyio.CancelScope] = set()
         self._closing = False
         self._cannot_be_written = False  # a write was torn, so by the contract every later one is refused
+        self._session_id: str | None = None
         self._unsent: Exception | None = None  # the error of a write that provably handed nothing over
 
     # ---------------------------------------------------------------------------------------------------------- the contract
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        """As `TransportWrapper.announce()`; an `OutcomeUncertain` will name the session that the terms name."""
+        terms = super().announce(answers=answers)
+        self._session_id = None if terms.forks_session else terms.session_id  # of a fork, that is the id of the original
+        return terms
+
+    def rewrapped(self, transport: TransportLike) -> Self:
+        """Another one that knows the session."""
+        another = super().rewrapped(transport)
+        another._session_id = self._session_id  # noqa: SLF001 - one of us; the options have not changed with the process
+        return another
 
     async def connect(self) -> None:
         """Connect the transport inside, in several attempts if need be."""
@@ -233,7 +243,7 @@ class RetryingTransport(TransportWrapper):
             raise
 
     def _uncertain(self, error: Exception) -> OutcomeUncertain:
-        session_id = _session_id_of(self.transport)
+        session_id = self._session_id
         message = f"whether the line has arrived is not known: {error}"
         if not isinstance(error, TransportClosed):
             return OutcomeUncertain(message, session_id=session_id)
@@ -267,16 +277,3 @@ def _predicate(on: object) -> Callable[[Exception], bool]:
             return False
 
     return decided
-
-
-def _session_id_of(transport: TransportLike) -> str | None:
-    """The session that the options of the innermost transport ask for, when they do."""
-    inside: object = transport
-    for _ in range(_MAX_DEPTH):
-        options = getattr(inside, "options", None)
-        resumed = None if getattr(options, "fork_session", False) else getattr(options, "resume", None)
-        session_id = getattr(options, "session_id", None) or resumed
-        if isinstance(session_id, str):
-            return session_id
-        inside = getattr(inside, "transport", None)
-    return None

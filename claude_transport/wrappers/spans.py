@@ -32,7 +32,8 @@ _UNASKED: Final = ""
 """In place of a prompt's uuid: the turn that nobody asked for."""
 
 _REMEMBERED: Final = 1000
-"""Ended tool calls that something may still happen under: a subagent in the background works on when its call has returned [15c]."""
+"""Ended tool calls that something may still happen under: a subagent in the background works on when its call has returned [15c].
+And prompts that were sent and not yet written; one that is withdrawn never is."""
 
 
 class _Tool(msgspec.Struct):
@@ -51,16 +52,23 @@ class SessionSpans:
         self._content = content
         self._watch = PromptWatch()
         self._turns: dict[str, Span] = {}
+        self._noted: dict[str, Context] = {}
         self._tools: dict[str, _Tool] = {}
         self._ended_tools: dict[str, Context] = {}
         self._model: str | None = None
 
     # ------------------------------------------------------------------------------------------------------------ what it is told
 
+    def noted(self, uuid: str, *, context: Context) -> None:
+        """The prompt `uuid` will be written, perhaps by another task, and its turn is part of `context`."""
+        self._noted[uuid] = context
+        if len(self._noted) > _REMEMBERED:
+            del self._noted[next(iter(self._noted))]
+
     def writing(self, data: str | bytes, *, context: Context | None = None) -> None:
-        """This is about to be written; `context` is the one that its turns are part of, instead of the current one."""
+        """This is about to be written; `context` is the one that its turns are part of, as far as none was noted for them."""
         for prompt in self._watch.writing(data):
-            self._begin(prompt.uuid, context=context, prompt=prompt)
+            self._begin(prompt.uuid, context=self._noted.pop(prompt.uuid, None) or context, prompt=prompt)
 
     def written(self, data: str | bytes) -> None:
         """It has been written."""

@@ -40,7 +40,7 @@ class TracingTransport(ObservingWrapper):
         redactor: does the redacting in a way of its own; by default it knows what looks secret, and the secrets in this process's
             environment and in the transport's options.
 
-    A span `invoke_agent claude` goes from a prompt to its result, below the span that is current where it is written (or else was where
+    A span `invoke_agent claude` goes from a prompt to its result, below the span that is current where it is sent (or else was where
     `connect()` was called). Below it, `execute_tool NAME` for each tool call, a subagent's below the call that started the subagent. A turn
     that failed, or was lost, has the status ERROR and `error.type`. Attributes have the names of OpenTelemetry's conventions for
     generative AI.
@@ -89,6 +89,12 @@ class TracingTransport(ObservingWrapper):
             self._tell(self._hand_on)
         await super().connect()
 
+    def note_prompt(self, uuid: str) -> None:
+        """Remember which span is current where the prompt is sent."""
+        if not self.is_idle:
+            self._tell(self._remember, uuid)
+        super().note_prompt(uuid)
+
     def on_writing(self, data: str | bytes) -> None:
         """Begin the spans of the prompts in it."""
         if self._spans is not None:
@@ -122,6 +128,11 @@ class TracingTransport(ObservingWrapper):
         """End what has no end yet."""
         if self._spans is not None:
             self._spans.ended(error)
+
+    def _remember(self, uuid: str) -> None:
+        context = _current_context()
+        if self._spans is not None and context is not None:
+            self._spans.noted(uuid, context=context)
 
     def _hand_on(self) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

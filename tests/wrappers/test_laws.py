@@ -127,6 +127,7 @@ class Inside(Transport):
         self.calls: list[str] = []
         self.written: list[str | bytes] = []
         self.failures: list[object] = []
+        self.prompts: list[str] = []
         self.answers: frozenset[str] = frozenset()
         self.iterators: list[object] = []
         self.may_close = anyio.Event()
@@ -175,6 +176,9 @@ class Inside(Transport):
 
     def count_failure(self, failure: object) -> None:
         self.failures.append(failure)
+
+    def note_prompt(self, uuid: str) -> None:
+        self.prompts.append(uuid)
 
 
 async def iter_messages() -> AsyncIterator[dict[str, Any]]:
@@ -412,6 +416,8 @@ async def test_what_is_known_and_told_passes_through_any_depth() -> None:
     assert inside.answers == {"hooks"}
     outside.count_failure(DecodeFailure(kind="noise"))
     assert inside.failures == [DecodeFailure(kind="noise")]
+    outside.note_prompt("u1")
+    assert inside.prompts == ["u1"]
     assert not outside.is_ready()
     async with outside:
         assert outside.is_ready()
@@ -427,6 +433,7 @@ def test_a_foreign_transport_has_the_name_of_its_class_for_info_and_no_terms() -
     assert outside.info == TransportInfo(kind="SixMethods")
     assert outside.announce(answers=frozenset({"hooks"})) == SessionTerms()
     outside.count_failure(DecodeFailure())
+    outside.note_prompt("u1")
     assert not outside.strict
 
 

@@ -22,7 +22,7 @@ from claude_transport.query.query import Query
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import lockstep, memory, wrapped
-from claude_transport.transport import Transport, TransportInfo
+from claude_transport.transport import SessionTerms, Transport, TransportInfo
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -497,22 +497,30 @@ async def test_of_somebody_elses_errors_only_those_of_a_connection_are_tried_aga
 
 
 async def test_the_session_to_look_at_is_named_when_the_options_name_it() -> None:
-    class WithOptions(MockTransport):
-        def __init__(self, **options: Any) -> None:
+    class WithTerms(MockTransport):
+        def __init__(self, terms: SessionTerms) -> None:
             super().__init__()
-            self.options = ClaudeOptions(**options)
+            self.terms = terms
+
+        def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+            return self.terms
 
     session = "12345678-1234-4234-8234-123456789abc"
     for options, named in [
-        ({"session_id": session}, session),
-        ({"resume": session}, session),
-        ({"resume": session, "fork_session": True}, None),
+        (ClaudeOptions(session_id=session), session),
+        (ClaudeOptions(resume=session), session),
+        (ClaudeOptions(resume=session, fork_session=True), None),
+        (ClaudeOptions(resume="its title"), None),
+        (ClaudeOptions(), None),
     ]:
-        wrapper, *_ = retrying(TransportWrapper(FaultyTransport(WithOptions(**options), [FailWrite(write=1)])))
-        async with wrapper:
-            with pytest.raises(errors.OutcomeUncertain) as caught:
-                await wrapper.write(line(1))
-        assert caught.value.session_id == named
+        terms = SubprocessTransport(options).announce(answers=frozenset())
+        wrapper, *_ = retrying(TransportWrapper(FaultyTransport(WithTerms(terms), [FailWrite(write=1)])))
+        assert wrapper.announce(answers=frozenset()) == terms
+        for each in (wrapper, wrapper.rewrapped(FaultyTransport(MockTransport(), [FailWrite(write=1)]))):
+            async with each:
+                with pytest.raises(errors.OutcomeUncertain) as caught:
+                    await each.write(line(1))
+            assert caught.value.session_id == named
 
 
 async def test_errors_of_use_pass_as_they_are() -> None:

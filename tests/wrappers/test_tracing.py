@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from opentelemetry import trace
+from opentelemetry.context import get_current
 from span_recorder import MeterRecorder, RecordedSpan, SpanRecorder
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, TransportClosed
@@ -262,6 +263,45 @@ async def test_a_turn_is_below_the_span_that_was_current_when_it_was_written() -
     await transport.close()
     above = [recorder.parent_of(turn) for turn in recorder.turns]
     assert [span.name for span in above if span] == ["connecting", "job"]
+
+
+async def test_a_turn_of_a_query_is_below_the_span_that_was_current_where_it_was_sent() -> None:
+    recorder = SpanRecorder()
+    transport = MetricsTransport(TracingTransport(MockTransport([RESULT] * 4), tracer_provider=recorder))
+
+    async def ask(name: str) -> None:
+        with recorder.start_as_current_span(name):
+            await (await query.send(name)).result()
+
+    with anyio.fail_after(20):
+        with recorder.start_as_current_span("starting"):
+            query = Query(transport)
+            await query.start()
+        async with anyio.create_task_group() as tasks:
+            for name in ("job 1", "job 2", "job 3"):
+                tasks.start_soon(ask, name)
+        await (await query.send("outside of all of them")).result()
+        await query.aclose()
+    above = [recorder.parent_of(turn) for turn in recorder.turns]
+    assert sorted(span.name for span in above[:3] if span) == ["job 1", "job 2", "job 3"]
+    assert [span.name for span in above[3:] if span] == ["starting"]
+
+
+async def test_a_query_through_a_tracer_of_somebody_who_keeps_quiet_is_not_disturbed() -> None:
+    async with Query(TracingTransport(MockTransport([RESULT]))) as query:
+        with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(1, 1, is_remote=False))):
+            assert (await (await query.send("Hello")).result()).result == "done"
+
+
+def test_prompts_that_are_never_written_are_forgotten_one_day() -> None:
+    recorder = SpanRecorder()
+    spans = SessionSpans(recorder)
+    with recorder.start_as_current_span("job"):
+        for number in range(1001):
+            spans.noted(str(number), context=get_current())
+    for uuid in ("0", "1000"):
+        spans.writing(json.dumps({"type": "user", "uuid": uuid, "message": {"role": "user", "content": ""}}))
+    assert [recorder.parent_of(turn) is not None for turn in recorder.turns] == [False, True]
 
 
 SHOW = """
