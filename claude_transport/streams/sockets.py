@@ -1,0 +1,256 @@
+"""Sockets as byte streams: TCP and Unix, dialled or accepted.
+
+The sockets are read and written directly, as the pipes of a child are: on asyncio a stream of the event loop's own is closed as a
+whole when a write fails, and what the peer had said before it left would be lost with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import os
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteStream, SocketAttribute
+
+from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectTimeout
+from claude_transport.streams.address import Address
+from claude_transport.streams.attributes import StreamAttribute
+
+__all__ = ["DEFAULT_CONNECT_TIMEOUT", "SocketConnectable", "SocketStream", "keep_alive"]
+
+DEFAULT_CONNECT_TIMEOUT = 30.0
+"""Seconds to find the host and reach it: a lost SYN is repeated after 1, 3 and 7 seconds, and a name server may need 15."""
+
+_HEAD_START = 0.25
+"""Seconds that one address of a host gets before the next is tried beside it (RFC 8305)."""
+
+_IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY})
+
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""Asked after 30 silent seconds (home routers forget a connection after 60 at the earliest), given up a minute after the last sign of
+life. `TCP_KEEPALIVE` is what macOS calls `TCP_KEEPIDLE`."""
+
+
+class SocketConnectable:
+    """Opens a connection to a `tcp`, `tls`, `ws` or `wss` address (the bare TCP of it) or to a `unix` one, in `connect_timeout` seconds."""
+
+    def __init__(self, address: Address, *, connect_timeout: float = DEFAULT_CONNECT_TIMEOUT) -> None:
+        if address.scheme == "unix" and not hasattr(socket, "AF_UNIX"):
+            raise ConfigurationError("this system has no Unix sockets: use tcp:// on loopback", option="url")
+        if address.scheme != "unix" and address.port == 0:
+            raise ConfigurationError("port 0 can be listened on, but not be dialled", option="url")
+        self.address = address
+        self._connect_timeout = connect_timeout
+
+    async def connect(self) -> SocketStream:
+        """A connected socket.
+
+        Raises:
+            ConnectTimeout: nobody answered in time.
+            CLIConnectionError: nobody listens there (`code` is `connect.refused`), there is no such host (`connect.unresolved`) or no way
+                to it; all but a missing host or socket file are worth another try.
+        """
+        try:
+            with anyio.fail_after(self._connect_timeout):
+                return await self._connect()
+        except TimeoutError as exc:
+            message = f"{self.address} did not answer within {self._connect_timeout:g} s"
+            raise ConnectTimeout(message, waited=self._connect_timeout) from exc
+        except OSError as exc:
+            raise _connection_error(self.address, exc) from exc
+
+    async def _connect(self) -> SocketStream:
+        address = self.address
+        if address.scheme == "unix":
+            return SocketStream(await _dial(socket.AF_UNIX, address.path), address=str(address))
+        found = await anyio.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        reached = await _dial_first([(family, where) for family, _type, _proto, _name, where in found])
+        keep_alive(reached)
+        return SocketStream(reached, address=str(address))
+
+
+class SocketStream(ByteStream):
+    """A connected socket, which is its own from now on.
+
+    What the peer said before it broke off is received first. A cancelled `receive()` takes nothing along; a cancelled `send()` may leave
+    a part behind. One task at a time may send and one may receive (`anyio.BusyResourceError`).
+    """
+
+    def __init__(self, connected: socket.socket, *, address: str | None = None) -> None:
+        """`address` is the peer's, for people."""
+        connected.setblocking(False)
+        self._socket = connected
+        self._address = address
+        self._started_at = dt.datetime.now(dt.UTC)
+        self._closed = False
+        self._eof_sent = False
+        self._sending = anyio.ResourceGuard("writing to")
+        self._receiving = anyio.ResourceGuard("reading from")
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """The next bytes, at most `max_bytes`.
+
+        Raises:
+            anyio.EndOfStream: the peer has ended its side.
+            anyio.BrokenResourceError: the connection broke; `__cause__` is what the system said.
+            anyio.ClosedResourceError: this end is closed.
+        """
+        with self._receiving:
+            # Before the read, not after it: a cancellation here must not take bytes along.
+            await anyio.lowlevel.checkpoint()
+            while not self._closed:
+                try:
+                    data = self._socket.recv(max_bytes)
+                except BlockingIOError:
+                    with contextlib.suppress(anyio.ClosedResourceError):
+                        await anyio.wait_readable(self._socket)
+                except OSError as exc:
+                    raise anyio.BrokenResourceError from exc
+                else:
+                    if not data:
+                        raise anyio.EndOfStream
+                    return data
+            raise anyio.ClosedResourceError
+
+    async def send(self, item: bytes) -> None:
+        """Hand over all of `item`; waits while the peer does not read.
+
+        Raises:
+            anyio.BrokenResourceError: the peer is gone; `__cause__` is what the system said.
+            anyio.ClosedResourceError: this end is closed, or `send_eof()` was called.
+        """
+        with self._sending:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            rest = memoryview(item)
+            while rest:
+                if self._closed or self._eof_sent:
+                    raise anyio.ClosedResourceError
+                try:
+                    rest = rest[self._socket.send(rest) :]
+                except BlockingIOError:
+                    with contextlib.suppress(anyio.ClosedResourceError):
+                        await anyio.wait_writable(self._socket)
+                except OSError as exc:
+                    raise anyio.BrokenResourceError from exc
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+
+    async def send_eof(self) -> None:
+        """Say that nothing more will be sent (`shutdown(SHUT_WR)`); receiving goes on."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        if not self._closed and not self._eof_sent:
+            self._eof_sent = True
+            try:
+                self._socket.shutdown(socket.SHUT_WR)
+            except OSError as exc:
+                raise anyio.BrokenResourceError from exc
+
+    async def aclose(self) -> None:
+        """Close it: whoever waits gets `ClosedResourceError`, the peer the end."""
+        self._close()
+        await anyio.lowlevel.checkpoint()
+
+    def abort(self) -> None:
+        """Close it as a crash would: over TCP, the peer gets a reset in place of the end."""
+        with contextlib.suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            anyio.notify_closing(self._socket)
+            self._socket.close()
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        facts: dict[Any, Callable[[], Any]] = {
+            SocketAttribute.raw_socket: lambda: self._socket,
+            SocketAttribute.family: lambda: self._socket.family,
+            StreamAttribute.started_at: lambda: self._started_at,
+        }
+        if self._address is not None:
+            facts[StreamAttribute.address] = lambda: self._address
+        return facts
+
+
+def keep_alive(connected: socket.socket) -> None:
+    """Have the system ask a silent TCP peer whether it is still there, and send small lines at once."""
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    options += [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _KEEP_ALIVE if hasattr(socket, name)]
+    for level, option, value in options:
+        with contextlib.suppress(OSError):  # a system may know an option and still not allow it; the connection works without
+            connected.setsockopt(level, option, value)
+
+
+async def _dial(family: int, where: Any) -> socket.socket:
+    """A socket connected to one address; nothing stays open when it fails or is cancelled."""
+    dialled = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        dialled.setblocking(False)
+        await anyio.lowlevel.checkpoint()
+        failure = dialled.connect_ex(where)
+        if failure in _IN_PROGRESS and family != getattr(socket, "AF_UNIX", None):  # there it means: too many are waiting
+            await anyio.wait_writable(dialled)
+            failure = dialled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    except BaseException:
+        anyio.notify_closing(dialled)
+        dialled.close()
+        raise
+    if failure:
+        dialled.close()
+        raise OSError(failure, os.strerror(failure))
+    return dialled
+
+
+async def _dial_first(addresses: Sequence[tuple[int, Any]]) -> socket.socket:
+    """A socket connected to whichever address answers first; each gets a head start over the next."""
+    reached: list[socket.socket] = []
+    failures: list[OSError] = []
+
+    async def attempt(family: int, where: Any, failed: anyio.Event) -> None:
+        try:
+            reached.append(await _dial(family, where))
+            tasks.cancel_scope.cancel()
+        except OSError as exc:
+            failures.append(exc)
+        finally:
+            failed.set()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for family, where in addresses:
+                failed = anyio.Event()
+                tasks.start_soon(attempt, family, where, failed)
+                with anyio.move_on_after(_HEAD_START):
+                    await failed.wait()
+    except BaseException:
+        for each in reached:
+            each.close()
+        raise
+    for spare in reached[1:]:
+        spare.close()
+    if not reached:
+        raise failures[0] if failures else OSError(errno.EADDRNOTAVAIL, "the name of the host has no address")
+    return reached[0]
+
+
+def _connection_error(address: Address, exc: OSError) -> CLIConnectionError:
+    """The typed error for what the system said."""
+    if isinstance(exc, socket.gaierror):
+        lasting = exc.errno != socket.EAI_AGAIN
+        message = f"{address}: there is no host {address.host!r} to be found ({exc.strerror})"
+        return CLIConnectionError(message, code="connect.unresolved", retryable=not lasting)
+    if isinstance(exc, ConnectionRefusedError):
+        return CLIConnectionError(f"{address}: nobody listens there", code="connect.refused")
+    if isinstance(exc, FileNotFoundError):
+        return CLIConnectionError(f"{address}: there is no such socket", code="connect.refused")
+    if isinstance(exc, PermissionError):
+        return CLIConnectionError(f"{address}: not allowed ({exc.strerror})", code="connect.forbidden", retryable=False)
+    return CLIConnectionError(f"{address}: {exc.strerror or exc}", code="connect.failed")
