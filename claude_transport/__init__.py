@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from claude_transport.backoff import Backoff, RetryPolicy
+    from claude_transport.completion.login_status import LoginStatus, read_login_status
+    from claude_transport.completion.preflight import PreflightReport, preflight
     from claude_transport.completion.resolution import Resolution, resolve_transport
     from claude_transport.errors import (
         APIFailed,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from claude_transport.launch.discovery import CLI, find_cli
     from claude_transport.launch.environ import build_environment, describe_environment
     from claude_transport.launch.launch import Launch, build_launch
+    from claude_transport.launch.launcher import Launcher
     from claude_transport.launch.options import BillingPolicy, ClaudeOptions, EnvironmentMode, PermissionMode
     from claude_transport.one_shot import OneShot, query
     from claude_transport.protocol.blocks import (
@@ -346,11 +349,13 @@ __all__ = [
     "Lane",
     "Lanes",
     "Launch",
+    "Launcher",
     "LineDecoder",
     "LineTooLong",
     "LineWrapper",
     "LocalCommandOutput",
     "LoggingTransport",
+    "LoginStatus",
     "MCPServerState",
     "MCPToolResultBlock",
     "MCPToolUseBlock",
@@ -407,6 +412,7 @@ __all__ = [
     "PreModelSwitchInput",
     "PreToolUseDecision",
     "PreToolUseInput",
+    "PreflightReport",
     "ProcessError",
     "PromptSuggestion",
     "PromptTooLong",
@@ -521,8 +527,10 @@ __all__ = [
     "encode_message",
     "encode_user_message",
     "find_cli",
+    "preflight",
     "prometheus_text",
     "query",
+    "read_login_status",
     "resolve_transport",
     "split_by_parent",
 ]
@@ -530,6 +538,8 @@ __all__ = [
 # Where each name lives; a test holds that this says the same as the imports above.
 _HOMES = {
     "backoff": "Backoff RetryPolicy",
+    "completion.login_status": "LoginStatus read_login_status",
+    "completion.preflight": "PreflightReport preflight",
     "completion.resolution": "Resolution resolve_transport",
     "errors": (
         "APIFailed AuthFailed AuthenticationError BillingFailed BudgetExceeded Busy CLIConnectionError CLIJSONDecodeError "
@@ -544,6 +554,7 @@ _HOMES = {
     "launch.discovery": "CLI find_cli",
     "launch.environ": "build_environment describe_environment",
     "launch.launch": "Launch build_launch",
+    "launch.launcher": "Launcher",
     "launch.options": "BillingPolicy ClaudeOptions EnvironmentMode PermissionMode",
     "one_shot": "OneShot query",
     "protocol.blocks": (

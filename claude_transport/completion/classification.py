@@ -57,6 +57,7 @@ ERROR_TYPES: Final[Mapping[str, int]] = {
 }
 """The status that each error type of the Messages API means. The type is asked first: an error in mid-stream has the status 200."""
 
+# the fixed sentence of each failure of the CLI path that is not a result; the first class that fits counts
 SENTENCES: Final[tuple[tuple[type[errors.ClaudeTransportError], str], ...]] = (
     (errors.CLINotFoundError, "No claude binary was found."),
     (errors.NotExecutableError, "The claude binary may not be executed."),
@@ -75,7 +76,6 @@ SENTENCES: Final[tuple[tuple[type[errors.ClaudeTransportError], str], ...]] = (
     (errors.CLIConnectionError, "claude could not be reached."),
     (errors.TransportClosed, "claude ended before it had answered."),
 )
-"""The fixed sentence of each failure of the CLI path that is not a result; the first class that fits counts."""
 
 _SUFFIX: Final = re.compile(r"\(transport=(cli|api), category=([\w-]+)\)$")
 _TIMEOUT_CODE: Final = "exec.cli.timeout"

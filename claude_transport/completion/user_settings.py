@@ -1,0 +1,42 @@
+"""The settings that a session would load of itself, as far as they decide about credentials; read as the CLI reads them, never written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["find_config_dir", "read_user_settings"]
+
+_NAMES: Final = ("settings.json", "settings.local.json")
+
+
+def find_config_dir(env: Mapping[str, str]) -> Path:
+    """Where a CLI with this environment keeps its configuration and, on Linux, its login."""
+    given = env.get("CLAUDE_CONFIG_DIR")
+    if given:
+        return Path(given)
+    home = env.get("HOME") or env.get("USERPROFILE")
+    return (Path(home) if home else Path.home()) / ".claude"
+
+
+def read_user_settings(env: Mapping[str, str], *, project: str | PathLike[str] = ".") -> dict[str, Any]:
+    """The user's settings with the project's laid over them: `env` and `apiKeyHelper`, and nothing else of them.
+
+    A file that is not there, or cannot be read, is left out, as the CLI leaves it out.
+    """
+    found: dict[str, Any] = {"env": {}}
+    below = Path(project) / ".claude"
+    for path in [find_config_dir(env) / _NAMES[0], *(below / name for name in _NAMES)]:
+        try:
+            document = msgspec.json.decode(path.read_bytes())
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if isinstance(document, dict):
+            block = document.get("env")
+            found["env"] |= block if isinstance(block, dict) else {}
+            found["apiKeyHelper"] = document.get("apiKeyHelper") or found.get("apiKeyHelper")
+    return found

@@ -1,0 +1,258 @@
+"""The pages about the two paths, from the tables that the library works by: `python docs/generate_transport_choice.py` writes both.
+
+The pages are committed, so that they can be read without building anything; a test holds that they are what the tables say.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from claude_transport import errors
+from claude_transport.backoff import RetryPolicy
+from claude_transport.completion.classification import (
+    ERROR_TYPES,
+    SENTENCES,
+    classify_api_exception,
+    classify_cli_exception,
+    classify_result,
+    timed_out,
+)
+from claude_transport.completion.heuristics import ADVICE
+from claude_transport.completion.resolution import API_VARIABLES, CHOICES, LAYERS, MATRIX, Cell
+from claude_transport.launch.credentials import PAYERS
+from claude_transport.protocol.messages import ResultMessage
+
+__all__ = ["CHOICE_PAGE", "ERRORS_PAGE", "main", "render_choice", "render_errors"]
+
+REFERENCE = Path(__file__).parent / "reference"
+CHOICE_PAGE = REFERENCE / "transport-choice.md"
+ERRORS_PAGE = REFERENCE / "errors-and-codes.md"
+
+MARK = (
+    "<!-- Written by docs/generate_transport_choice.py from the tables in claude_transport/completion: change those, and run it again. -->"
+)
+
+CHOICE = f"""\
+# Which path a call takes, and who pays
+
+{MARK}
+
+One call can go two ways: through the `claude` program of this machine, with its login, or to the Messages API, with a key.
+`resolve_transport()` says which, `preflight()` says what would come of it, and `claude-transport doctor` shows both.
+"""
+
+LAYER_TEXT = """\
+## Who chooses
+
+The first of these that says something decides, and `Resolution.layer` and `.reason` tell which. What is no choice is refused, with the
+layer that said it.
+"""
+
+MATRIX_TEXT = f"""\
+## What comes of it
+
+"A key" is {" or ".join(f"`{name}`" for name in API_VARIABLES)} in the environment; "claude" is a binary that
+`find_cli()` finds. `auto` takes the subscription first: the CLI, when there is one. An explicit choice is not second-guessed.
+
+* *fails at once*: neither path is open. `preflight()` reports it, `auto` raises it, and the program exits with 2. Nothing is tried.
+* *fails in the call*: the pre-flight passes, because the other path is open; the path that was insisted on fails when it is used.
+"""
+
+PAYER_TEXT = """\
+## Which credential wins, and who pays
+
+The CLI takes the first of these that it finds; with `ANTHROPIC_AUTH_TOKEN` and a key it sends both, and the server decides. The API path
+takes `ANTHROPIC_API_KEY`, then `ANTHROPIC_AUTH_TOKEN`, and sends one. So **a key in the environment makes the API account pay on the CLI
+path, too**, unless `billing="subscription"` keeps it from the child. The API path knows no subscription: with that policy it is refused.
+"""
+
+ADVICE_TEXT = """\
+## A success that is none
+
+A run may report success and still not have done what it was asked for. With `heuristics=True` two suspicions become a warning with a
+fixed prefix and a category, never an error: the answer stays what it is. Neither is raised over a run that reports a failure.
+"""
+
+ANNOUNCED = """\
+## Announced once
+
+The first `auto` of a process that comes to the CLI says so, with who pays: as a warning of the logger `claude_transport.completion`, and
+in the program as one line on stderr. An explicit choice says nothing.
+"""
+
+ERRORS = f"""\
+# Errors and their codes
+
+{MARK}
+
+Both paths tell a failure the same way: one class, one `code`, one `category`, one sentence with the suffix `(transport=…, category=…)` for
+those who read logs by machine. What the other side said is on `__cause__` only, cut at 4 096 characters; the whole of it is in the events.
+Structured fields decide first (`is_error`, `api_error_status`, `error`, `terminal_reason`), words only when no field says anything.
+"""
+
+RESULT_TEXT = """\
+## What a run reports
+
+*Again* is the budget of `RetryPolicy` that a retry is charged to, and how often it is made by default; what is marked *no* never is.
+"""
+
+CLI_TEXT = """\
+## What happens to the program
+
+The first class that fits counts. *Again* is for a call that provably had no side effects.
+"""
+
+API_TEXT = """\
+## What the API calls it
+
+The `type` of the error object decides before the status: an error in the middle of a stream arrives with the status 200. Any other 4xx is
+an invalid request, any other 5xx a failure of the server.
+"""
+
+CODES_TEXT = """\
+## Every class
+
+`code` and `category` are the class's own; a table above says where an instance has others.
+"""
+
+CAUSES: dict[str, dict[str, Any]] = {
+    "429": {"api_error_status": 429},
+    "529": {"api_error_status": 529},
+    "401, 403, not logged in": {"api_error_status": 401},
+    "402, or 400 with `credit balance`": {"api_error_status": 402},
+    "400": {"api_error_status": 400},
+    "404": {"api_error_status": 404},
+    "413, or a prompt over the context window": {"api_error_status": 413},
+    "500 to 504": {"api_error_status": 500},
+    "the API was not reached": {"api_error": "connection_failed"},
+    "the answer was over `max_tokens`, again and again": {"api_error": "max_output_tokens"},
+    "the model refused": {"stop_reason": "refusal"},
+    "`max_turns`": {"subtype": "error_max_turns"},
+    "`max_budget_usd`": {"subtype": "error_max_budget_usd"},
+    "interrupted": {"terminal_reason": "aborted_streaming"},
+    "output that does not fit the schema": {"subtype": "error_max_structured_output_retries"},
+    "stopped after a tool was not allowed": {"terminal_reason": "aborted_tools", "permission_denials": ({"tool_name": "Bash"},)},
+    "root with `bypassPermissions`": {"startup_failure_reason": "bypass_root"},
+    "the session could not be started": {"startup_failure_reason": "config_file_invalid"},
+    "no reason was given": {},
+}
+"""What a result says, for each cause that has a row."""
+
+
+def cell(text: str) -> str:
+    """`text` as it may stand in a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    columns = [*head]
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def shown_cell(found: Cell) -> str:
+    """A cell of the matrix in words."""
+    what = {"cli": "CLI", "api": "API", None: ""}[found.kind]
+    how = {"preflight": "**fails at once**", "call": f"{what} **fails in the call**", None: what}[found.failure]
+    code = f" `{found.code}`" if found.code else ""
+    return f"{how}{code}: {found.note}" if found.note else f"{how}{code}"
+
+
+def matrix_rows() -> Iterator[list[str]]:
+    for row, cells in MATRIX.items():
+        yield ["yes" if row.api_key else "no", "yes" if row.cli else "no", *(shown_cell(cells[choice]) for choice in CHOICES)]
+
+
+def render_choice() -> str:
+    """The page about the choice, as MyST Markdown."""
+    layers = ([str(rank), f"`{layer}`", cell(text)] for rank, (layer, text) in enumerate(LAYERS.items(), 1))
+    payers = ([f"`{kind}`", cell(payer)] for kind, payer in PAYERS.items())
+    advice = ([f"`{category}`", f"`{prefix}: `"] for category, prefix in ADVICE.items())
+    parts = [
+        CHOICE,
+        LAYER_TEXT,
+        table(("Rank", "`layer`", "What it is"), layers),
+        MATRIX_TEXT,
+        table(("A key", "claude", *(f"`{choice}`" for choice in CHOICES)), matrix_rows()),
+        PAYER_TEXT,
+        table(("Credential", "Who pays"), payers),
+        ANNOUNCED,
+        ADVICE_TEXT,
+        table(("`category`", "The warning begins with"), advice),
+    ]
+    return "\n".join(parts)
+
+
+def told(error: errors.ClaudeTransportError, *, side_effects: bool | None = None) -> list[str]:
+    """Class, code, category, whether it is tried again, and the sentence of an error."""
+    kind = RetryPolicy.kind_of(error, side_effects=side_effects)
+    again = "no" if kind is None else f"`{kind}`, {getattr(RetryPolicy(), kind)}"
+    sentence = str(error).partition(" (transport=")[0]
+    return [f"`{type(error).__name__}`", f"`{error.code}`", f"`{error.category}`", again, cell(sentence)]
+
+
+def result_rows() -> Iterator[list[str]]:
+    for cause, fields in CAUSES.items():
+        result = ResultMessage(**{"subtype": "success", "is_error": True, "num_turns": 1, **fields})
+        error = classify_result(result)
+        if error is None:
+            raise ValueError(f"{cause}: no failure")
+        yield [cause, *told(error)]
+    yield ["it took too long", *told(timed_out("cli"))]
+
+
+def cli_rows() -> Iterator[list[str]]:
+    for kind, sentence in SENTENCES:
+        if kind is not errors.TransportClosed:  # told as a ProcessError
+            yield told(classify_cli_exception(kind(sentence)), side_effects=False)
+
+
+class StandIn(Exception):
+    """What an exception of the anthropic SDK looks like from here."""
+
+    def __init__(self, status: int, kind: str) -> None:
+        super().__init__()
+        self.status_code = status
+        self.body = {"error": {"type": kind, "message": ""}}
+
+
+def api_rows() -> Iterator[list[str]]:
+    for kind, status in ERROR_TYPES.items():
+        yield [f"`{kind}`", str(status), *told(classify_api_exception(StandIn(status, kind)))[:4]]
+
+
+def class_rows() -> Iterator[list[str]]:
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        yield [f"`{name}`", f"`{cls.code}`", f"`{cls.category}`", "yes" if cls.retryable else "no", cell(inspect.getdoc(cls) or "")]
+
+
+def render_errors() -> str:
+    """The page about errors, as MyST Markdown."""
+    columns = ("Class", "`code`", "`category`", "Again", "Sentence")
+    parts = [
+        ERRORS,
+        RESULT_TEXT,
+        table(("Cause", *columns), result_rows()),
+        API_TEXT,
+        table(("`type`", "Status", *columns[:4]), api_rows()),
+        CLI_TEXT,
+        table(columns, cli_rows()),
+        CODES_TEXT,
+        table(("Class", "`code`", "`category`", "`retryable`", "Meaning"), class_rows()),
+    ]
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write both pages to their places."""
+    CHOICE_PAGE.write_text(render_choice(), "utf-8")
+    ERRORS_PAGE.write_text(render_errors(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

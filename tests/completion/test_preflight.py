@@ -1,0 +1,261 @@
+"""S1.5 and S3.1: what stands in the way of a call, which credential would win, and who would pay; found out without spending anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_transport.completion.login_status import LoginStatus, read_login_status
+from claude_transport.completion.preflight import api_credential_of, check_billing, preflight
+from claude_transport.completion.resolution import CHOICES, MATRIX, Row, TransportChoice
+from claude_transport.completion.user_settings import read_user_settings
+from claude_transport.errors import ConfigurationError, SpawnError
+from claude_transport.launch.options import ClaudeOptions
+
+SECRET = "sk-ant-SENTINEL"
+posix_only = pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> str:
+    """An executable that would be run; it is not."""
+    path = tmp_path / ("claude.exe" if os.name == "nt" else "claude")
+    path.write_text("#!/bin/sh\nexit 99\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def world(tmp_path: Path, claude: str) -> Any:
+    """`world(cli=…, **variables)`: an environment with, or without, a claude and nothing else but the variables."""
+
+    def environment(*, cli: bool = True, **variables: str) -> dict[str, str]:
+        path = claude if cli else str(tmp_path / "nowhere")
+        return {"HOME": str(tmp_path / "home"), "CLAUDE_CLI_PATH": path, **variables}
+
+    return environment
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> ClaudeOptions:
+    """Options whose project is empty, so that no settings of this repository count."""
+    (tmp_path / "project").mkdir()
+    return ClaudeOptions(cwd=tmp_path / "project")
+
+
+# ------------------------------------------------------------------------------------------------- the matrix, in pre-flight
+
+
+@pytest.mark.parametrize("row", MATRIX)
+@pytest.mark.parametrize("choice", CHOICES)
+def test_s1_5_passes_when_any_path_is_open_and_fails_when_none_is(
+    row: Row, choice: TransportChoice, world: Any, project: ClaudeOptions
+) -> None:
+    report = preflight(choice, env=world(cli=row.cli, **({"ANTHROPIC_API_KEY": SECRET} if row.api_key else {})), options=project)
+    cell = MATRIX[row][choice]
+    assert (report.row, report.choice, report.cell) == (row, choice, cell)
+    assert report.ok == (row.cli or row.api_key)
+    assert any(warning.startswith("the call will fail") for warning in report.warnings) == (cell.failure == "call")
+    if report.ok:
+        assert report.raise_for_problem() is report
+        assert report.resolution is not None
+        assert report.resolution.kind == cell.kind
+    else:
+        with pytest.raises(ConfigurationError, match=r"no claude was found.*ANTHROPIC_API_KEY") as caught:
+            report.raise_for_problem()
+        assert caught.value.code == "config.no_auth_path"
+
+
+def test_s1_5_says_where_a_claude_was_looked_for(world: Any, project: ClaudeOptions) -> None:
+    report = preflight(env=world(cli=False), options=project)
+    assert report.cli is None
+    assert "nowhere" in report.searched[0]
+
+
+def test_s1_5_facts_that_are_passed_are_not_looked_for(project: ClaudeOptions) -> None:
+    report = preflight(env={}, options=project, cli_available=False, api_key_available=True)
+    assert report.row == Row(api_key=True, cli=False)
+    assert report.searched == ()
+    report = preflight(env={"CLAUDE_CLI_PATH": "/nowhere/claude"}, options=project, cli_available=True, api_key_available=False)
+    assert report.ok
+    assert report.resolution is not None
+    assert report.resolution.kind == "cli"
+
+
+def test_s1_5_the_strict_check_requires_the_key(world: Any, project: ClaudeOptions) -> None:
+    assert preflight(env=world(ANTHROPIC_API_KEY=SECRET), options=project, strict=True).ok
+    for env in (world(), world(ANTHROPIC_AUTH_TOKEN=SECRET), world(ANTHROPIC_API_KEY=" ")):
+        report = preflight(env=env, options=project, strict=True)
+        assert (report.ok, report.code) == (False, "config.no_api_key")
+        assert "ANTHROPIC_API_KEY" in report.problem
+
+
+def test_s1_5_the_path_in_the_options_is_the_one_that_counts(world: Any, claude: str, project: ClaudeOptions) -> None:
+    report = preflight(env=world(cli=False), options=project.replace(cli_path=claude))
+    assert report.cli is not None
+    assert report.cli.source == "explicit path"
+
+
+def test_s1_3_a_declaration_counts_here_as_it_does_in_the_call(world: Any, project: ClaudeOptions) -> None:
+    report = preflight(env=world(ANTHROPIC_API_KEY=SECRET), declared={"transport": "api"}, options=project)
+    assert report.resolution is not None
+    assert (report.resolution.kind, report.resolution.layer) == ("api", "declared")
+
+
+def test_a_choice_that_is_none_is_refused_also_where_no_path_is_open(world: Any, project: ClaudeOptions) -> None:
+    with pytest.raises(ConfigurationError, match="CLAUDE_TRANSPORT says 'ssh'"):
+        preflight(env=world(cli=False, CLAUDE_TRANSPORT="ssh"), options=project)
+
+
+# ----------------------------------------------------------------------------------------------------- who would pay
+
+
+@pytest.mark.parametrize(
+    ("choice", "variables", "credential", "payer"),
+    [
+        ("auto", {"ANTHROPIC_API_KEY": SECRET}, "ANTHROPIC_API_KEY", "api account"),
+        ("api", {"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_AUTH_TOKEN": SECRET}, "ANTHROPIC_API_KEY", "api account"),
+        ("cli", {"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_AUTH_TOKEN": SECRET}, "ANTHROPIC_AUTH_TOKEN", "token owner"),
+        ("api", {"ANTHROPIC_AUTH_TOKEN": SECRET}, "ANTHROPIC_AUTH_TOKEN", "token owner"),
+        ("cli", {"CLAUDE_CODE_OAUTH_TOKEN": SECRET}, "CLAUDE_CODE_OAUTH_TOKEN", "subscription"),
+        ("cli", {"CLAUDE_CODE_USE_BEDROCK": "1", "ANTHROPIC_API_KEY": SECRET}, "CLAUDE_CODE_USE_BEDROCK", "cloud account"),
+        ("api", {"CLAUDE_CODE_OAUTH_TOKEN": SECRET}, None, "nobody"),
+        ("cli", {}, None, "nobody"),
+    ],
+)
+def test_s3_1_says_which_credential_wins_and_who_pays_and_no_value(
+    choice: TransportChoice, variables: dict[str, str], credential: str | None, payer: str, world: Any, project: ClaudeOptions
+) -> None:
+    report = preflight(choice, env=world(**variables), options=project)
+    assert (report.credential, report.payer) == (credential, payer)
+    assert SECRET not in repr(report)
+
+
+def test_s3_1_a_key_that_wins_over_the_login_is_warned_about_with_the_remedy(world: Any, project: ClaudeOptions) -> None:
+    (warning,) = preflight(env=world(ANTHROPIC_API_KEY=SECRET), options=project).warnings
+    assert 'ANTHROPIC_API_KEY wins over the login of claude: billing="subscription"' in warning
+
+
+def test_s3_1_a_billing_policy_changes_who_pays(world: Any, project: ClaudeOptions, tmp_path: Path) -> None:
+    login = tmp_path / "home" / ".claude" / ".credentials.json"
+    login.parent.mkdir(parents=True)
+    login.write_text(SECRET)
+    env = world(ANTHROPIC_API_KEY=SECRET)
+    assert preflight(env=env, options=project).payer == "api account"
+    assert preflight(env=env, options=project, billing="subscription").payer == "subscription"
+    assert preflight(env=env, options=project.replace(billing="subscription")).payer == "subscription"
+
+
+def test_s3_1_a_billing_policy_that_cannot_be_kept_is_a_problem(world: Any, project: ClaudeOptions) -> None:
+    strict = preflight(env=world(ANTHROPIC_API_KEY=SECRET), options=project, billing="subscription_strict")
+    assert (strict.ok, strict.option) == (False, "billing")
+    assert "ANTHROPIC_API_KEY" in strict.problem
+    by_api = preflight("api", env=world(ANTHROPIC_API_KEY=SECRET), options=project, billing="subscription")
+    assert (by_api.ok, by_api.option) == (False, "billing")
+    assert "knows no subscription" in by_api.problem
+    by_key = preflight("cli", env=world(), options=project, billing="api_key")
+    assert (by_key.ok, by_key.option) == (False, "billing")
+
+
+def test_s3_1_the_policy_is_asked_only_of_the_path_that_is_taken(world: Any, project: ClaudeOptions) -> None:
+    assert preflight("api", env=world(ANTHROPIC_API_KEY=SECRET, ANTHROPIC_AUTH_TOKEN=SECRET), options=project, billing="api_key").ok
+    check_billing("cli", "subscription_strict")
+    check_billing("api", "inherit")
+    with pytest.raises(ConfigurationError, match="knows no subscription"):
+        check_billing("api", "subscription_strict")
+
+
+def test_settings_decide_about_credentials_and_those_of_the_options_win(world: Any, project: ClaudeOptions, tmp_path: Path) -> None:
+    folder = tmp_path / "project" / ".claude"
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps({"env": {"ANTHROPIC_AUTH_TOKEN": SECRET}, "permissions": {}}))
+    (folder / "settings.local.json").write_text("{ this is no JSON")
+    assert preflight(env=world(), options=project).credential == "ANTHROPIC_AUTH_TOKEN"
+    assert preflight(env=world(), options=project.replace(setting_sources=())).credential is None
+    helper = project.replace(setting_sources=(), settings={"apiKeyHelper": "echo"})
+    assert preflight(env=world(), options=helper).credential == "apiKeyHelper"
+    assert set(read_user_settings(world(), project=tmp_path / "project")) == {"env", "apiKeyHelper"}
+
+
+def test_the_key_is_named_before_the_token_and_nothing_for_blanks() -> None:
+    assert api_credential_of({"ANTHROPIC_API_KEY": " ", "ANTHROPIC_AUTH_TOKEN": "x"}) == "ANTHROPIC_AUTH_TOKEN"
+    assert api_credential_of({}) is None
+
+
+# ------------------------------------------------------------------------------------------------ what the CLI says of itself
+
+
+def test_e6_a_claude_that_says_it_is_not_logged_in_is_a_problem_before_a_turn_is_spent(world: Any, project: ClaudeOptions) -> None:
+    out = LoginStatus(logged_in=False, auth_method="none")
+    report = preflight("cli", env=world(), options=project, login_status=out)
+    assert (report.ok, report.code) == (False, "exec.cli.auth_failed")
+    with pytest.raises(ConfigurationError, match="/login") as caught:
+        report.raise_for_problem()
+    assert caught.value.category == "auth"
+    assert preflight("api", env=world(ANTHROPIC_API_KEY=SECRET), options=project, login_status=out).ok
+
+
+def test_e6_without_that_a_login_that_was_not_found_is_a_warning_only(world: Any, project: ClaudeOptions) -> None:
+    report = preflight("cli", env=world(), options=project)
+    assert report.ok
+    assert any("not logged in" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize(
+    ("status", "credential", "payer"),
+    [
+        (LoginStatus(logged_in=True, auth_method="claude.ai", subscription_type="max"), "login (max)", "subscription"),
+        (LoginStatus(logged_in=True, auth_method="claude.ai"), "login", "subscription"),
+        (LoginStatus(logged_in=True, auth_method="api_key", api_key_source="/login managed key"), "/login managed key", "api account"),
+    ],
+)
+def test_a_login_that_is_in_no_file_is_known_from_what_the_cli_says(
+    status: LoginStatus, credential: str, payer: str, world: Any, project: ClaudeOptions
+) -> None:
+    report = preflight(env=world(), options=project, login_status=status)
+    assert (report.credential, report.payer) == (credential, payer)
+
+
+def stand_in(tmp_path: Path, body: str) -> str:
+    path = tmp_path / "stand-in"
+    path.write_text(f"#!{sys.executable}\nimport sys, os\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@posix_only
+async def test_login_status_is_one_bounded_process_in_the_given_environment(tmp_path: Path) -> None:
+    said = '{"loggedIn": true, "authMethod": "claude.ai", "email": "a@b", "subscriptionType": "max", "new": 1}'
+    seen = tmp_path / "seen"
+    program = stand_in(tmp_path, f"open({str(seen)!r}, 'w').write(repr((sys.argv[1:], sorted(os.environ)))); print('''{said}''')")
+    found = await read_login_status(program, env={"LC_CTYPE": "C.UTF-8"})
+    assert found == LoginStatus(logged_in=True, auth_method="claude.ai", subscription_type="max")
+    assert seen.read_text() == repr((["auth", "status", "--json"], ["LC_CTYPE"]))
+
+
+@posix_only
+@pytest.mark.parametrize("body", ["print('Unknown command')", "sys.exit(1)", "print('[]')", "sys.stdout.buffer.write(bytes([255]))"])
+async def test_a_cli_that_does_not_know_the_command_has_said_nothing(tmp_path: Path, body: str) -> None:
+    assert await read_login_status(stand_in(tmp_path, body), env={}) is None
+
+
+@posix_only
+async def test_a_cli_that_does_not_answer_is_killed_and_has_said_nothing(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    program = stand_in(tmp_path, f"open({str(pid)!r}, 'w').write(str(os.getpid()))\nimport time; time.sleep(600)")
+    assert await read_login_status(program, env={}, timeout=1.0) is None
+    assert pid.read_text()
+    alive = subprocess.run(["ps", "-p", pid.read_text(), "-o", "stat="], capture_output=True, text=True, check=False)
+    assert alive.stdout.strip() in {"", "Z"}
+
+
+async def test_a_cli_that_cannot_be_started_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SpawnError, match="cannot be started") as caught:
+        await read_login_status(tmp_path / "nowhere", env={})
+    assert caught.value.path == str(tmp_path / "nowhere")
