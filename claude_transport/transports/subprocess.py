@@ -11,20 +11,24 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import anyio.to_thread
 import msgspec
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError
-from claude_transport.launch.discovery import CLI, find_cli, read_cli_version
-from claude_transport.launch.environ import build_environment
-from claude_transport.launch.launch import Launch, build_launch
+from claude_transport.launch.discovery import CLI, read_cli_version
+from claude_transport.launch.launch import Launch
+from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.payloads import initialize_fields
+from claude_transport.launch.payloads import build_payloads, initialize_fields
 from claude_transport.launch.permissions import permission_settings
+from claude_transport.launch.planning import PlannedLaunch, plan_launch, without_supervisor
 from claude_transport.launch.validation import UUID
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from claude_transport.protocol.messages import DecodeFailure
+from claude_transport.streams.launched import LaunchedConnectable, LaunchedStream
+from claude_transport.streams.marking import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
 from claude_transport.transport import PermissionSetting, SessionTerms, TransportInfo
 from claude_transport.transports.stream import StreamTransport
@@ -44,6 +48,8 @@ class SubprocessTransport(StreamTransport):
     Args:
         options: how to run the CLI; checked before anything is started.
         command: replaces the whole argv; `cwd` and the environment still come from `options`.
+        launcher: where to run it, or behind what: `Launcher.ssh(host)`, `.docker(container)`, `.local(prefix)`, ... At another end,
+            paths among the options are that end's, and its environment is the one that is inherited.
         max_line_bytes: a longer line costs that one message, never the stream.
         close_timeout: seconds that `close()` may take in all: end of input, a grace, SIGTERM, SIGKILL, each to the whole
             process group.
@@ -51,7 +57,8 @@ class SubprocessTransport(StreamTransport):
         strict: raise for a bad line instead of leaving it out.
 
     `connect()` raises `CLINotFoundError`, `ConfigurationError` (an option that the CLI would refuse), `WorkingDirectoryError`,
-    `NotExecutableError`, `WrongLibcError` or `SpawnError`.
+    `NotExecutableError`, `WrongLibcError` or `SpawnError`; with a launcher to another end also `AuthenticationError`, `ConnectTimeout` and
+    `CLIConnectionError`, all of them before anything was said.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class SubprocessTransport(StreamTransport):
         options: ClaudeOptions | None = None,
         *,
         command: Sequence[str | os.PathLike[str]] | None = None,
+        launcher: Launcher | None = None,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
         on_stderr: Callable[[str], object] | None = None,
@@ -68,9 +76,12 @@ class SubprocessTransport(StreamTransport):
             raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
         if command is not None and (isinstance(command, str | bytes) or not command):
             raise ConfigurationError("command is a sequence of arguments, with the program first", option="command")
+        if launcher is not None and not isinstance(launcher, Launcher):
+            raise ConfigurationError(f"launcher is a Launcher, not {type(launcher).__name__}", option="launcher")
         super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
         self._options = ClaudeOptions() if options is None else options
         self._command = None if command is None else [os.fspath(argument) for argument in command]
+        self._launcher = launcher
         self._on_stderr = on_stderr
         self._answers: frozenset[str] | None = None
         self._trace: dict[str, str] = {}
@@ -97,7 +108,7 @@ class SubprocessTransport(StreamTransport):
                 option="permission_prompt_tool_name",
             )
         self._answers = answers
-        terms = SessionTerms(initialize=initialize_fields(self._options), verbatim_prompts=self._options.verbatim_prompts)
+        terms = SessionTerms(initialize=_initialize(self._options, self._launcher), verbatim_prompts=self._options.verbatim_prompts)
         if self._command is not None:
             return terms  # a command of the caller's own gets none of the flags
         return msgspec.structs.replace(
@@ -112,12 +123,19 @@ class SubprocessTransport(StreamTransport):
         """Put it into the child's environment, as `TRACEPARENT` and `TRACESTATE`, in place of what is inherited; the option `env` wins."""
         self._trace = {name.upper(): value for name, value in fields.items()}
 
-    async def open(self) -> ProcessStream:
+    async def open(self) -> ProcessStream | LaunchedStream:
         """Start the process (called by `connect()`)."""
         # looking for the binary and reading settings files touches the disk, which may be a slow one
-        plan = functools.partial(_plan, self._options, command=self._command, permission_prompt=self._permission_prompt())
-        launch, self._cli = await anyio.to_thread.run_sync(plan)
-        launch = msgspec.structs.replace(launch, env=_with_trace(launch.env, self._trace, given=self._options.env))
+        plan = functools.partial(
+            _plan,
+            self._options,
+            command=self._command,
+            launcher=self._launcher,
+            permission_prompt=self._permission_prompt(),
+            trace=dict(self._trace),
+        )
+        planned = await anyio.to_thread.run_sync(plan)
+        launch, self._cli = planned.launch, planned.cli
         self._cli_version = None if self._cli is None else read_cli_version(self._cli)
         if launch.initialize and self._answers is None:
             logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
@@ -125,21 +143,41 @@ class SubprocessTransport(StreamTransport):
             logger.info("%s", note)
         payloads = _Payloads()
         try:
-            launch = payloads.make(launch)
-            process = ProcessConnectable(
-                launch.argv,
-                cwd=launch.cwd,
-                env=launch.env,
-                user=launch.user,
-                on_stderr=self._on_stderr,
-                close_timeout=self._close_timeout,
-                diagnose=functools.partial(_diagnose, version=self._cli_version),
-                on_gone=payloads.remove,
-            )
-            return await process.connect()
+            return await self._connect(planned, payloads)
         except BaseException:
             payloads.remove()
             raise
+
+    async def _connect(self, planned: PlannedLaunch, payloads: _Payloads) -> ProcessStream | LaunchedStream:
+        mark = new_mark()
+        remote = planned.remote is not None
+        launch = planned.for_this_machine(planned.launch if remote else payloads.make(planned.launch), mark=mark)
+        diagnose = functools.partial(_diagnose, version=self._cli_version)
+        process = ProcessConnectable(
+            launch.argv,
+            cwd=launch.cwd,
+            env=launch.env,
+            user=launch.user,
+            on_stderr=without_supervisor(self._on_stderr, mark=mark) if remote else self._on_stderr,
+            close_timeout=self._close_timeout,
+            diagnose=None if remote else diagnose,
+            on_gone=payloads.remove,
+        )
+        if not remote:
+            return await process.connect()
+        launched = LaunchedConnectable(
+            process,
+            launcher=planned.launcher,
+            mark=mark,
+            instructions=planned.instructions(mark=mark),
+            program=planned.launch.argv[0],
+            cwd=planned.launch.cwd,
+            on_banner=lambda line: self.count_failure(DecodeFailure(kind="noise", error="came before claude", raw=line)),
+            diagnose=diagnose,
+        )
+        stream = await launched.connect()
+        self._cli = CLI(stream.path, planned.launcher.name) if self._command is None else None
+        return stream
 
     def _permission_prompt(self) -> str | None:
         return "stdio" if self._answers is not None and "can_use_tool" in self._answers else self._options.permission_prompt_tool_name
@@ -159,15 +197,30 @@ def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
         return ()
 
 
-def _plan(options: ClaudeOptions, *, command: Sequence[str] | None, permission_prompt: str | None) -> tuple[Launch, CLI | None]:
+def _initialize(options: ClaudeOptions, launcher: Launcher | None) -> dict[str, Any]:
+    """The fields of `initialize`: with a launcher whose other end sees no files of ours, everything that would be in one."""
+    if launcher is None or launcher.delivery == "files":
+        return initialize_fields(options)
+    try:
+        return build_payloads(options, delivery="initialize", permissions={}).initialize
+    except ConfigurationError:
+        return {}  # connect() says what is wrong
+
+
+def _plan(
+    options: ClaudeOptions,
+    *,
+    command: Sequence[str] | None,
+    launcher: Launcher | None,
+    permission_prompt: str | None,
+    trace: Mapping[str, str],
+) -> PlannedLaunch:
     """What to run. Not a method: the thread that runs this must not be the last to know the transport, and so finalise it."""
-    inherited = dict(os.environ)
-    if command is not None:
-        cwd = None if options.cwd is None else os.fspath(options.cwd)
-        return Launch(argv=tuple(command), env=build_environment(options, inherited), cwd=cwd, user=options.user), None
-    cli = find_cli(options.cli_path, env=inherited)
-    read_cli_version(cli)  # from the disk here, from memory afterwards
-    return build_launch(options, cli=cli, inherited=inherited, permission_prompt=permission_prompt), cli
+    planned = plan_launch(
+        options, inherited=dict(os.environ), command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
+    )
+    launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, trace, given=options.env))
+    return msgspec.structs.replace(planned, launch=launch)
 
 
 def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
@@ -205,7 +258,7 @@ class _Opener:
     def __init__(self, transport: SubprocessTransport) -> None:
         self._transport = weakref.ref(transport)
 
-    async def connect(self) -> ProcessStream:
+    async def connect(self) -> ProcessStream | LaunchedStream:
         transport = self._transport()
         if transport is None:  # pragma: no cover - only its own connect() calls this
             raise ReferenceError("the transport is gone")

@@ -1,0 +1,241 @@
+"""What is run at the other end of a remote launcher: a small POSIX shell program that starts the CLI there, and ends it for certain.
+
+Why a program at the other end:
+
+* Secrets. Whatever stands on a command line is read by everybody on both machines, and `ssh -o SendEnv` needs a server that accepts it.
+  So the command line is the same for everybody (`bootstrap`), and everything of this launch (arguments, directory, environment) is the
+  first thing on standard input (`instructions`); not before the other end has said that it is our program that reads it.
+* The end. `docker exec` and `kubectl exec` never end what they started, and sshd closes two pipes, which a CLI that waits for its API
+  does not notice. The supervisor sees its parent go (sshd), or is told by a second command (`end_command`: containers, whose processes
+  have no parent to watch), and then ends everything that carries its mark, tool shells in sessions of their own included.
+* The exit. ssh says 255 for a connection that broke and for a program that said 255; kubectl says 1 for both. The supervisor's last word
+  on standard error is the program's own exit code. Where it is missing, the connection was lost.
+
+Its words are lines of their own, `claude-transport MARK WORD ...`: `ready`, `started PATH` and `refused WHY` on standard output, before the
+program's first byte; `ended CODE` on standard error, after its last.
+
+The program is in the foreground: dash starts background commands with SIGINT ignored, for good.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.launch.environ import ALWAYS_ALLOWED, NESTING, NOT_SUBSCRIPTION, build_environment, forbidden_variables
+from claude_transport.launch.options import ClaudeOptions
+
+__all__ = ["REMOTE_MARK", "RemoteEnvironment", "Word", "bootstrap", "end_command", "find_word", "instructions", "keeper", "without_words"]
+
+REMOTE_MARK: Final = "CLAUDE_TRANSPORT_REMOTE"
+"""The variable by which everything that a remote launch started is found again. Local children have another: both may be on one machine."""
+
+_NAME: Final = "claude-transport"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATTERN: Final = re.compile(r"[A-Za-z0-9_*?]+")
+_PLACES: Final = ('"$HOME/.local/bin"', '"$HOME/.claude/local"', "/usr/local/bin", "/opt/homebrew/bin")
+"""Where a bare name is looked for after PATH, which is a short one for commands of sshd."""
+
+# Nothing here but what sh, bash, zsh, fish and csh agree on: a login shell reads it first. One line, for the same reason.
+_BOOTSTRAP: Final = 'echo {name} {mark} ready; IFS= read -r l && eval "$l"'
+
+# The first line of the instructions takes in the others, up to a line that is a dot; what follows belongs to the program.
+_LOADER: Final = r"""n=$(printf '\n.'); n=${n%.}; b=; while IFS= read -r l && [ "$l" != . ]; do b=$b${l#+}$n; done; eval "$b" """
+
+_ENDING: Final = """\
+each() {
+  any=1
+  for file in $(grep -lsF "$variable=$mark" /proc/[0-9]*/environ 2>/dev/null); do
+    pid=${file#/proc/}
+    kill -s "$1" "${pid%/environ}" 2>/dev/null && any=0
+  done
+  return $any
+}
+sweep() {
+  [ -r /proc/self/environ ] || return 0
+  each TERM || return 0
+  for i in 1 2 3 4 5 6 7 8 9 10; do each 0 || return 0; sleep 0.2 2>/dev/null || sleep 1; done
+  each KILL
+}
+"""
+
+_SUPERVISOR: Final = """\
+say() { printf '%s %s %s\\n' claude-transport "$mark" "$*"; }
+refuse() { say refused "$@"; exit 0; }
+find() {
+  case $1 in */*) [ -f "$1" ] && [ -x "$1" ] && found=$1; return ;; esac
+  set -f
+  IFS=:
+  for place in $PATH @places@; do
+    if [ -f "$place/$1" ] && [ -x "$place/$1" ]; then found=$place/$1; break; fi
+  done
+  unset IFS
+  set +f
+}
+look() { now=; read -r a b c now rest <"/proc/$$/stat"; } 2>/dev/null
+orphaned() {
+  if [ -n "$first" ]; then look; [ "$now" != "$first" ]; return; fi
+  [ "$PPID" -gt 1 ] && ! kill -s 0 "$PPID" 2>/dev/null
+}
+watch() {
+  trap '' TERM HUP INT
+  cd /
+  while sleep 1; do
+    orphaned || continue
+    if [ -r /proc/self/environ ]; then sweep; else kill -s TERM 0; sleep 2; kill -s KILL 0; fi
+    return
+  done
+}
+found=
+find "$program"
+[ -n "$found" ] || refuse not-found
+look
+first=$now
+trap : TERM HUP INT
+say started "$found"
+watch </dev/null >/dev/null 2>&1 &
+watcher=$!
+( start )
+code=$?
+kill -s KILL "$watcher" 2>/dev/null
+sweep
+[ -z "$private" ] || rm -rf -- "$private"
+say ended "$code" >&2
+exit "$code"
+"""
+
+_KEEPER: Final = """\
+end=$1; shift
+trap : TERM HUP INT
+"$@"
+code=$?
+[ $code -eq 0 ] && exit 0
+eval "$end" </dev/null >/dev/null 2>&1 &
+ender=$!
+(sleep 5; kill -s KILL $ender) </dev/null >/dev/null 2>&1 &
+while kill -s 0 $ender 2>/dev/null; do wait $ender; done
+kill -s KILL $! 2>/dev/null
+exit $code
+"""
+"""Runs a client that does not end what it started, and the command that does when the client ends in any way but well."""
+
+
+class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of the environment at the other end: `drop` names, keep only what matches `keep` (None: everything), then `assign`.
+
+    The launch is refused there when one of `refuse` is set. `assign` holds what the options say and nothing of this machine's.
+    """
+
+    assign: Mapping[str, str]
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] | None = None
+    refuse: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Names only: values may be secrets."""
+        return f"RemoteEnvironment(assign={sorted(self.assign)}, drop={self.drop}, keep={self.keep}, refuse={self.refuse})"
+
+    @classmethod
+    def of(cls, options: ClaudeOptions, *, trace: Mapping[str, str]) -> RemoteEnvironment:
+        """What `options` say, with `trace` below it. Raises `ConfigurationError` for what a shell cannot export."""
+        assign = {**trace, **build_environment(options, {})}
+        if "PWD" not in options.env:
+            assign.pop("PWD", None)  # made of this machine's directories; the shell at the other end sets its own
+        for name in assign:
+            if not _VARIABLE.fullmatch(name):
+                raise ConfigurationError(
+                    f"env: {name!r} cannot be set through a shell, so not at the other end of a launcher", option="env"
+                )
+        kept: tuple[str, ...] | None = None if options.env_mode == "inherit" else ()
+        if options.env_mode == "allowlist":
+            kept = tuple(rule for rule in (*ALWAYS_ALLOWED, *options.env_allow) if _PATTERN.fullmatch(rule))
+        drop = (*sorted(NESTING), *forbidden_variables(options.billing))
+        refuse = NOT_SUBSCRIPTION if options.billing == "subscription_strict" else ()
+        return cls(assign=assign, drop=drop, keep=kept, refuse=refuse)
+
+    def as_shell(self) -> str:
+        """Shell code that does it."""
+        lines = []
+        if self.keep is not None:
+            kept = f"{'|'.join(self.keep)}) ;; " if self.keep else ""
+            lines.append(
+                r"for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do "
+                f'case $name in {kept}*) command unset "$name" 2>/dev/null ;; esac; done'
+            )
+        lines += [f"unset {name}" for name in self.drop]
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in self.assign.items()]
+        return "".join(f"{line}\n" for line in lines)
+
+
+class Word(msgspec.Struct, frozen=True):
+    """Something the supervisor said: its first word, the rest of its line, and where in the text the line begins and ends."""
+
+    name: str
+    rest: str
+    start: int
+    end: int
+
+
+def bootstrap(mark: str) -> list[str]:
+    """The command that is run at the other end, the same for every launch but for its mark."""
+    return ["/bin/sh", "-c", _BOOTSTRAP.format(name=_NAME, mark=mark), _NAME]
+
+
+def end_command(mark: str) -> list[str]:
+    """A command for the other end that ends everything the launch with this mark has left there."""
+    return ["/bin/sh", "-c", f"mark={mark}\nvariable={REMOTE_MARK}\n{_ENDING}sweep"]
+
+
+def keeper(client: Sequence[str], *, ender: Sequence[str]) -> list[str]:
+    """A local command that runs `client`, and then `ender` unless the client ended with 0; its exit code is the client's."""
+    return ["/bin/sh", "-c", _KEEPER, _NAME, shlex.join(ender), *client]
+
+
+def instructions(
+    argv: Sequence[str], *, mark: str, environment: RemoteEnvironment, cwd: str | None = None, private: Sequence[str] = ()
+) -> bytes:
+    """The first bytes on standard input, for the shell that runs `bootstrap(mark)`: what to start, where, and with which environment.
+
+    `private` names variables that get a directory of their own, made there and removed at the end. A relative `cwd` is below the
+    login directory, or whatever the other end starts in.
+    """
+    words = " ".join(shlex.quote(argument) for argument in argv[1:])
+    lines = [f"mark={mark}", f"variable={REMOTE_MARK}", f"program={shlex.quote(argv[0])}", "private="]
+    script = "\n".join(lines) + "\n" + _ENDING + _SUPERVISOR.replace("@places@", " ".join(_PLACES))
+    before, rest = script.split("found=\nfind", 1)
+    if cwd is not None:
+        folder = cwd if cwd.startswith("/") else f"./{cwd}"
+        before += f"cd -- {shlex.quote(folder)} 2>/dev/null || refuse cwd\n"
+    for name in environment.refuse:
+        before += f'[ -z "${{{name}:-}}" ] || refuse environment {name}\n'
+    if private:
+        before += 'private=$(umask 077; mktemp -d "${TMPDIR:-/tmp}/claude-transport-XXXXXX") || refuse directory\n'
+    folders = "".join(f'mkdir -m 700 "$private/{name}"; export {name}="$private/{name}"\n' for name in private)
+    before += f'start() {{\n{environment.as_shell()}{folders}export {REMOTE_MARK}={mark}\nexec "$found" {words}\n}}\n'
+    block = os.fsencode(f"{before}found=\nfind{rest}")
+    if b"\0" in block:
+        raise ConfigurationError("an argument, the working directory or a variable holds a NUL character", option="command")
+    return os.fsencode(_LOADER) + b"\n" + b"".join(b"+" + line + b"\n" for line in block.split(b"\n")) + b".\n"
+
+
+def find_word(text: str, *, mark: str, names: Sequence[str]) -> Word | None:
+    """The last of these words that was said in `text`, whatever stands before it on its line; None when none was, or not to its end."""
+    start = text.rfind(f"{_NAME} {mark} ")
+    while start >= 0:
+        end = text.find("\n", start)
+        name, _, rest = text[start : len(text) if end < 0 else end].split(" ", 2)[2].partition(" ")
+        if name in names and end >= 0:
+            return Word(name, rest, start, end + 1)
+        start = text.rfind(f"{_NAME} {mark} ", 0, start)
+    return None
+
+
+def without_words(text: str, *, mark: str) -> str:
+    """`text` without the lines that are the supervisor's."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith(f"{_NAME} {mark} "))
