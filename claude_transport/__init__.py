@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from claude_transport.backoff import Backoff, RetryPolicy
+    from claude_transport.completion.complete import complete
+    from claude_transport.completion.completion import Completion, partial_completion
     from claude_transport.completion.login_status import LoginStatus, read_login_status
     from claude_transport.completion.preflight import PreflightReport, preflight
     from claude_transport.completion.resolution import Resolution, resolve_transport
+    from claude_transport.completion.stream import CompletionStream, stream
     from claude_transport.errors import (
         APIFailed,
         AuthenticationError,
@@ -298,6 +301,8 @@ __all__ = [
     "CommandsChanged",
     "CompactBoundary",
     "CompactMetadata",
+    "Completion",
+    "CompletionStream",
     "ConfigChangeInput",
     "ConfigurationError",
     "ConnectTimeout",
@@ -520,6 +525,7 @@ __all__ = [
     "build_argv",
     "build_environment",
     "build_launch",
+    "complete",
     "decode_message",
     "describe_credentials",
     "describe_environment",
@@ -527,20 +533,25 @@ __all__ = [
     "encode_message",
     "encode_user_message",
     "find_cli",
+    "partial_completion",
     "preflight",
     "prometheus_text",
     "query",
     "read_login_status",
     "resolve_transport",
     "split_by_parent",
+    "stream",
 ]
 
 # Where each name lives; a test holds that this says the same as the imports above.
 _HOMES = {
     "backoff": "Backoff RetryPolicy",
+    "completion.complete": "complete",
+    "completion.completion": "Completion partial_completion",
     "completion.login_status": "LoginStatus read_login_status",
     "completion.preflight": "PreflightReport preflight",
     "completion.resolution": "Resolution resolve_transport",
+    "completion.stream": "CompletionStream stream",
     "errors": (
         "APIFailed AuthFailed AuthenticationError BillingFailed BudgetExceeded Busy CLIConnectionError CLIJSONDecodeError "
         "CLINotFoundError CLIVersionMismatch ClaudeTransportError ConfigurationError ConnectTimeout ConnectionLost ControlError "

@@ -26,6 +26,7 @@ PROMISED = [
     "ClaudeOptions",
     "CloseReport",
     "CommandLifecycle",
+    "Completion",
     "ConversationReset",
     "DecodeFailure",
     "Deny",
@@ -81,6 +82,7 @@ PROMISED = [
     "build_argv",
     "build_environment",
     "build_launch",
+    "complete",
     "decode_message",
     "describe_credentials",
     "describe_environment",
@@ -89,6 +91,7 @@ PROMISED = [
     "preflight",
     "query",
     "resolve_transport",
+    "stream",
     *errors.__all__,
 ]
 

@@ -1,0 +1,162 @@
+"""`APIPath`: one attempt at a call through the Messages API. `anthropic` is imported here, and only when an attempt is made."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+import msgspec
+
+from claude_transport.completion.api_stream import APIStream
+from claude_transport.completion.classification import classify_api_exception, classify_api_refusal
+from claude_transport.completion.models import cost_of
+from claude_transport.completion.preflight import check_billing
+from claude_transport.completion.request import CompletionRequest, api_environment, find_credential
+from claude_transport.completion.resolution import TransportKind
+from claude_transport.errors import APIFailed, ClaudeTransportError, PromptTooLong, ResultError
+from claude_transport.launch.credentials import Payer
+from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.envelope import Message
+from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+__all__ = ["APIPath"]
+
+_HOME: Final = "https://api.anthropic.com"
+
+_TOO_LONG: Final = {
+    "max_tokens": (APIFailed, "result.max_output_tokens", "The answer exceeded the maximum number of output tokens."),
+    "model_context_window_exceeded": (PromptTooLong, PromptTooLong.code, "The request is too large for the model."),
+}
+"""Answers that are not whole. The CLI reports them as failures (`max_tokens`, after three tries to go on), and so does this path."""
+
+
+class CredentialsError(Exception):
+    """There is nothing to authenticate with, so nobody was asked."""
+
+
+class APIPath:
+    """One attempt: `run()` it once. Nothing that it does has side effects, so a failed one may be followed by another."""
+
+    kind: TransportKind = "api"
+
+    def __init__(self, request: CompletionRequest) -> None:
+        self._request = request
+        self.dispatched = False
+        """Whether the prompt may have reached a model."""
+        self.payer: Payer = "unknown"
+        self.api_key_source: str | None = None
+
+    async def run(self, hear: Callable[[Message], object]) -> None:
+        """Ask, and tell `hear` what comes: each event of the stream, then the whole message and a result, as the CLI would say them.
+
+        Raises `ClaudeTransportError`: whatever the SDK raises is told as one of this family (see `classification`).
+        """
+        body = self._request.api_body()
+        credential = self._credential()
+        try:
+            async with self._client(**credential) as client:
+                self.dispatched = True
+                streaming = client.messages.with_streaming_response
+                async with streaming.create(**body, stream=True) as response:
+                    stream = await _read(response.http_response, hear)
+        except ClaudeTransportError:
+            raise
+        except Exception as exc:  # the SDK, and its HTTP client below it, raise anything; it is translated here
+            raise classify_api_exception(exc) from exc
+        self._conclude(stream.message(), hear)
+
+    def _credential(self) -> dict[str, str]:
+        """The argument that the SDK takes its credential in. It looks for none itself: what pays is decided here, and said."""
+        options = self._request.options
+        check_billing("api", options.billing)
+        found = find_credential(options)
+        if found is None:
+            cause = CredentialsError("neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set")
+            raise classify_api_exception(cause) from cause
+        self.api_key_source = found.name
+        is_key = found.name == "ANTHROPIC_API_KEY"
+        self.payer = "api account" if is_key else "token owner"
+        return {"api_key" if is_key else "auth_token": found.value}
+
+    def _client(self, **credential: Any) -> AsyncAnthropic:
+        from anthropic import AsyncAnthropic
+
+        base_url = api_environment(self._request.options).get("ANTHROPIC_BASE_URL") or _HOME
+        # its own retries would multiply with ours, and tell nobody
+        return AsyncAnthropic(**credential, base_url=base_url, max_retries=0)
+
+    def _conclude(self, message: dict[str, Any], hear: Callable[[Message], object]) -> None:
+        """Say the whole message and its result; raises the error of an answer that is none."""
+        # through the decoder, which forgives what the API may say one day and this version does not know
+        said = cast("AssistantMessage", decode_message(msgspec.json.encode({"type": "assistant", "message": message})))
+        hear(said)
+        result = cast("ResultMessage", decode_message(msgspec.json.encode(_result_of(message))))
+        stop_reason = said.message.stop_reason
+        cost = cost_of(said.message.model, usage=result.usage)
+        result = msgspec.structs.replace(result, total_cost_usd=cost or 0, raw=b"")
+        hear(result)
+        if stop_reason == "refusal":
+            raise classify_api_refusal(result)
+        if stop_reason in _TOO_LONG:
+            raise _cut_short(stop_reason, result)
+
+
+async def _read(response: Any, hear: Callable[[Message], object]) -> APIStream:
+    """The whole stream of `response`, each event told to `hear`; raises what the SDK would raise.
+
+    `response` is of the SDK's HTTP client, which is httpx or its successor, by the version of the SDK.
+    """
+    from anthropic import APIConnectionError, APIStatusError
+
+    stream = APIStream()
+    chunks = response.aiter_bytes()
+    try:
+        async for chunk in chunks:
+            for event in stream.feed(chunk):
+                if event.get("type") == "error":
+                    raise APIStatusError("the stream reported an error", response=response, body=event)
+                if event.get("type") != "ping":
+                    hear(StreamEvent(event=event, api_message_id=stream.message_id or None))
+            if stream.is_complete:
+                return stream
+    finally:
+        await _exhaust(chunks)
+    raise APIConnectionError(message="the stream ended before the message was whole", request=response.request)
+
+
+async def _exhaust(chunks: AsyncIterator[bytes]) -> None:
+    """Let every generator under `chunks` come to its end from the inside.
+
+    A generator left half read is closed by the event loop when it likes; trio warns of each, and those of the HTTP client can be reached
+    in no other way. So the reading goes on until its next wait, which is cancelled.
+    """
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            async for _ in chunks:
+                pass
+        except Exception:  # noqa: BLE001, S110 - a connection that breaks while it is given up has done what was wanted
+            pass
+
+
+def _result_of(message: dict[str, Any]) -> dict[str, Any]:
+    """What the CLI would say of this answer, in the fields that mean the same here."""
+    texts = [block.get("text") for block in message["content"] if block.get("type") == "text"]
+    return {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "num_turns": 1,
+        "result": "\n".join(text for text in texts if isinstance(text, str)),
+        "stop_reason": message.get("stop_reason"),
+        "usage": message.get("usage"),
+    }
+
+
+def _cut_short(stop_reason: str, result: ResultMessage) -> ResultError:
+    kind, code, text = _TOO_LONG[stop_reason]
+    return kind(f"{text} (transport=api, category={kind.category})", result=result, code=code)

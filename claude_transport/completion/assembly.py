@@ -1,0 +1,241 @@
+"""What a run said, put together: the messages of either path become text, tokens, cost, warnings. Pure.
+
+Every odd shape is tolerated: what is missing, null or of the wrong kind adds nothing and never raises (S2). The API path is given the
+same shape, so that there is one way of reading both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from claude_transport.protocol.envelope import Message
+from claude_transport.protocol.messages import (
+    AssistantMessage,
+    DecodeFailure,
+    InitMessage,
+    OversizedMessage,
+    ResultMessage,
+    StreamEvent,
+    TextBlock,
+    UserMessage,
+)
+from claude_transport.protocol.usage import Usage
+
+__all__ = ["NO_RESULT", "Assembly", "TextFlow", "assemble", "build_api_message", "may_have_side_effects"]
+
+NO_RESULT: Final = "no-result: the stream ended without a result; token counts and cost are unknown"
+"""The warning for a run that ended well without saying so (S2.6)."""
+
+_GUESSED: Final = "unknown"
+"""What the CLI calls the basis of a price that it does not know and has guessed."""
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """What the messages of one run come to; tokens are 0 and `cost_usd` (US dollars) is None where nobody said.
+
+    `failure` is the first result that reports one, `result` the last result. `text` and `text_blocks` are the main conversation's: neither
+    subagents nor the CLI's own error messages speak in it. `warnings` begin with a prefix to search for.
+    """
+
+    text: str = ""
+    text_blocks: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    model: str | None = None
+    stop_reason: str | None = None
+    api_key_source: str | None = None
+    session_id: str | None = None
+    result: ResultMessage | None = None
+    failure: ResultMessage | None = None
+    warnings: tuple[str, ...] = ()
+    events: tuple[Message, ...] = ()
+
+
+def assemble(messages: Sequence[Message]) -> Assembly:
+    """What `messages`, all of a run's in order, come to. Never raises, whatever they hold."""
+    spoken = _spoken(messages)
+    blocks = tuple(block.text for message in spoken for block in message.content if isinstance(block, TextBlock) and block.text)
+    results = [message for message in messages if isinstance(message, ResultMessage)]
+    last = results[-1] if results else None
+    # a folded-in or follow-up turn has a result of its own: `usage` is of the turn, so the run's is their sum (PROTOCOL (b))
+    return Assembly(
+        text="\n".join(blocks),
+        text_blocks=blocks,
+        usage=_total([result.usage for result in results]),
+        cost_usd=_cost(results),
+        model=_model(messages, spoken),
+        stop_reason=(last.stop_reason if last is not None else None) or next((_stops(spoken)), None),
+        api_key_source=next((found.api_key_source for found in _inits(messages) if found.api_key_source), None),
+        session_id=_session_id(messages),
+        result=last,
+        failure=next((result for result in results if result.outcome.ok is False), None),
+        warnings=_warnings(messages, results),
+        events=tuple(messages),
+    )
+
+
+def build_api_message(messages: Sequence[Message], *, usage: Usage) -> dict[str, Any]:
+    """The reply as one message of the Messages API, in wire shape, from the messages of a run.
+
+    Tool calls that have an answer among `messages` are left out: the CLI has made them, and nobody shall make them again (S4.4). The stop
+    reason is kept all the same, and the calls themselves are still in the messages.
+    """
+    spoken = _spoken(messages)
+    answered = {result.tool_use_id for message in messages if isinstance(message, UserMessage) for result in message.tool_results}
+    content = [block for message in spoken for block in _wire_blocks(message) if block.get("id") is None or block.get("id") not in answered]
+    assembly = assemble(messages)
+    last = spoken[-1].message if spoken else None
+    return {
+        "id": "" if last is None else last.id,
+        "type": "message",
+        "role": "assistant",
+        "model": assembly.model or "",
+        "content": content,
+        "stop_reason": assembly.stop_reason,
+        "stop_sequence": None if last is None else last.stop_sequence,
+        "stop_details": None if last is None else last.stop_details,
+        "usage": usage.to_dict(),
+    }
+
+
+def may_have_side_effects(messages: Iterable[Message]) -> bool:
+    """Whether a tool was called, or was about to be, in the main conversation or a subagent: then the run is not repeatable."""
+    return any(_calls_a_tool(message) for message in messages)
+
+
+class TextFlow:
+    """The text of the main conversation, piece by piece as it is written: `hear()` each message, in order.
+
+    The pieces of a run whose partial messages are on add up to `Assembly.text`; without them each block is one piece.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._streamed: set[str] = set()
+        self._current = ""
+        self._new_block = True
+
+    @property
+    def text(self) -> str:
+        """All of it, so far."""
+        return "".join(self._pieces)
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def hear(self, message: Message) -> str:
+        """The piece of text that `message` adds; empty when it adds none."""
+        if isinstance(message, StreamEvent):
+            return self._hear_event(message) if message.parent_tool_use_id is None else ""
+        if not isinstance(message, AssistantMessage) or not _spoken((message,)) or message.message.id in self._streamed:
+            return ""
+        texts = [block.text for block in message.content if isinstance(block, TextBlock) and block.text]
+        return self._add("\n".join(texts), new_block=True)
+
+    def _hear_event(self, message: StreamEvent) -> str:
+        match message.event_type:
+            case "message_start":
+                started = message.event.get("message")
+                found = started.get("id") if isinstance(started, Mapping) else None
+                self._current = found if isinstance(found, str) else ""
+            case "content_block_start":
+                self._new_block = True
+            case "content_block_delta" if message.text:
+                if self._current:
+                    self._streamed.add(self._current)
+                new_block, self._new_block = self._new_block, False
+                return self._add(message.text, new_block=new_block)
+        return ""
+
+    def _add(self, text: str, *, new_block: bool) -> str:
+        if not text:
+            return ""
+        piece = "\n" + text if new_block and self._pieces else text
+        self._pieces.append(piece)
+        return piece
+
+
+def _spoken(messages: Iterable[Message]) -> list[AssistantMessage]:
+    """What the model said in the main conversation. An API error arrives in the same shape, and is no speech [11_*]."""
+    return [
+        message
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        and message.parent_tool_use_id is None
+        and not (message.error or message.is_api_error_message)
+    ]
+
+
+def _inits(messages: Iterable[Message]) -> list[InitMessage]:
+    return [message for message in messages if isinstance(message, InitMessage)]
+
+
+def _stops(spoken: Sequence[AssistantMessage]) -> Iterator[str]:
+    """The stop reasons that were told, the last one first."""
+    return (message.message.stop_reason for message in reversed(spoken) if message.message.stop_reason)
+
+
+def _model(messages: Iterable[Message], spoken: Sequence[AssistantMessage]) -> str | None:
+    answered = next((message.model for message in reversed(spoken) if message.model and not message.is_synthetic), None)
+    return answered or next((found.model for found in _inits(messages) if found.model), None)
+
+
+def _session_id(messages: Sequence[Message]) -> str | None:
+    """The last one that was named: `/clear` and forks change it, and the later one is the one to resume (PROTOCOL (b))."""
+    for message in reversed(messages):
+        found = getattr(message, "session_id", None)
+        if isinstance(found, str) and found:
+            return found
+    return None
+
+
+def _total(usages: Sequence[Usage]) -> Usage:
+    """The sum; all details of the only one when there is no more than that."""
+    if len(usages) == 1:
+        return usages[0]
+    return Usage(
+        input_tokens=sum(usage.input_tokens for usage in usages),
+        output_tokens=sum(usage.output_tokens for usage in usages),
+        cache_creation_input_tokens=sum(usage.cache_creation_input_tokens for usage in usages),
+        cache_read_input_tokens=sum(usage.cache_read_input_tokens for usage in usages),
+    )
+
+
+def _cost(results: Sequence[ResultMessage]) -> float | None:
+    """US dollars for this run. `total_cost_usd` is not that: a resumed session goes on counting where it was [16b_resume]."""
+    if not results:
+        return None
+    if all(result.model_usage_since_last_result is not None for result in results):
+        return float(sum(used.cost_usd for result in results for used in (result.model_usage_since_last_result or {}).values()))
+    return float(results[-1].total_cost_usd)
+
+
+def _warnings(messages: Sequence[Message], results: Sequence[ResultMessage]) -> tuple[str, ...]:
+    warnings = [] if results else [NO_RESULT]
+    if lost := sum(isinstance(message, DecodeFailure | OversizedMessage) for message in messages):
+        warnings.append(f"lost-lines: {lost} line{'s' if lost > 1 else ''} held no message and {'were' if lost > 1 else 'was'} left out")
+    guessed = {
+        name for result in results for name, used in (result.model_usage_since_last_result or {}).items() if used.cost_basis == _GUESSED
+    }
+    if guessed:
+        warnings.append(f"guessed-cost: the CLI does not know the price of {', '.join(sorted(guessed))}, and has guessed it")
+    return tuple(warnings)
+
+
+def _wire_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
+    """The content blocks as they came, with what this version has no names for."""
+    said = message.to_dict().get("message")
+    content = said.get("content") if isinstance(said, Mapping) else None
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _calls_a_tool(message: Message) -> bool:
+    if isinstance(message, AssistantMessage):
+        return any(block.type.endswith("tool_use") for block in message.content)
+    if isinstance(message, StreamEvent) and message.event_type == "content_block_start":
+        block = message.event.get("content_block")
+        return isinstance(block, Mapping) and str(block.get("type", "")).endswith("tool_use")
+    return False

@@ -1,0 +1,274 @@
+"""`Call`: one call, made as often as it takes, on the path that was chosen: the engine of `complete()` and `stream()`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from claude_transport.completion.announcement import announce
+from claude_transport.completion.api_path import APIPath
+from claude_transport.completion.assembly import TextFlow, assemble, may_have_side_effects
+from claude_transport.completion.classification import classify_cli_exception, classify_result, retry_after_of
+from claude_transport.completion.classification import timed_out as error_of_timeout
+from claude_transport.completion.cli_path import CLIPath, find_payer
+from claude_transport.completion.completion import Completion, attach_completion
+from claude_transport.completion.heuristics import advise
+from claude_transport.completion.models import cost_of
+from claude_transport.completion.preflight import check_billing
+from claude_transport.completion.request import CompletionRequest, find_credential
+from claude_transport.completion.resolution import Resolution, TransportKind, resolve_transport
+from claude_transport.errors import (
+    ClaudeTransportError,
+    CLINotFoundError,
+    ConfigurationError,
+    MissingResult,
+    NotExecutableError,
+    UsageError,
+)
+from claude_transport.launch.credentials import Payer
+from claude_transport.launch.discovery import find_cli
+from claude_transport.protocol.envelope import Message
+from claude_transport.protocol.messages import StreamEvent
+
+__all__ = ["Call", "Sleep"]
+
+logger = logging.getLogger(__name__)
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+class Path(Protocol):
+    """One attempt on one of the two paths."""
+
+    @property
+    def kind(self) -> TransportKind: ...
+    @property
+    def dispatched(self) -> bool: ...
+    @property
+    def payer(self) -> Payer: ...
+    @property
+    def api_key_source(self) -> str | None: ...
+    async def run(self, hear: Callable[[Message], object]) -> None: ...
+
+
+class Call:
+    """One call: `run()` it once.
+
+    Args:
+        request: what is asked.
+        on_text: told each piece of the answer's text as it is written. Once it was told one, there is no other attempt.
+        sleep: does the waiting between attempts, in seconds.
+    """
+
+    def __init__(self, request: CompletionRequest, *, on_text: Callable[[str], object] | None = None, sleep: Sleep = anyio.sleep) -> None:
+        self._request = request
+        self._on_text = on_text
+        self._sleep = sleep
+        self._errors: list[ClaudeTransportError] = []
+        self._earlier_attempts = 0
+        self._started = 0.0
+
+    async def run(self) -> Completion:
+        """The completion of the first attempt that succeeds; raises the error of the last one that does not."""
+        self._started = anyio.current_time()
+        request = self._request
+        plan = await anyio.to_thread.run_sync(_plan, request)
+        notes: tuple[str, ...] = ()
+        while True:
+            attempt = _Attempt(request, plan, notes=notes, on_text=self._on_text)
+            error = await attempt.run(timeout=self._time_left)
+            if error is None:
+                return self._finished(attempt)
+            delay = self._delay_after(error, attempt)
+            if delay is not None:
+                logger.info("attempt %d failed (%s); again in %.1f s%s", self._attempts + 1, error.code, delay, self._subject)
+                self._errors.append(error)
+                await self._sleep(delay)
+            elif attempt.may_fall_back(error) and await anyio.to_thread.run_sync(_has_key, request):
+                logger.warning("the CLI cannot be used (%s); this call goes to the API instead%s", error.code, self._subject)
+                self._earlier_attempts += len(self._errors) + 1
+                self._errors = []
+                notes = (f"fallback: the API was asked, because the CLI failed before it was given the prompt ({error.code})",)
+                plan = _Plan(_fallen_back(plan.resolution, error))
+            else:
+                raise self._failed(error, attempt)
+
+    @property
+    def _attempts(self) -> int:
+        """Attempts that are over and have failed."""
+        return self._earlier_attempts + len(self._errors)
+
+    @property
+    def _time_left(self) -> float:
+        return self._started + self._request.timeout - anyio.current_time()
+
+    @property
+    def _subject(self) -> str:
+        return f" ({self._request.subject})" if self._request.subject else ""
+
+    def _delay_after(self, error: ClaudeTransportError, attempt: _Attempt) -> float | None:
+        """Seconds until the next attempt; None when there is none."""
+        delay = self._request.retry.next_delay(
+            error, earlier=self._errors, retry_after=retry_after_of(error), side_effects=attempt.has_left_traces
+        )
+        # a wait that ends when the time is up would only make the caller wait for the same error
+        return None if delay is None or delay >= self._time_left else delay
+
+    def _finished(self, attempt: _Attempt) -> Completion:
+        completion = attempt.completion(attempts=self._attempts + 1, duration=anyio.current_time() - self._started)
+        logger.info("apiKeySource=%s, paid by %s%s", completion.api_key_source, completion.billing_source, self._subject)
+        return completion
+
+    def _failed(self, error: ClaudeTransportError, attempt: _Attempt) -> ClaudeTransportError:
+        """`error`, with what there was of the call."""
+        attempts = self._attempts + 1
+        attach_completion(error, attempt.completion(attempts=attempts, duration=anyio.current_time() - self._started))
+        if attempts > 1:
+            error.add_note(f"{attempts} attempts were made")
+        if self._request.subject:
+            error.add_note(f"subject: {self._request.subject}")
+        return error
+
+
+class _Attempt:
+    """One attempt, and what it has heard."""
+
+    def __init__(
+        self,
+        request: CompletionRequest,
+        plan: _Plan,
+        *,
+        notes: tuple[str, ...],
+        on_text: Callable[[str], object] | None,
+    ) -> None:
+        self._request = request
+        self._resolution = plan.resolution
+        self._notes = notes
+        self._on_text = on_text
+        self._path: Path = CLIPath(request, payer=plan.payer) if plan.resolution.kind == "cli" else APIPath(request)
+        self._messages: list[Message] = []
+        self._flow = TextFlow()
+        self._calls_tools = False
+        self._error: ClaudeTransportError | None = None
+
+    async def run(self, *, timeout: float) -> ClaudeTransportError | None:
+        """The error it failed with; None when there is an answer."""
+        raised = None
+        with anyio.move_on_after(timeout) as scope:
+            try:
+                await self._path.run(self._hear)
+            except ClaudeTransportError as exc:
+                raised = exc
+        self._error = self._error_of(raised, timed_out=scope.cancel_called)
+        return self._error
+
+    def _error_of(self, raised: ClaudeTransportError | None, *, timed_out: bool) -> ClaudeTransportError | None:
+        """What the attempt failed with: what was `raised`, what its result says, or that there is none. What came after it is too late."""
+        assembly = assemble(self._messages)
+        if assembly.failure is not None and raised is None:
+            return classify_result(assembly.failure)
+        if timed_out and assembly.result is None:
+            late = error_of_timeout(self._path.kind, seconds=self._request.timeout, messages=self._messages)
+            late.__cause__ = raised
+            return late
+        if raised is None and assembly.result is None and not assembly.text:
+            return classify_cli_exception(MissingResult("the conversation ended without a result", messages=self._messages))
+        return raised
+
+    def _hear(self, message: Message) -> None:
+        self._calls_tools = self._calls_tools or may_have_side_effects((message,))
+        if not isinstance(message, StreamEvent) or self._request.options.include_partial_messages:
+            self._messages.append(message)
+        piece = self._flow.hear(message)
+        if piece and self._on_text is not None:
+            self._on_text(piece)
+
+    @property
+    def has_left_traces(self) -> bool:
+        """Whether the attempt may have changed anything that another one would change again, or find changed."""
+        if self._on_text is not None and self._flow:
+            return True  # somebody has read the beginning, and another attempt would begin otherwise
+        said = self._path.dispatched and self._path.kind == "cli" and self._request.names_a_session
+        return self._calls_tools or said
+
+    def may_fall_back(self, error: ClaudeTransportError) -> bool:
+        """Whether `error` of the CLI path is one that the API path may make good: nobody was asked yet, and nobody has asked wrongly."""
+        if not self._request.fallback or self._path.kind != "cli" or self._path.dispatched or isinstance(error, UsageError):
+            return False
+        return not isinstance(error, ConfigurationError) or isinstance(error, CLINotFoundError)
+
+    def completion(self, *, attempts: int, duration: float) -> Completion:
+        """What it came to, or what there is of it."""
+        assembly = assemble(self._messages)
+        api = self._path.kind == "api"
+        advice = advise(self._messages) if self._request.heuristics and self._error is None else None
+        cost = cost_of(assembly.model or "", usage=assembly.usage) if api and assembly.result is not None else assembly.cost_usd
+        # an answer that was cut off has not all of its text in whole messages
+        text = assembly.text if assembly.result is not None else self._flow.text or assembly.text
+        return Completion(
+            text=text,
+            text_blocks=assembly.text_blocks or ((text,) if text else ()),
+            usage=assembly.usage,
+            cost_usd=cost,
+            model=assembly.model,
+            stop_reason=assembly.stop_reason,
+            transport=self._path.kind,
+            resolution=self._resolution,
+            api_key_source=self._path.api_key_source or assembly.api_key_source,
+            billing_source=self._path.payer,
+            session_id=assembly.session_id,
+            duration=duration,
+            attempts=attempts,
+            warnings=(*self._notes, *assembly.warnings, *(() if advice is None else (advice.warning,))),
+            category=self._error.category if self._error is not None else None if advice is None else advice.category,
+            events=assembly.events,
+        )
+
+
+def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolution:
+    reason = f"{resolution.reason}; the CLI failed before it was given the prompt ({error.code}), and a fallback was allowed"
+    return msgspec.structs.replace(resolution, kind="api", reason=reason)
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """Where a call goes first, and who pays for it there."""
+
+    resolution: Resolution
+    payer: Payer = "unknown"
+
+
+def _plan(request: CompletionRequest) -> _Plan:
+    """What will be done. Looks for a CLI and a key only when nobody has chosen; raises `ConfigurationError` when there is neither."""
+    decide = partial(resolve_transport, request.transport, env=os.environ, declared=request.declared)
+    resolution = decide(cli_available=True, api_key_available=True)
+    if resolution.choice == "auto":
+        resolution = decide(cli_available=_has_cli(request), api_key_available=_has_key(request))
+    if resolution.kind == "api":
+        return _Plan(resolution)
+    payer = find_payer(request.options)
+    announce(resolution, payer=payer)
+    return _Plan(resolution, payer)
+
+
+def _has_key(request: CompletionRequest) -> bool:
+    """Whether the API path could authenticate, and may be paid for."""
+    try:
+        check_billing("api", request.options.billing)
+    except ConfigurationError:
+        return False
+    return find_credential(request.options) is not None
+
+
+def _has_cli(request: CompletionRequest) -> bool:
+    try:
+        find_cli(request.options.cli_path, env=os.environ)
+    except (CLINotFoundError, NotExecutableError):
+        return False
+    return True

@@ -1,0 +1,126 @@
+"""`KnownModel`: what the API path has to know of a model that the CLI knows by itself: its full name, its longest answer, its price.
+
+Measured, not guessed: each row is what CLI 2.1.329 sent to a loopback API for that name, and what it charged for a thousand tokens of each
+kind (`costBasis: "list"`). An end-to-end test repeats the measurement, so a new CLI that says otherwise is noticed. A model that is not in
+the table is asked for as it is spelled, and costs None: no price is better than a wrong one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from claude_transport.protocol.usage import Usage
+
+__all__ = [
+    "ALIASES",
+    "DEFAULT_ALIAS",
+    "KNOWN_MODELS",
+    "UNKNOWN_MAX_TOKENS",
+    "KnownModel",
+    "ModelPrice",
+    "cost_of",
+    "full_name",
+    "max_tokens_of",
+]
+
+DEFAULT_ALIAS: Final = "opus"
+"""What the CLI takes with an API key when no model is asked for."""
+
+UNKNOWN_MAX_TOKENS: Final = 32_000
+"""Tokens that the CLI asks for at most from a model it does not know."""
+
+_MILLION: Final = 1_000_000
+
+_DATE: Final = re.compile(r"-20\d{6}$")
+"""What the API adds to a name in its answer: `claude-haiku-4-5-20251001` is `claude-haiku-4-5`."""
+
+
+class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """US dollars for a million tokens of each kind: read fresh, written, put into the cache (for 5 minutes, for an hour), read from it."""
+
+    input: float
+    output: float
+    cache_write: float
+    cache_write_1h: float
+    cache_read: float
+
+    def cost_of(self, usage: Usage) -> float:
+        """US dollars for these tokens. What was put into the cache counts as kept for 5 minutes unless `usage` says for how long."""
+        kept = usage.cache_creation or {}
+        hour = _count(kept.get("ephemeral_1h_input_tokens"))
+        written = max(usage.cache_creation_input_tokens - hour, 0)
+        return (
+            usage.input_tokens * self.input
+            + usage.output_tokens * self.output
+            + written * self.cache_write
+            + hour * self.cache_write_1h
+            + usage.cache_read_input_tokens * self.cache_read
+        ) / _MILLION
+
+
+class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
+    """One model: its full `name`, the tokens of its longest answer, its list price."""
+
+    name: str
+    max_tokens: int
+    price: ModelPrice
+
+
+def _known(name: str, max_tokens: int, *, price: tuple[float, float, float]) -> KnownModel:
+    """A row; `price` is input, output and reading from the cache. Writing to it costs 1.25 times the input, or twice for an hour."""
+    fresh, output, cached = price
+    every = ModelPrice(input=fresh, output=output, cache_write=fresh * 1.25, cache_write_1h=fresh * 2, cache_read=cached)
+    return KnownModel(name=name, max_tokens=max_tokens, price=every)
+
+
+KNOWN_MODELS: Final[dict[str, KnownModel]] = {
+    model.name: model
+    for model in (
+        _known("claude-haiku-5-5", 128_000, price=(0.1, 0.5, 0.01)),
+        _known("claude-sonnet-5-5", 128_000, price=(2, 10, 0.1)),
+        _known("claude-opus-5-5", 128_000, price=(4, 20, 0.2)),
+        _known("claude-fable-5-2", 128_000, price=(8, 40, 0.2)),
+        _known("claude-sonnet-5", 64_000, price=(2, 10, 0.2)),
+        _known("claude-opus-5", 64_000, price=(5, 25, 0.5)),
+        _known("claude-sonnet-4-6", 32_000, price=(3, 15, 0.3)),
+        _known("claude-opus-4-6", 64_000, price=(5, 25, 0.5)),
+        _known("claude-haiku-4-5", 32_000, price=(1, 5, 0.1)),
+        _known("claude-sonnet-4-5", 32_000, price=(3, 15, 0.3)),
+        _known("claude-opus-4-5", 32_000, price=(5, 25, 0.5)),
+    )
+}
+"""By full name; list prices as CLI 2.1.329 has them (2026-11)."""
+
+ALIASES: Final = {
+    "haiku": "claude-haiku-5-5",
+    "sonnet": "claude-sonnet-5-5",
+    "opus": "claude-opus-5-5",
+    "fable": "claude-fable-5-2",
+    "best": "claude-opus-5-5",
+    "default": "claude-opus-5-5",
+}
+"""The short names that the CLI takes, and what it makes of them."""
+
+
+def full_name(model: str | None) -> str:
+    """The name to ask the API for: aliases as the CLI reads them, everything else as it is; None is the CLI's own default."""
+    return ALIASES.get(model or DEFAULT_ALIAS, model or DEFAULT_ALIAS)
+
+
+def max_tokens_of(model: str) -> int:
+    """The `max_tokens` to ask for when the caller did not say: as many as the CLI asks for."""
+    known = KNOWN_MODELS.get(_DATE.sub("", model))
+    return UNKNOWN_MAX_TOKENS if known is None else known.max_tokens
+
+
+def cost_of(model: str, *, usage: Usage) -> float | None:
+    """US dollars at list price; None for a model whose price is not known."""
+    known = KNOWN_MODELS.get(_DATE.sub("", model))
+    return None if known is None else known.price.cost_of(usage)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

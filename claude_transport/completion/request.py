@@ -1,0 +1,196 @@
+"""`CompletionRequest`: one call as it was asked for, checked before anything is tried; and what each path makes of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from claude_transport.backoff import RetryPolicy
+from claude_transport.completion.models import full_name, max_tokens_of
+from claude_transport.completion.preflight import api_credential_of, check_billing
+from claude_transport.completion.resolution import TransportChoice
+from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.launch.environ import build_environment
+from claude_transport.launch.options import BillingPolicy, ClaudeOptions, default_of
+
+__all__ = ["API_OPTIONS", "CompletionRequest", "Credential", "Prompt", "api_environment", "build_request", "find_credential"]
+
+Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""One user prompt: text, or content blocks as the Messages API has them."""
+
+PLAIN: Final = ClaudeOptions(tools=(), system_prompt="", strict_mcp_config=True, verbatim_prompts=True)
+"""How the CLI is run when the caller gives no options: no tools, no system prompt and no servers, as the API path has none of them."""
+
+NOTHING: Final[tuple[object, ...]] = ((), [], {}, "")
+"""Values that ask for nothing, whatever the option: `tools=()` is what the API path has."""
+
+API_OPTIONS: Final[Mapping[str, Literal["used", "means nothing"]]] = {
+    **dict.fromkeys(
+        ("model", "system_prompt", "max_output_tokens", "thinking", "betas", "env", "env_mode", "env_allow", "billing"), "used"
+    ),
+    **dict.fromkeys(
+        (
+            *(
+                "cli_path",
+                "cwd",
+                "config_dir",
+                "isolated_config",
+                "pin_cli",
+                "client_app",
+                "entrypoint",
+                "workload",
+                "user",
+                "name",
+                "title",
+            ),
+            *("verbatim_prompts", "disallowed_tools", "permission_mode", "permission_prompts", "max_turns"),
+            *("strict_mcp_config", "mcp_timeout", "mcp_tool_timeout", "max_retries", "disable_slash_commands", "no_session_persistence"),
+            *("disable_background_tasks", "background_wait_ceiling", "include_partial_messages", "include_hook_events"),
+            *("forward_subagent_text", "replay_user_messages", "session_state_events", "auth_status_events", "debug", "debug_file"),
+            *("debug_to_stderr", "setting_sources", "safe_mode", "bare", "restricted", "exclude_dynamic_system_prompt_sections"),
+        ),
+        "means nothing",
+    ),
+}
+"""The options that the API path can honour, and those that mean nothing to a single answer without a process or tools. Any other one that
+is given would change the answer, so the API path refuses it instead of leaving it out."""
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """What the API path authenticates with: the variable's `name`, and its `value`, which no `repr` shows."""
+
+    name: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"Credential({self.name!r})"
+
+
+class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call, checked. `options` hold what the arguments said about model, system prompt, longest answer and billing."""
+
+    prompt: Prompt
+    options: ClaudeOptions
+    transport: TransportChoice | None = None
+    declared: str | Mapping[str, Any] | None = None
+    fallback: bool = False
+    timeout: float = 300.0
+    retry: RetryPolicy = RetryPolicy()
+    heuristics: bool = True
+    subject: str | None = None
+
+    @property
+    def names_a_session(self) -> bool:
+        """Whether the prompt goes into a session that the caller knows by name: said twice, it is there twice."""
+        options = self.options
+        kept = options.resume is not None or options.continue_conversation
+        return options.session_id is not None or (kept and not options.fork_session)
+
+    def cli_options(self) -> ClaudeOptions:
+        """The options to run the CLI with: partial messages for the text so far, and no retries of its own where nobody asked for them."""
+        retries = self.options.max_retries
+        return self.options.replace(include_partial_messages=True, max_retries=0 if retries is None else retries)
+
+    def api_body(self) -> dict[str, Any]:
+        """The body of the request to the Messages API. Raises `ConfigurationError` for an option that only the CLI can honour."""
+        options = self.options
+        for field in msgspec.structs.fields(options):
+            value = getattr(options, field.name)
+            if field.name not in API_OPTIONS and value != default_of(field) and value not in NOTHING:
+                raise ConfigurationError(
+                    f'{field.name}: only the CLI can do this, and this call goes to the API. Leave it out, or say transport="cli"',
+                    option=field.name,
+                )
+        model = full_name(options.model or api_environment(options).get("ANTHROPIC_MODEL") or None)
+        content = self.prompt if isinstance(self.prompt, str) else [dict(block) for block in self.prompt]
+        body: dict[str, Any] = {
+            "model": model,
+            "max_tokens": options.max_output_tokens or max_tokens_of(model),
+            "messages": [{"role": "user", "content": content}],
+        }
+        if options.system_prompt:
+            if not isinstance(options.system_prompt, str):
+                raise ConfigurationError("system_prompt: the API path takes text; a preset is the CLI's", option="system_prompt")
+            body["system"] = options.system_prompt
+        if options.thinking is not None:
+            body["thinking"] = dict(options.thinking)
+        if options.betas:
+            body["extra_headers"] = {"anthropic-beta": ",".join(options.betas)}
+        return body
+
+
+def build_request(
+    prompt: Prompt,
+    *,
+    model: str | None,
+    system: str | None,
+    max_tokens: int | None,
+    billing: BillingPolicy,
+    options: ClaudeOptions | None,
+    **rest: Any,
+) -> CompletionRequest:
+    """The request for these arguments of `complete()` or `stream()`. Raises `ConfigurationError`, `UsageError`."""
+    _check_prompt(prompt)
+    if options is not None and not isinstance(options, ClaudeOptions):
+        raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
+    if billing not in get_args(BillingPolicy):
+        raise ConfigurationError(f"billing: {billing!r} is none of {', '.join(get_args(BillingPolicy))}", option="billing")
+    if max_tokens is not None and (isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1):
+        raise ConfigurationError(f"max_tokens is a number of tokens, 1 or more, not {max_tokens!r}", option="max_tokens")
+    for name, text in (("model", model), ("system", system)):
+        if text is not None and not isinstance(text, str):
+            raise ConfigurationError(f"{name} is text, not {type(text).__name__}", option=name)
+    given = {"model": model, "system_prompt": system, "max_output_tokens": max_tokens, "billing": None if billing == "inherit" else billing}
+    base = PLAIN if options is None else options
+    request = CompletionRequest(
+        prompt=prompt, options=base.replace(**{name: value for name, value in given.items() if value is not None}), **rest
+    )
+    _check(request)
+    return request
+
+
+def api_environment(options: ClaudeOptions) -> dict[str, str]:
+    """The environment that the API path reads its credential and address from: the one a CLI would be given with these options.
+
+    Raises `ConfigurationError` when the billing policy cannot be kept.
+    """
+    return build_environment(options, os.environ)
+
+
+def find_credential(options: ClaudeOptions) -> Credential | None:
+    """What the API path would authenticate with: a key before a token; None when there is neither, or the billing policy forbids both.
+
+    Raises `ConfigurationError` when the billing policy cannot be kept.
+    """
+    env = api_environment(options)
+    name = api_credential_of(env)
+    return None if name is None else Credential(name, env[name].strip())
+
+
+def _check_prompt(prompt: object) -> None:
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise UsageError("the prompt is empty: neither path would ask a model anything")
+        return
+    blocks = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray) else ()
+    if not blocks or not all(isinstance(block, Mapping) and isinstance(block.get("type"), str) for block in blocks):
+        raise UsageError("a prompt is text, or content blocks: mappings with a `type`, at least one")
+
+
+def _check(request: CompletionRequest) -> None:
+    timeout: object = request.timeout
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout) or timeout <= 0:
+        raise ConfigurationError(f"timeout is a number of seconds over 0 (math.inf for none), not {timeout!r}", option="timeout")
+    if not isinstance(request.retry, RetryPolicy):
+        raise ConfigurationError(f"retry is a RetryPolicy, not {type(request.retry).__name__}", option="retry")
+    if request.subject is not None and not isinstance(request.subject, str):
+        raise ConfigurationError(f"subject is text, not {type(request.subject).__name__}", option="subject")
+    for name in ("heuristics", "fallback"):
+        if not isinstance(getattr(request, name), bool):
+            raise ConfigurationError(f"{name} is True or False, not {getattr(request, name)!r}", option=name)
+    if request.fallback:
+        check_billing("api", request.options.billing)
