@@ -1,4 +1,4 @@
-"""In-process MCP servers over the control channel: the CLI's model calls tools that live in this program, also from far away.
+"""The MCP servers of a conversation, above all those that live in this program: the CLI's model calls their tools also from far away.
 
 The CLI speaks JSON-RPC inside `mcp_message` requests, and each of them has to be answered by a control response that holds the
 JSON-RPC answer with the same id: one without it, or with another id, hangs the tool call for good, beyond the end of input
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.query.mcp_configuration import checked_configuration
 from claude_transport.query.mcp_session import INTERNAL_ERROR, McpCall, McpSession
 
 if TYPE_CHECKING:
@@ -30,25 +31,38 @@ Tell = Callable[[str, dict[str, Any]], None]
 
 
 class McpServers:
-    """The in-process servers of one conversation, by name. One server object may serve any number of conversations at once.
+    """The servers of one conversation, by name. One server object may serve any number of conversations at once.
 
-    `servers` are `mcp.server.Server` or `mcp.server.MCPServer` objects by name. `tell` is how their own messages (progress,
-    `list_changed`, requests) reach the CLI; whoever speaks to it sets it. Raises `ConfigurationError` for anything else, and when
-    the package `mcp` is missing or too old.
+    `servers` are `mcp.server.Server` or `mcp.server.MCPServer` objects by name, or configurations of what the CLI runs or reaches
+    itself. `tell` is how the objects' own messages (progress, `list_changed`, requests) reach the CLI; whoever speaks to it sets it.
+    Raises `ConfigurationError` for anything else, and when the package `mcp` is missing or too old.
     """
 
     def __init__(self, servers: Mapping[str, Any] | None) -> None:
         if servers is not None and not isinstance(servers, Mapping):
             raise _refused(f"mcp_servers maps names to servers, and is no {type(servers).__name__}")
-        self._servers = {_checked_name(name): _low_level(name, server) for name, server in (servers or {}).items()}
-        _refuse_same_tool_names(self._servers)
+        given = {_checked_name(name): _instance_of(server) for name, server in (servers or {}).items()}
+        _refuse_same_tool_names(given)
+        configured = {name: server for name, server in given.items() if isinstance(server, Mapping)}
+        self._configured = {name: checked_configuration(name, config) for name, config in configured.items()}
+        self._servers = {name: _low_level(name, server) for name, server in given.items() if name not in configured}
         self.tell: Tell = _tell_nobody
         self._sessions: dict[str, McpSession] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What `initialize.sdkMcpServers` says."""
+        """Those that live here: what `initialize.sdkMcpServers` says."""
         return tuple(self._servers)
+
+    @property
+    def dynamic(self) -> dict[str, dict[str, Any]]:
+        """What `mcp_set_servers` is to be told once `initialize` is answered: nothing, unless there are configurations.
+
+        It names those that live here too: what a set does not name is gone after it, whoever declared it (CLI 2.1.329, real).
+        """
+        if not self._configured:
+            return {}
+        return {**self._configured, **{name: {"type": "sdk", "name": name} for name in self._servers}}
 
     def __contains__(self, name: str) -> bool:
         return name in self._servers
@@ -100,14 +114,18 @@ def _refuse_same_tool_names(names: Iterable[str]) -> None:
         seen[written] = name
 
 
+def _instance_of(server: Any) -> Any:
+    """The server object inside of a configuration that holds one, as the official SDK makes them; else what was given."""
+    return server["instance"] if isinstance(server, Mapping) and server.get("instance") is not None else server
+
+
 def _low_level(name: str, server: Any) -> Server[Any]:
     """The `mcp.server.Server` behind what the user gave."""
     low_level: Any = getattr(server, "_lowlevel_server", server)  # MCPServer has no public way to serve two streams
-    if isinstance(server, Mapping):
-        raise _refused(f"mcp_servers[{name!r}] is a configuration: servers that the CLI starts belong to ClaudeOptions.mcp_servers")
     if not hasattr(low_level, "run") or not hasattr(low_level, "create_initialization_options"):
         raise _refused(
-            f"mcp_servers[{name!r}] is neither an mcp.server.Server nor an MCPServer (mcp 2 or newer), but {type(server).__name__}"
+            f"mcp_servers[{name!r}] is neither an mcp.server.Server nor an MCPServer (mcp 2 or newer), nor a configuration, but "
+            f"{type(server).__name__}"
         )
     try:
         from mcp.types import jsonrpc_message_adapter  # noqa: F401 - what is needed of it, and was not in version 1

@@ -57,14 +57,14 @@ class Query(Facts, Talking):
         can_use_tool: asked before a tool runs that needs permission. Options that would keep it from ever being called are refused by
             `start()`; what they keep from it in part is logged as a warning.
         hooks: event name to matchers with callbacks.
-        mcp_servers: in-process MCP servers by name: `mcp.server.Server` or `MCPServer` objects. Their tools are called
-            `mcp__<name>__<tool>`, and run in this process wherever the CLI is. (Others belong to `ClaudeOptions.mcp_servers`.)
+        mcp_servers: MCP servers by name, whose tools are called `mcp__<name>__<tool>`: `mcp.server.Server` or `MCPServer` objects,
+            which run in this process wherever the CLI is, and configurations (stdio, http, sse) of what the CLI runs or reaches itself.
         agents: subagent definitions by name, as for `initialize`.
         initialize: further fields for the `initialize` request; they win over all others.
         on_request: claims requests of the CLI that have no handler here: `await on_request(subtype, fields)` gives the
             response fields, or None for an honest "unsupported".
         on_callback_error: what a callback that raises means: "deny" (default) or "allow".
-        initialize_timeout: seconds for connecting, and again for the answer to `initialize`.
+        initialize_timeout: seconds for connecting, again for the answer to `initialize`, and again for MCP servers to be connected.
         transport_close_timeout: seconds for the transport's own `close()`, before it is given up.
         max_buffered_bytes: bytes of messages stored for a consumer that does not read; over it, reading pauses, or what nobody
             reads is given up while somebody waits for what only reading can bring.
@@ -132,7 +132,7 @@ class Query(Facts, Talking):
             ProcessError, ConnectionLost: the peer ended before it answered.
             CLIJSONDecodeError: the peer ended, and nothing that it said was JSON.
             ResultError: the CLI reported a failed start (recording 16g).
-            ControlRequestFailed: the CLI refused the `initialize` fields.
+            ControlRequestFailed: the CLI refused the `initialize` fields, or an MCP server could not be connected (`mcp_server_failed`).
             TransportClosed: the query is closed, or was closed meanwhile.
         """
         await self._start.start(self._live)

@@ -7,12 +7,14 @@ from typing import Any
 
 import anyio
 
-from claude_transport.errors import ClaudeTransportError, ConnectTimeout, ControlTimeout, TransportClosed
+from claude_transport.errors import ClaudeTransportError, ConnectTimeout, ControlRequestFailed, ControlTimeout, TransportClosed
+from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.query.connection import Connection
 from claude_transport.query.endings import raised_again
 from claude_transport.query.life import Life
+from claude_transport.query.mcp_configuration import check_change
 from claude_transport.query.questions import Questions
 from claude_transport.query.requests import PendingRequest, Requests
 from claude_transport.query.shadowing import Shadowing
@@ -26,7 +28,7 @@ class Starting:
 
     Args:
         fields: of the `initialize` request; they win over those that the transport's options ask for.
-        timeout: seconds for connecting, and again for the answer to `initialize`.
+        timeout: seconds for connecting, again for the answer to `initialize`, and again for MCP servers to be connected.
     """
 
     def __init__(
@@ -103,8 +105,9 @@ class Starting:
                 response = await self._requests.answer_to(initialize, timeout=self.timeout)
             initialization = InitializationInfo.from_payload(response.payload)
             self._shadowing.check_mode(initialization.current_permission_mode)
+            await self._set_servers()
         except ControlTimeout as exc:
-            message = f"no answer to initialize in {exc.waited:g} s"
+            message = f"no answer to {exc.subtype} in {exc.waited:g} s"
             timeout = ConnectTimeout(message, waited=exc.waited, stderr_tail=self._connection.info.stderr_tail)
             timeout.__cause__ = exc
             self._life.fail_start(timeout)
@@ -113,3 +116,22 @@ class Starting:
         else:
             self.initialization = initialization
             self._life.ready.set()
+
+    async def _set_servers(self) -> None:
+        """Have the CLI connect to the MCP servers that the query was given configurations of, so that the first prompt has their tools.
+
+        The fields of `initialize` could name them, too, but are heeded only by a CLI that was started with `--await-initialize`; this way
+        works over any transport. The answer comes when every server is connected, or has failed (CLI 2.1.329, real).
+        """
+        servers = self._questions.mcp.dynamic
+        if not servers:
+            return
+        request = self._requests.prepare("mcp_set_servers", {"servers": servers})
+        self._requests.post(request)
+        with self._storage.needing_input(request.is_open):
+            try:
+                response = await self._requests.answer_to(request, timeout=self.timeout)
+            except ControlRequestFailed as exc:
+                message = f"MCP servers could not be set ({', '.join(servers)}): {exc}"
+                raise ControlRequestFailed(message, subtype=exc.subtype, request_id=exc.request_id, error_code=exc.error_code) from exc
+        check_change(McpServersChange.from_payload(response.payload))

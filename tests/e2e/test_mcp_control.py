@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,59 @@ async def test_a_server_in_this_process_is_switched_off_and_on_and_cannot_be_rec
         await session.ask("Add")
         assert "the sum is 3" in session.told()[0]
     assert calls == [(1, 2)]
+
+
+async def test_servers_given_to_the_query_have_their_tools_there_for_the_first_prompt(live: Live) -> None:
+    calls, lives = [], []
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        lives.append("begun")
+        yield
+
+    box = MCPServer("box", lifespan=lifespan)
+
+    @box.tool()
+    async def hello() -> str:
+        """Says hello."""
+        calls.append("hello")
+        return "hello from here"
+
+    script = [ADD, replies.tool_use("mcp__box__hello", {}), replies.tool_use("mcp__mine__add", {"a": 2, "b": 3}), "Done."]
+    given = {"box": box, "sums": {key: value for key, value in SUMS["sums"].items() if key != "type"}}
+    allowed = ["mcp__sums", "mcp__box", "mcp__mine"]
+    async with live(script, in_process=given, mcp_servers={"mine": SUMS["sums"]}, allowed_tools=allowed) as session:
+        messages = await session.hear("Add, and say hello, and add")
+        told = [session.told(number)[0] for number in (1, 2, 3)]
+        assert await statuses(session) == {"sums": "connected", "box": "connected", "mine": "connected"}
+    (init,) = of_type(messages, ct.InitMessage)
+    assert {tool for tool in init.tools if tool.startswith("mcp__")} == {"mcp__sums__add", "mcp__box__hello", "mcp__mine__add"}
+    assert ["3" in told[0], "hello from here" in told[1], "5" in told[2]] == [True, True, True]
+    assert (calls, lives) == (["hello"], ["begun"])
+
+
+async def test_a_server_without_arguments_is_started_all_the_same(live: Live) -> None:
+    server = f"#!/bin/sh\nexec '{sys.executable}' '{SERVER}'\n"
+    async with live([ADD, "Three."], allowed_tools=["mcp__sums"]) as session:
+        program = session.project / "server"
+        program.write_text(server)
+        program.chmod(0o700)
+        assert (await session.query.mcp_set_servers({"sums": {"type": "stdio", "command": str(program)}})).errors == {}
+        await session.ask("Add")
+        assert "3" in session.told()[0]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"type": "stdio", "command": "/nonexistent/server"}, {"type": "http", "url": "http://127.0.0.1:9/mcp"}],
+    ids=["stdio", "http"],
+)
+async def test_a_server_given_to_the_query_that_cannot_be_connected_is_named_by_its_start(live: Live, config: dict[str, Any]) -> None:
+    with pytest.raises(errors.ControlRequestFailed, match=r"could not be connected: 'broken'") as caught:
+        async with live(in_process={**SUMS, "broken": config}):
+            pass
+    assert (caught.value.error_code, caught.value.subtype) == ("mcp_server_failed", "mcp_set_servers")
+    assert "'sums'" not in str(caught.value)
 
 
 async def test_a_slow_tool_is_given_up_after_the_time_that_the_options_allow(live: Live) -> None:

@@ -495,7 +495,6 @@ async def test_a_server_that_does_not_listen_blocks_nobody() -> None:
         ({"": MCPServer("box")}, "not empty"),
         ({5: MCPServer("box")}, "not by 5"),
         ({"box": object()}, "neither an mcp.server.Server nor an MCPServer"),
-        ({"box": {"type": "stdio", "command": "server"}}, "ClaudeOptions.mcp_servers"),
         ({"a/b": MCPServer("one"), "a.b": MCPServer("two")}, "mcp__a_b__"),
     ],
 )

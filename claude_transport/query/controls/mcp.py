@@ -7,6 +7,7 @@ from typing import Any
 
 from claude_transport.protocol.answers import McpCallResult, McpResourceContents, McpServersChange, McpServerStatus, McpServerStatuses
 from claude_transport.query.controls.asking import DEFAULT_CONTROL_TIMEOUT, MILLISECONDS, Asking
+from claude_transport.query.mcp_configuration import whole_configuration
 
 __all__ = ["McpControls"]
 
@@ -35,10 +36,10 @@ class McpControls(Asking):
     ) -> McpServersChange:
         """Have exactly these dynamic servers, by name: what was added and removed, and which could not be connected. [06l, 08a]
 
-        A configuration is `{"type": "stdio", "command": …}`, `{"type": "http", "url": …}`, `{"type": "sdk", "name": …}`. An `sdk` server
-        given at the start and named here becomes dynamic, and goes with the next set that lacks it. Servers of files are left alone.
+        A configuration is `{"type": "stdio", "command": …}`, `{"type": "http", "url": …}`, `{"type": "sdk", "name": …}`. The servers that
+        the Query was given are dynamic, too: those that are not named are gone. Servers of files and options are left alone.
         """
-        plain = {name: dict(config) for name, config in servers.items()}
+        plain = {name: whole_configuration(config) for name, config in servers.items()}
         return await self._ask(McpServersChange, "mcp_set_servers", timeout=timeout, servers=plain)
 
     async def mcp_call(
