@@ -115,6 +115,11 @@ class LinkEnd:
         return max(0, self._last_line - self._outgoing.acknowledged)
 
     @property
+    def unsaid(self) -> bool:
+        """True while something numbered waits to go out, also for want of a connection or of the peer's window."""
+        return self._outgoing.is_waiting
+
+    @property
     def received(self) -> int:
         """The last number that has arrived."""
         return self._received

@@ -48,6 +48,11 @@ class ReplayBuffer:
         """True while less is kept than the bound."""
         return self._flown_bytes + self._waiting_bytes < self._bound
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while there are frames that were not said on this connection."""
+        return bool(self._waiting)
+
     def put_lines(self, lines: Iterable[bytes]) -> None:
         """Number and keep `lines` as data frames."""
         number, waiting, size = self.last, self._waiting, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -24,8 +25,8 @@ def connect(one: LinkEnd, other: LinkEnd) -> None:
     other.resume(**ours)
 
 
-def connected(**options: int | bool) -> tuple[LinkEnd, LinkEnd]:
-    one, other = LinkEnd(**options), LinkEnd(**options)  # type: ignore[arg-type]
+def connected(**options: Any) -> tuple[LinkEnd, LinkEnd]:
+    one, other = LinkEnd(**options), LinkEnd(**options)
     connect(one, other)
     return one, other
 
@@ -305,7 +306,7 @@ def test_a_line_over_the_limit_keeps_its_number_its_size_and_its_place() -> None
 @pytest.mark.parametrize("option", ["replay_bytes", "window"])
 def test_a_bound_of_nothing_is_refused(option: str) -> None:
     with pytest.raises(ConfigurationError, match="1 or more"):
-        LinkEnd(**{option: 0})
+        connected(**{option: 0})
 
 
 # --------------------------------------------------------------------------------------- two ends over a channel that cuts

@@ -15,6 +15,7 @@ import anyio.lowlevel
 
 from claude_transport.backoff import Backoff
 from claude_transport.streams.memory import MemoryStream
+from claude_transport.testing.conformance.link_medium import LinkMedium
 from claude_transport.testing.conformance.medium import LiveMedium, Medium, Wrapped
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
 from claude_transport.testing.conformance.mock_peer import MockPeer
@@ -37,7 +38,20 @@ from claude_transport.wrappers.retrying import RetryingTransport
 from claude_transport.wrappers.stateful import StatefulTransport
 from claude_transport.wrappers.tracing import TracingTransport
 
-__all__ = ["lockstep", "logged", "memory", "mock", "recorded", "retried", "shipped", "subprocess", "watched", "without_faults", "wrapped"]
+__all__ = [
+    "link",
+    "lockstep",
+    "logged",
+    "memory",
+    "mock",
+    "recorded",
+    "retried",
+    "shipped",
+    "subprocess",
+    "watched",
+    "without_faults",
+    "wrapped",
+]
 
 _LINE_LIMIT = 64 * 2**10
 """Bytes: as small as possible, so that lines far over it are cheap."""
@@ -74,6 +88,11 @@ def subprocess(*, failure: int = 3) -> Medium:
     return _SubprocessMedium(failure=failure)
 
 
+def link() -> Medium:
+    """`StreamTransport` over a resumable link, to a peer that speaks the server's side of its protocol."""
+    return LinkMedium()
+
+
 def wrapped(medium: Medium, wrapper: Callable[[Transport], Transport], *, name: str | None = None) -> Medium:
     """`wrapper` around every transport of `medium`: it owes what the medium owes."""
     return Wrapped(medium, wrapper, name=name)
@@ -91,6 +110,7 @@ def shipped() -> tuple[Medium, ...]:
         memory(),
         lockstep(),
         subprocess(),
+        link(),
         wrapped(memory(), TransportWrapper),
         wrapped(memory(), LineWrapper),
         wrapped(memory(), ObservingWrapper),

@@ -1,0 +1,173 @@
+"""The peer behind a resumable link: the server's side of the protocol in a page, with the kit in the place of the process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteStream
+
+from claude_transport.protocol.framing import LineFramer
+from claude_transport.protocol.link import Lines, LinkEnd, LinkEvent
+from claude_transport.protocol.link_frames import LINK_VERSION, Bye, End, Fragment, Hello, Refusal, Welcome, decode_frame, encode_frame
+from claude_transport.streams.link_carrier import LinkCarrier
+from claude_transport.testing.conformance.subject import Peer
+
+__all__ = ["LinkPeer"]
+
+_SESSION = "the-only-session"
+
+
+class LinkPeer(Peer):
+    """A server of one session. Each connection is given to `serve()`, the newest one counts.
+
+    `lease` is what it promises in seconds, `heartbeat` after how many seconds of silence it asks; `failure` is the exit code of
+    a bad end. `window` and `replay_bytes` bound what is on its way to it and from it.
+    """
+
+    def __init__(
+        self, *, window: int = 65536, replay_bytes: int = 65536, lease: float = 60.0, heartbeat: float = 15.0, failure: int = 3
+    ) -> None:
+        super().__init__()
+        self.end = LinkEnd(window=window, replay_bytes=replay_bytes)
+        self.hellos: list[Hello] = []
+        self.refusal: Refusal | None = None
+        self._lease = lease
+        self._failure = failure
+        self._carrier = LinkCarrier(self.end, on_event=self._on_event, on_chunk=self._look, heartbeat=heartbeat)
+        self._partial = b""
+        self._reads = True
+        self._stays = False
+        self._unread: list[tuple[bytes, int]] = []
+        self._connection = anyio.CancelScope()
+        self._changed = anyio.Event()
+
+    @asynccontextmanager
+    async def listening(self, accept: Callable[[], Awaitable[ByteStream]]) -> AsyncIterator[LinkPeer]:
+        """Itself, serving every connection that `accept()` gives until the end of the block."""
+        async with anyio.create_task_group() as tasks:
+
+            async def listen() -> None:
+                while True:
+                    tasks.start_soon(self.serve, await accept())
+
+            tasks.start_soon(listen)
+            try:
+                yield self
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def serve(self, stream: ByteStream) -> None:
+        """Answer the hello, and carry the session over this connection until it is cut or replaced."""
+        try:
+            framer = LineFramer()
+            lines: list[bytes] = []
+            while not lines:
+                lines = framer.feed(await stream.receive())
+            hello = decode_frame(lines[0])
+            if not isinstance(hello, Hello):
+                return
+            self.hellos.append(hello)
+            if self.refusal is None and hello.session not in {None, _SESSION}:
+                self.refusal = Refusal(code="session", text="there is no such session")
+            if self.refusal is not None:
+                await stream.send(encode_frame(self.refusal))
+                return
+            self._connection.cancel()
+            with anyio.CancelScope() as self._connection:
+                await self._carry(stream, hello, framer, lines[1:])
+        except (anyio.EndOfStream, anyio.BrokenResourceError, OSError):
+            pass  # cut in the middle of the handshake: the client comes again, or does not
+        finally:
+            await anyio.aclose_forcefully(stream)
+
+    async def _carry(self, stream: ByteStream, hello: Hello, framer: LineFramer, arrived: list[bytes]) -> None:
+        end = self.end
+        end.disconnected()
+        welcome = Welcome(
+            version=LINK_VERSION,
+            session=_SESSION,
+            lease=self._lease,
+            received=end.received,
+            replay_from=end.replay_from,
+            window=end.window,
+        )
+        end.resume(received=hello.received, replay_from=hello.replay_from, window=hello.window)
+        await stream.send(encode_frame(welcome))
+        await self._carrier.carry(stream, framer=framer, arrived=arrived)
+
+    def _on_event(self, event: LinkEvent) -> None:
+        match event:
+            case Lines(lines, last):
+                self._unread.append((b"\n".join([*lines, b""]), last))
+            case Fragment(number, data):
+                self._unread.append((data, number))
+            case End() | Bye():
+                if self._reads:
+                    self._read()
+                self.input_over()
+                if not self._stays:
+                    self.end.end_process(exit_code=0)
+        if self._reads:
+            self._read()
+        self._carrier.wake()
+
+    def _read(self) -> None:
+        for data, number in self._unread:
+            self.take(data)
+            self.end.consume(number)
+        self._unread.clear()
+        self.end.acknowledge()
+
+    def _look(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    def cut(self) -> None:
+        """Cut the connection there is; the session goes on."""
+        self._connection.cancel()
+
+    async def send(self, data: bytes) -> None:
+        """Say `data`; waits while too much of what was said is not acknowledged."""
+        lines = (self._partial + data).split(b"\n")
+        self._partial = lines.pop()
+        for line in lines:
+            while not self.end.has_room:
+                await self._changed.wait()
+            self.end.send_lines([line])
+            self._carrier.wake()
+
+    async def finish(self) -> None:
+        """Exit with 0."""
+        self._exit(0)
+        await anyio.lowlevel.checkpoint()
+
+    async def fail(self) -> None:
+        """Exit with the code of a bad end."""
+        self._exit(self._failure)
+        await anyio.lowlevel.checkpoint()
+
+    def _exit(self, code: int) -> None:
+        if self._partial:
+            self.end.send_fragment(self._partial)
+        self.end.end_process(exit_code=code, stderr_tail="that was all" if code else "")
+        self._carrier.wake()
+
+    async def stop_reading(self) -> None:
+        """Leave what comes unacknowledged."""
+        self._reads = False
+        await anyio.lowlevel.checkpoint()
+
+    async def resume_reading(self) -> None:
+        """Deal with everything again."""
+        self._reads = True
+        self._read()
+        self._carrier.wake()
+        await anyio.lowlevel.checkpoint()
+
+    async def persist(self) -> None:
+        """Stay when the input ends and when it is asked to leave."""
+        self._stays = True
+        await anyio.lowlevel.checkpoint()

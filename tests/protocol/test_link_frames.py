@@ -1,0 +1,201 @@
+"""Frames of the link: what was encoded is decoded again, and what is no frame is a typed error that shows nothing of what it held."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from claude_transport.errors import (
+    AuthenticationError,
+    CLIConnectionError,
+    ConfigurationError,
+    ConnectionLost,
+    ProtocolError,
+    ReplayGap,
+)
+from claude_transport.protocol.heartbeat import Heartbeat, Pulse
+from claude_transport.protocol.link import LinkEnd
+from claude_transport.protocol.link_frames import (
+    MAX_CONTROL_FRAME_BYTES,
+    Ack,
+    Bye,
+    Data,
+    End,
+    Fragment,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    ProcessEnd,
+    Refusal,
+    UnknownFrame,
+    Welcome,
+    decode_frame,
+    encode_frame,
+)
+from claude_transport.protocol.oversized import OversizedLine
+
+FRAMES: list[Frame] = [
+    Hello(version=1, token="t", session="s", received=3, replay_from=2, window=9, options={"a": [1]}, trace={"traceparent": "x"}),
+    Welcome(version=1, session="s", lease=1.5, received=1, details={"cli": "2.1"}),
+    Refusal(code="auth", text="no", retryable=True),
+    Bye(code="drain", reason="line\nbreak"),
+    ProcessEnd(after=4, accepted=2, signal=9, killed=True, stderr_tail="é\n"),
+    Data(1, b""),
+    Data(2, b" two  spaces \xff\x00"),
+    Fragment(3, b'{"half'),
+    End(0),
+    Ack(10**17),
+    Ping(1),
+    Pong(1),
+    UnknownFrame("Z", b"what ever"),
+]
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
+def test_a_frame_is_one_line_and_comes_back_as_it_was(frame: Frame) -> None:
+    line = encode_frame(frame)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode_frame(line[:-1]) == frame
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b" ",
+        b"d 1 x",
+        b"1",
+        b'{"type":"user"}',
+        b"DD 1 x",
+        b"D",
+        b"D 1",
+        b"D x y",
+        b"D -1 x",
+        b"D +1 x",
+        b"D 1_0 x",
+        b"D  1 x",
+        b"D 1234567890123456789 x",
+        b"A",
+        b"A ",
+        b"A 1 ",
+        b"E 0x1",
+        b"H",
+        b"H {}",
+        b"H []",
+        b'H {"version":"1"}',
+        b'H {"version":0}',
+        b'H {"version":1,"received":-1}',
+        b'H {"version":1,"window":0}',
+        b'H {"version":1,"window":99999999999999999999}',
+        b'W {"version":1,"session":"s","lease":-1}',
+        b'X {"after":-1}',
+        b'X {"after":0,"stderr_tail":"\xff"}',
+        b"R {",
+    ],
+)
+def test_what_is_no_frame_is_a_protocol_error(line: bytes) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        decode_frame(line)
+    assert caught.value.code == "link.malformed"
+
+
+def test_an_error_shows_nothing_of_the_token_that_was_in_the_frame() -> None:
+    for line in (b'H {"version":"x","token":"s3cret"}', b'H {"version":1,"token":"s3cret"', b'H {"version":1,"token":["s3cret"]}'):
+        with pytest.raises(ProtocolError) as caught:
+            decode_frame(line)
+        assert "s3cret" not in str(caught.value)
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__
+
+
+def test_reprs_of_the_handshake_show_neither_token_nor_session() -> None:
+    assert "secret" not in repr(Hello(version=1, token="secret-1", session="secret-2"))
+    assert "secret" not in repr(Welcome(version=1, session="secret-2", lease=1.0))
+
+
+def test_a_control_frame_that_is_too_large_is_an_error_and_a_large_unknown_one_is_not() -> None:
+    payload = b"x" * MAX_CONTROL_FRAME_BYTES
+    for letter in (b"H", b"X", b"A"):
+        with pytest.raises(ProtocolError, match="over the limit"):
+            decode_frame(letter + b" " + payload)
+    with pytest.raises(ProtocolError, match="over the limit"):
+        decode_frame(OversizedLine(b'X {"after":1', size=10**9, limit=10**8))
+    assert isinstance(decode_frame(b"Z " + payload), UnknownFrame)
+
+
+def test_a_line_over_the_limit_is_data_of_which_the_size_is_known() -> None:
+    frame = decode_frame(OversizedLine(b"D 12 abc", size=1000, limit=100))
+    assert isinstance(frame, Data)
+    assert isinstance(frame.line, OversizedLine)
+    assert (frame.number, bytes(frame.line), frame.line.size) == (12, b"abc", 995)
+
+
+@given(st.binary(max_size=60))
+def test_whatever_comes_is_a_frame_or_a_protocol_error(line: bytes) -> None:
+    try:
+        decode_frame(line)
+    except ProtocolError:
+        pass
+
+
+@given(st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([encode_frame(frame)[:-1] for frame in FRAMES])), max_size=8))
+def test_whatever_comes_an_end_makes_events_of_it_or_a_protocol_error(lines: list[bytes]) -> None:
+    end = LinkEnd()
+    end.resume(received=0, replay_from=1, window=100)
+    try:
+        end.receive_lines(lines)
+    except ProtocolError:
+        pass
+    assert end.consumed <= end.received <= len(lines)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("auth", AuthenticationError),
+        ("options", ConfigurationError),
+        ("session", ConnectionLost),
+        ("replay_gap", ReplayGap),
+        ("from-the-future", CLIConnectionError),
+    ],
+)
+def test_a_refusal_becomes_the_error_that_says_whose_fault_it_is(code: str, error: type[Exception]) -> None:
+    refused = Refusal(code=code, retryable=True).to_error()
+    assert type(refused) is error
+    assert code in str(refused)
+
+
+# ------------------------------------------------------------------------------------------------------------ heartbeats
+
+
+def test_silence_is_asked_once_and_given_up_an_interval_later() -> None:
+    heart = Heartbeat(interval=10.0, now=100.0)
+    assert (heart.next_check, heart.check(109.9)) == (110.0, Pulse.fine)
+    assert heart.check(110.0) is Pulse.ping
+    assert (heart.next_check, heart.check(119.9)) == (120.0, Pulse.fine)
+    assert heart.check(120.0) is Pulse.lost
+
+
+def test_any_sign_of_life_begins_a_new_silence() -> None:
+    heart = Heartbeat(interval=10.0, now=0.0)
+    assert heart.check(10.0) is Pulse.ping
+    heart.heard(19.0)
+    assert heart.next_check == 29.0
+    assert heart.check(28.0) is Pulse.fine
+    assert heart.check(29.0) is Pulse.ping
+
+
+def test_a_host_that_slept_asks_first_and_waits_for_the_answer() -> None:
+    heart = Heartbeat(interval=10.0, now=0.0)
+    assert heart.check(5000.0) is Pulse.ping
+    assert (heart.next_check, heart.check(5009.0)) == (5010.0, Pulse.fine)
+    assert heart.check(5010.0) is Pulse.lost
+
+
+@pytest.mark.parametrize("interval", [0.0, -1.0, float("nan")])
+def test_an_interval_that_is_none_is_refused(interval: float) -> None:
+    with pytest.raises(ConfigurationError, match="heartbeat"):
+        Heartbeat(interval=interval, now=0.0)

@@ -1,0 +1,119 @@
+"""Connections that are cut, go silent or refuse, for the tests of the resumable link."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteStream
+
+from claude_transport.streams.memory import MemoryConnectable, MemoryStream
+
+
+class CutStream(ByteStream):
+    """A connection that breaks inside the frame after so many: those that were sent and those that were received are counted apart."""
+
+    def __init__(self, inner: MemoryStream, *, sends: int, receives: int, share: float) -> None:
+        self.inner = inner
+        self._left = {"send": sends, "receive": receives}
+        self._share = share  # how much of the frame after the last one still gets through
+
+    def _allowed(self, direction: str, data: bytes) -> bytes:
+        """`data` as far as it gets."""
+        start = 0
+        while self._left[direction] > 0 and (end := data.find(b"\n", start)) >= 0:
+            self._left[direction] -= 1
+            start = end + 1
+        if self._left[direction] > 0:
+            return data
+        end = data.find(b"\n", start)
+        return data[: start + int(((end if end >= 0 else len(data)) - start) * self._share)]
+
+    async def send(self, item: bytes) -> None:
+        allowed = self._allowed("send", bytes(item))
+        if allowed:
+            await self.inner.send(allowed)
+        if len(allowed) < len(item):
+            self.inner.break_connection()
+            raise anyio.BrokenResourceError
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        data = await self.inner.receive(max_bytes)
+        allowed = self._allowed("receive", data)
+        if len(allowed) < len(data):
+            self.inner.break_connection()
+        if not allowed:
+            raise anyio.BrokenResourceError
+        return allowed
+
+    async def send_eof(self) -> None:
+        await self.inner.send_eof()
+
+    async def aclose(self) -> None:
+        self.inner.break_connection()
+        await anyio.lowlevel.checkpoint()
+
+
+class CuttingDoor(MemoryConnectable):
+    """Connections of which each is cut within a few frames, until there were `cuts` of them."""
+
+    def __init__(self, *, cuts: int, seed: int, frames: Callable[[random.Random], int]) -> None:
+        super().__init__()
+        self.left = cuts
+        self._random = random.Random(seed)
+        self._frames = frames
+
+    async def connect(self) -> ByteStream:  # type: ignore[override]
+        inner = await super().connect()
+        if self.left == 0:
+            return inner
+        self.left -= 1
+        never = 10**9
+        frames = self._frames(self._random)
+        where = {"sends": frames, "receives": never} if self._random.random() < 0.5 else {"sends": never, "receives": frames}
+        return CutStream(inner, **where, share=self._random.choice([0.0, 0.5, 1.0]))
+
+
+class SilentStream(ByteStream):
+    """A connection that may fall into a hole: nothing gets through any more, and nobody is told."""
+
+    def __init__(self, inner: MemoryStream) -> None:
+        self.inner = inner
+        self.lost = False
+
+    async def send(self, item: bytes) -> None:
+        if self.lost:
+            await anyio.lowlevel.checkpoint()
+        else:
+            await self.inner.send(item)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        data = await self.inner.receive(max_bytes)
+        if self.lost:
+            await anyio.sleep_forever()
+        return data
+
+    async def send_eof(self) -> None:
+        await self.inner.send_eof()
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+class Door(MemoryConnectable):
+    """Connections in memory; when it is shut, there are none to be had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shut = False
+        self.asked = 0
+        self.streams: list[SilentStream] = []
+
+    async def connect(self) -> ByteStream:  # type: ignore[override]
+        self.asked += 1
+        if self.shut:
+            raise ConnectionRefusedError("nobody is at home")
+        self.streams.append(SilentStream(await super().connect()))
+        return self.streams[-1]

@@ -1,0 +1,405 @@
+"""`LinkStream`: what is written and read survives the connections under it, and what cannot survive is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from breaking_streams import CuttingDoor, Door
+
+from claude_transport.backoff import Backoff
+from claude_transport.errors import (
+    AuthenticationError,
+    CLIConnectionError,
+    ConfigurationError,
+    ConnectionLost,
+    ConnectTimeout,
+    ProcessError,
+    ProtocolError,
+    ReplayGap,
+    TransportClosed,
+)
+from claude_transport.protocol.link_frames import Refusal
+from claude_transport.streams.link import LinkConnectable
+from claude_transport.streams.memory import MemoryConnectable
+from claude_transport.testing.conformance.link_peer import LinkPeer
+from claude_transport.transport import Transport
+from claude_transport.transports.stream import StreamTransport
+
+AT_ONCE = Backoff(first=0, maximum=0)
+
+
+def line(number: int) -> bytes:
+    return b'{"type":"keep_alive","number":%d}' % number
+
+
+@asynccontextmanager
+async def linked(door: MemoryConnectable, *, peer: LinkPeer | None = None, **options: Any) -> AsyncIterator[tuple[Transport, LinkPeer]]:
+    """A connected transport over a link, and its peer."""
+    options.setdefault("backoff", AT_ONCE)
+    with anyio.fail_after(60):
+        link = LinkConnectable(door, **options)
+        async with (peer or LinkPeer()).listening(door.accept) as listening, StreamTransport(link) as transport:
+            yield transport, listening
+
+
+async def read_all(transport: Transport) -> list[bytes]:
+    return [each async for batch in transport.read_lines() for each in batch]
+
+
+# ---------------------------------------------------------------------------------------------------------- cut connections
+
+
+@pytest.mark.parametrize("longest", [3, 12, 60])
+async def test_a_thousand_cuts_later_every_line_has_arrived_once_and_in_order_both_ways(longest: int) -> None:
+    cuts = 340
+    door = CuttingDoor(cuts=cuts, seed=longest, frames=lambda source: source.randrange(1, longest + 1))
+    sizes = random.Random(longest)
+    sent: list[list[bytes]] = [[], []]
+    read: list[bytes] = []
+    async with linked(door, window=4000, replay_bytes=4000, peer=LinkPeer(window=4000, replay_bytes=4000)) as (transport, peer):
+        await peer.persist()
+
+        def make(who: int) -> bytes:
+            sent[who].append(b'{"n":%d,"pad":"%b"}' % (len(sent[who]), b"x" * sizes.randrange(120)))
+            return sent[who][-1]
+
+        async def write() -> None:
+            while door.left:
+                await transport.write(make(0))
+            await transport.end_input()
+
+        async def speak() -> None:
+            while door.left:
+                await peer.send(make(1) + b"\n")
+            await peer.wait_input_end()
+            await peer.finish()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            tasks.start_soon(speak)
+            read = await read_all(transport)
+        assert len(peer.hellos) >= cuts * 0.6  # some are cut before their hello has arrived
+    assert peer.received.split(b"\n")[:-1] == sent[0]
+    assert read == sent[1]
+
+
+async def test_a_connection_that_is_cut_before_it_was_of_any_use_is_made_again_ever_more_slowly() -> None:
+    retries: list[int] = []
+
+    class Counting(Backoff, frozen=True):
+        def delay(self, retry: int) -> float:
+            retries.append(retry)
+            return 0.0
+
+    door = MemoryConnectable()
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            for received in (None, 0, 0, 0, 1, 1, 1):
+                stream = await door.accept()
+                await stream.send(b'W {"version":1,"session":"s","lease":9,"received":%d}\nA %d\n' % (received or 0, received or 0))
+                while received is None and b"D 1 " not in await stream.receive():
+                    pass
+                await stream.aclose()
+            await (await door.accept()).send(b'R {"code":"session"}\n')
+
+        tasks.start_soon(serve)
+        async with StreamTransport(LinkConnectable(door, backoff=Counting())) as transport:
+            await transport.write(line(0))
+            with pytest.raises(ConnectionLost):
+                await read_all(transport)
+    assert retries == [0, 1, 2, 0, 1]
+
+
+async def test_what_is_written_while_the_connection_is_away_arrives_when_it_is_back() -> None:
+    door = Door()
+    async with linked(door) as (transport, peer):
+        await transport.write(line(0))
+        assert await peer.receive_line() == line(0)
+        door.shut = True
+        peer.cut()
+        for number in range(1, 4):
+            await transport.write(line(number))
+        door.shut = False
+        assert [await peer.receive_line() for _ in range(3)] == [line(1), line(2), line(3)]
+        assert transport.is_ready()
+
+
+async def test_a_writer_waits_while_the_connection_is_away_and_the_buffer_is_full() -> None:
+    door = Door()
+    async with linked(door, replay_bytes=1000) as (transport, peer):
+        door.shut = True
+        peer.cut()
+        written: list[int] = []
+
+        async def write() -> None:
+            for number in range(200):
+                await transport.write(line(number))
+                written.append(number)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            while door.asked < 20:
+                await anyio.lowlevel.checkpoint()
+            assert 0 < len(written) < 30
+            door.shut = False
+        assert [await peer.receive_line() for _ in range(200)] == [line(number) for number in range(200)]
+
+
+# ----------------------------------------------------------------------------------------------------- lost for good
+
+
+async def test_a_server_that_does_not_come_back_within_its_lease_is_a_lost_connection() -> None:
+    door = Door()
+    async with linked(door, peer=LinkPeer(lease=0.05), backoff=Backoff(first=0.01), close_timeout=0.1) as (transport, peer):
+        await peer.send(line(0) + b"\n")
+        reader = aiter(transport.read_lines())
+        assert await anext(reader) == [line(0)]
+        door.shut = True
+        peer.cut()
+        with pytest.raises(ConnectionLost, match=r"within 0\.05 s.*nobody is at home"):
+            await anext(reader)
+        assert not transport.is_ready()
+        with pytest.raises(TransportClosed):
+            await transport.write(line(1))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("auth", AuthenticationError), ("session", ConnectionLost), ("replay_gap", ReplayGap), ("full", ConnectionLost)],
+)
+async def test_a_session_that_is_refused_when_it_comes_back_ends_with_the_typed_reason(code: str, error: type[Exception]) -> None:
+    async with linked(Door()) as (transport, peer):
+        peer.refusal = Refusal(code=code, text="not any more")
+        peer.cut()
+        with pytest.raises(error, match="not any more"):
+            await read_all(transport)
+
+
+async def test_a_refusal_that_is_worth_another_try_is_tried_again() -> None:
+    door = Door()
+    async with linked(door) as (transport, peer):
+        peer.refusal = Refusal(code="draining", text="in a minute", retryable=True)
+        peer.cut()
+        while door.asked < 5:
+            await anyio.lowlevel.checkpoint()
+        peer.refusal = None
+        await transport.write(line(0))
+        assert await peer.receive_line() == line(0)
+
+
+async def test_a_server_that_forgot_what_it_was_told_is_a_gap() -> None:
+    door = MemoryConnectable()
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            stream = await door.accept()
+            await stream.send(b'W {"version":1,"session":"s","lease":9}\n')
+            while b"D 2" not in await stream.receive():
+                pass
+            await stream.send(b"A 2\n")
+            await stream.aclose()
+            stream = await door.accept()
+            await stream.send(b'W {"version":1,"session":"s","lease":9,"received":0}\n')
+
+        tasks.start_soon(serve)
+        async with StreamTransport(LinkConnectable(door)) as transport:
+            await transport.write(line(1) + b"\n" + line(2))
+            with pytest.raises(ReplayGap, match="received up to number 0, but can be told again only from 3 on"):
+                await read_all(transport)
+
+
+async def first_batch(transport: Transport) -> AsyncIterator[list[bytes]]:
+    async for batch in transport.read_lines():
+        yield list(batch)
+        return
+
+
+async def test_a_server_that_breaks_the_protocol_ends_the_link() -> None:
+    door = MemoryConnectable()
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            stream = await door.accept()
+            await stream.send(b'W {"version":1,"session":"s","lease":9}\nD 1 {}\nD 7 {}\n')
+
+        tasks.start_soon(serve)
+        async with StreamTransport(LinkConnectable(door)) as transport:
+            with pytest.raises(ProtocolError, match="number 7 came after number 1"):
+                await read_all(transport)
+
+
+# ---------------------------------------------------------------------------------------------------------- heartbeats
+
+
+async def test_a_connection_that_fell_silent_is_given_up_and_the_session_goes_on_over_another_one() -> None:
+    door = Door()
+    async with linked(door, heartbeat=0.05) as (transport, peer):
+        await transport.write(line(0))
+        assert await peer.receive_line() == line(0)
+        door.streams[0].lost = True
+        await transport.write(line(1))
+        assert await peer.receive_line() == line(1)
+        await peer.send(line(2) + b"\n")
+        assert [batch async for batch in first_batch(transport)] == [[line(2)]]
+        assert len(door.streams) == 2
+        assert [hello.received for hello in peer.hellos] == [0, 0]
+        assert peer.hellos[1].session is not None
+
+
+# ------------------------------------------------------------------------------------------------------------- connecting
+
+
+async def test_the_hello_carries_the_token_the_options_and_the_trace_and_hides_them_in_a_log() -> None:
+    door = Door()
+    link = LinkConnectable(door, token="s3cret", options={"model": "haiku"})
+    link.set_option("max_turns", 3)
+    link.carry_trace({"traceparent": "00-1-2-01"})
+    async with LinkPeer().listening(door.accept) as peer:
+        await (await link.connect()).aclose()
+    hello = peer.hellos[0]
+    assert (hello.token, hello.options, hello.trace) == ("s3cret", {"model": "haiku", "max_turns": 3}, {"traceparent": "00-1-2-01"})
+    assert "s3cret" not in repr(hello)
+
+
+@pytest.mark.parametrize(("code", "error"), [("auth", AuthenticationError), ("options", ConfigurationError), ("full", CLIConnectionError)])
+async def test_a_refused_hello_is_a_typed_error(code: str, error: type[Exception]) -> None:
+    door = Door()
+    peer = LinkPeer()
+    peer.refusal = Refusal(code=code, text="no", retryable=code == "full")
+    async with peer.listening(door.accept):
+        with pytest.raises(error, match="no") as caught:
+            await LinkConnectable(door).connect()
+    assert getattr(caught.value, "retryable", None) is (code == "full")
+
+
+async def test_who_does_not_speak_the_protocol_is_told_apart_from_who_is_not_there() -> None:
+    door = MemoryConnectable()
+    async with anyio.create_task_group() as tasks:
+
+        async def answer(reply: bytes) -> None:
+            stream = await door.accept()
+            await stream.receive()
+            await stream.send(reply)
+            await stream.aclose()
+
+        for reply, code in (
+            (b'{"type":"system"}\n', "connect.not_a_link"),
+            (b"", "connect.failed"),
+            (b'W {"version":99,"session":"s","lease":1}\n', "connect.version"),
+            (b"A 1\n", "connect.not_a_link"),
+        ):
+            tasks.start_soon(answer, reply)
+            with pytest.raises(CLIConnectionError) as caught:
+                await LinkConnectable(door).connect()
+            assert caught.value.code == code
+
+
+async def test_a_server_that_never_says_welcome_is_a_timeout() -> None:
+    with pytest.raises(ConnectTimeout, match=r"0\.01 s") as caught:
+        await LinkConnectable(MemoryConnectable(), connect_timeout=0.01).connect()
+    assert caught.value.waited == 0.01
+
+
+@pytest.mark.parametrize("options", [{"heartbeat": 0.0}, {"window": 0}, {"replay_bytes": 0}])
+def test_bounds_that_are_none_are_refused_when_they_are_given(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        LinkConnectable(MemoryConnectable(), **options)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the end
+
+
+async def test_the_exit_of_the_far_process_is_told_as_that_of_a_local_one() -> None:
+    async with linked(Door()) as (transport, peer):
+        await peer.send(line(0) + b"\n")
+        await peer.fail()
+        read: list[bytes] = []
+        with pytest.raises(ProcessError, match="exit code 3") as caught:
+            async for batch in transport.read_lines():
+                read += batch
+        assert read == [line(0)]
+        assert (caught.value.exit_code, caught.value.stderr_tail) == (3, "that was all")
+        assert (transport.info.exit_code, transport.info.stderr_tail) == (3, "that was all")
+
+
+async def test_a_cut_between_the_last_line_and_the_exit_loses_neither() -> None:
+    door = Door()
+    async with linked(door) as (transport, peer):
+        door.shut = True
+        peer.cut()
+        await peer.send(line(0) + b"\n")
+        await peer.fail()
+        door.shut = False
+        with pytest.raises(ProcessError):
+            await read_all(transport)
+
+
+async def test_input_that_never_reached_the_process_is_an_error_and_not_a_success() -> None:
+    async with linked(Door()) as (transport, peer):
+        await peer.stop_reading()
+        await transport.write(line(0))
+        await peer.finish()
+        with pytest.raises(ConnectionLost, match="had not been given the end of its input") as caught:
+            await read_all(transport)
+        assert caught.value.code == "connection.input_lost"
+
+
+async def test_input_that_did_reach_it_is_a_success() -> None:
+    async with linked(Door()) as (transport, peer):
+        await transport.write(line(0))
+        await transport.end_input()
+        assert await peer.receive_line() == line(0)
+        assert await read_all(transport) == []
+        assert transport.info.exit_code == 0
+
+
+async def test_closing_waits_for_the_status_of_the_far_process() -> None:
+    door = Door()
+    async with linked(door) as (transport, peer):
+        await transport.close()
+        assert transport.info.exit_code == 0
+        assert peer.input_ended
+
+
+async def test_closing_while_the_connection_is_away_says_goodbye_as_soon_as_it_is_back() -> None:
+    door = Door()
+    async with linked(door) as (transport, peer):
+        door.shut = True
+        peer.cut()
+        await transport.write(line(0))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.close)
+            asked = door.asked
+            while door.asked < asked + 3:
+                await anyio.lowlevel.checkpoint()
+            door.shut = False
+        assert peer.received == line(0) + b"\n"
+        assert transport.info.exit_code == 0
+
+
+async def test_closing_ends_in_time_although_nobody_ever_comes_back() -> None:
+    door = Door()
+    async with linked(door, close_timeout=0.05) as (transport, peer):
+        door.shut = True
+        peer.cut()
+        await transport.close()
+        assert transport.info.exit_code is None
+
+
+async def test_bytes_that_are_no_lines_get_through_as_they_are() -> None:
+    door = Door()
+    async with LinkPeer().listening(door.accept) as peer:
+        stream = await LinkConnectable(door).connect()
+        await stream.send(b"one\ntw")
+        await stream.send(b"o\nthree")
+        await stream.send_eof()
+        await peer.wait_input_end()
+        assert peer.received == b"one\ntwo\nthree"
+        await stream.aclose()
