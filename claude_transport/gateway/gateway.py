@@ -1,0 +1,369 @@
+"""`Gateway`: serves local `claude` processes to clients elsewhere, over any of five media at once, and as an ASGI application."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+from anyio.abc import ByteStream
+
+from claude_transport.background import BackgroundTask
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
+from claude_transport.gateway.arrival import Arrival, Mode
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices
+from claude_transport.gateway.door import Door
+from claude_transport.gateway.health import Health
+from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.link_session import LinkSession
+from claude_transport.gateway.listeners import Listener, check_exposure, open_listeners
+from claude_transport.gateway.metrics import GatewayMetrics
+from claude_transport.gateway.plain_session import PlainSession, plain_refusal
+from claude_transport.gateway.reception import Guest, Reception
+from claude_transport.gateway.roster import Roster
+from claude_transport.gateway.session import GONE, Session, SessionInfo, close_quietly
+from claude_transport.gateway.starting import Launch, Starter
+from claude_transport.gateway.tokens import Tokens
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.link_frames import Hello, Refusal, encode_frame
+from claude_transport.streams.address import Address, parse_address
+
+__all__ = ["DEFAULT_DRAIN_TIMEOUT", "Gateway"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_DRAIN_TIMEOUT: Final = 30.0
+"""Seconds that running turns get when the gateway is to end; service managers wait 90 before they use force."""
+
+_LINGER: Final = 1.0
+"""Seconds for a client that is turned away to take the answer."""
+
+_CLOSING: Final = 2.0
+"""Seconds that closing a connection may take before it is dropped."""
+
+
+class Gateway:
+    """Owns processes, and carries their lines to clients: in plain mode one for each connection, in link mode one that outlives it.
+
+    Args:
+        options: how each `claude` is run.
+        listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`; port 0 is any free one.
+            None is needed for `asgi`.
+        command: an NDJSON program to run in place of `claude`.
+        tokens: who may come in. Without them only this machine may, or who has a client certificate that `ssl_context` asks for.
+        ssl_context: the certificate for `tls://` and `wss://`; `verify_mode = CERT_REQUIRED` makes TLS mutual.
+        origins: of web pages that may connect; none may otherwise.
+        choices: names of the options that clients in link mode (and with an `authenticate` line) may choose.
+        limits: how much of everything.
+        modes: the languages spoken: `"link"`, `"plain"` or both.
+        compression: agree to zstd (tcp, tls, unix) and permessage-deflate (ws, wss) when a client wants it.
+        allow_plaintext: other machines may connect without TLS: a proxy in front encrypts.
+        drain_timeout: seconds that running turns get in `drain()`.
+        launch: makes the transport of a session from its options, in place of a `SubprocessTransport`.
+
+    Raises:
+        ConfigurationError: any of these makes no sense, or would open this machine to others; said before anything is opened.
+    """
+
+    def __init__(
+        self,
+        options: ClaudeOptions | None = None,
+        *,
+        listen: Sequence[str] = (),
+        command: Sequence[str] | None = None,
+        tokens: Tokens | Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        origins: Collection[str] = (),
+        choices: Collection[str] = DEFAULT_CHOICES,
+        limits: Limits | None = None,
+        modes: Collection[Mode] = ("link", "plain"),
+        compression: bool = False,
+        allow_plaintext: bool = False,
+        drain_timeout: float = DEFAULT_DRAIN_TIMEOUT,
+        launch: Launch | None = None,
+    ) -> None:
+        if isinstance(listen, str):
+            raise ConfigurationError("listen is a sequence of URLs", option="listen")
+        if not modes or not set(modes) <= {"link", "plain"}:
+            raise ConfigurationError("modes are 'link', 'plain' or both", option="modes")
+        self._limits = limits or Limits()
+        self._limits.check()
+        self._addresses = [parse_address(url) for url in listen]
+        tokens = tokens if isinstance(tokens, Tokens) else Tokens(tokens)
+        certifies = ssl_context is not None and ssl_context.verify_mode is ssl.CERT_REQUIRED
+        for address in self._addresses:
+            authenticates = bool(tokens) or (certifies and address.is_encrypted)
+            check_exposure(address, authenticates=authenticates, ssl_context=ssl_context, allow_plaintext=allow_plaintext)
+        self.metrics = GatewayMetrics()
+        self._drain_timeout = drain_timeout
+        self._roster = Roster(limits=self._limits, metrics=self.metrics)
+        self._door = Door(tokens=tokens, origins=origins, limits=self._limits)
+        self._starter = Starter(
+            options or ClaudeOptions(), command=command, launch=launch, choices=Choices(choices), limits=self._limits, metrics=self.metrics
+        )
+        self.health = Health(draining=lambda: self._roster.draining, metrics=self.prometheus_text, admits=self._admits)
+        self._reception = Reception(
+            self._door,
+            limits=self._limits,
+            health=self.health,
+            modes=frozenset(modes),
+            ssl_context=ssl_context,
+            compression=compression,
+            on_refusal=self._count_refusal,
+        )
+        self._listeners: list[Listener] = []
+        self._server: BackgroundTask | None = None
+        self._stopped = anyio.Event()
+        self._closed = False
+
+    # -------------------------------------------------------------------------------------------------------- opening, closing
+
+    async def start(self) -> None:
+        """Listen at every address; returns when clients can connect.
+
+        Raises:
+            ConfigurationError: an address is taken or not allowed; nothing stays open.
+            UsageError: it was started or closed before.
+        """
+        if self._server is not None or self._closed:
+            raise UsageError("a gateway is started once")
+        try:
+            for address in self._addresses:
+                self._listeners += await open_listeners(address)
+        except BaseException:
+            self._close_listeners()
+            raise
+        self._server = BackgroundTask.spawn(self._serve, name="gateway")
+        for listener in self._listeners:
+            logger.info("listening at %s", listener.address, extra={"gateway_event": "listening", "gateway_url": str(listener.address)})
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where it listens, with the ports that it got."""
+        return tuple(str(listener.address) for listener in self._listeners)
+
+    @property
+    def sessions(self) -> tuple[SessionInfo, ...]:
+        """What is known of every session."""
+        return tuple(session.info for session in self._roster.sessions)
+
+    @property
+    def draining(self) -> bool:
+        """Whether new sessions are refused."""
+        return self._roster.draining
+
+    def prometheus_text(self) -> str:
+        """Its numbers in Prometheus' text format."""
+        self._roster.count()
+        self.metrics.half_open = self._door.half_open
+        return self.metrics.prometheus_text()
+
+    async def drain(self, *, timeout: float | None = None) -> None:
+        """Take no new sessions, let running turns finish for at most `timeout` seconds (default: `drain_timeout`), close all sessions.
+
+        Clients that were cut off may still come back to a session whose turn runs.
+        """
+        self._roster.draining = True
+        running = sum(session.activity.busy for session in self._roster.sessions)
+        logger.info("draining: %d turns are running", running, extra={"gateway_event": "draining", "gateway_running": running})
+        with anyio.move_on_after(self._drain_timeout if timeout is None else timeout):
+            async with anyio.create_task_group() as tasks:
+                for session in self._roster.sessions:
+                    tasks.start_soon(session.drain)
+        async with anyio.create_task_group() as tasks:
+            for session in self._roster.sessions:
+                tasks.start_soon(session.close, "drained")
+
+    async def aclose(self) -> None:
+        """Stop listening, end every session, and return when all of it is gone; bounded by the transports' close."""
+        self._closed = self._roster.draining = True
+        self._close_listeners()
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                for session in self._roster.sessions:
+                    tasks.start_soon(session.close, "closed")
+            if self._server is not None:
+                self._server.cancel()
+                await self._server.wait()
+        self._stopped.set()
+
+    async def wait_closed(self) -> None:
+        """Return when it is closed; ended by whoever closes it."""
+        await self._stopped.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        await self.aclose()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+
+    # ------------------------------------------------------------------------------------------------------------- connections
+
+    async def _serve(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            for listener in self._listeners:
+                tasks.start_soon(self._accept, listener, tasks.start_soon)
+            await anyio.sleep_forever()  # until it is closed
+
+    async def _accept(self, listener: Listener, start_soon: Callable[..., object]) -> None:
+        while True:
+            try:
+                stream, peer = await listener.accept()
+            except anyio.ClosedResourceError:
+                return
+            start_soon(self._attend_socket, stream, listener.address, peer)
+
+    async def _attend_socket(self, stream: ByteStream, address: Address, peer: str) -> None:
+        async def arrive() -> Arrival | None:
+            return await self._reception.shake_hands(stream, address=address, peer=peer)
+
+        try:
+            await self._attend(arrive, medium=address.scheme, peer=peer)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.aclose_forcefully(stream)
+
+    async def attend(self, arrival: Arrival) -> None:
+        """Serve a connection that another server has accepted, until it is over; the stream is closed then. For adapters such as `asgi`.
+
+        The adapter has looked at the origin (`check_origin`) and at what it says at `health`; the token in `arrival` is looked at here.
+        """
+
+        async def arrive() -> Arrival | None:
+            return arrival
+
+        try:
+            await self._attend(arrive, medium=arrival.medium, peer=arrival.peer)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.aclose_forcefully(arrival.stream)
+
+    def check_origin(self, origin: str | None) -> None:
+        """Raise `TurnedAway` for a web page that may not connect; it is counted."""
+        try:
+            self._door.check_origin(origin)
+        except TurnedAway as exc:
+            self._count_refusal(exc)
+            raise
+
+    async def _attend(self, arrive: Callable[[], Awaitable[Arrival | None]], *, medium: str, peer: str) -> None:
+        """One connection, whole. Whatever it does is its own affair: no error of it leaves here."""
+        self.metrics.connections[medium] += 1
+        arrival: Arrival | None = None
+        try:
+            guest: Guest | None = None
+            with self._door.knock() as knocking:
+                arrival = await arrive()
+                if arrival is None:
+                    return
+                guest = await self._reception.identify(arrival)
+            if knocking.cancelled_caught:
+                self._count_refusal(TurnedAway("handshake", "the handshake took too long, or too many others stood at the door"), peer=peer)
+                return
+            assert arrival is not None  # noqa: S101 - for the type checkers: without a cancellation there is one
+            await self._receive(arrival, guest)
+        except TurnedAway as exc:
+            self._count_refusal(exc, peer=peer)
+            if arrival is not None:
+                await self._explain(arrival, exc)
+        except ssl.SSLError as exc:
+            self._handshake_failed(exc, peer)
+        except GONE as exc:
+            logger.debug("a connection from %s is over (%s)", peer, type(exc).__name__)
+        except ClaudeTransportError as exc:
+            self._handshake_failed(exc, peer)
+        if arrival is not None:
+            with anyio.move_on_after(_CLOSING):
+                try:
+                    await arrival.stream.aclose()
+                except (*GONE, ClaudeTransportError):
+                    pass  # it is over; that is all that was wanted
+
+    async def _receive(self, arrival: Arrival, guest: Guest | None) -> None:
+        """Whom the door has admitted, with its first words or before them."""
+        owner = guest.owner if guest is not None else self._door.admit(arrival.token, certified=arrival.certified)
+        with self._door.allowance(owner).connection():
+            if guest is None:
+                guest = await self._reception.hear(arrival)  # as long as the client likes: it has been admitted, and is counted
+            if guest.hello is not None:
+                await self._serve_link(arrival, guest, guest.hello)
+            else:
+                await self._serve_plain(arrival, guest)
+
+    async def _serve_plain(self, arrival: Arrival, guest: Guest) -> None:
+        with self._roster.place_for_one(self._door.allowance(guest.owner)):
+            transport, surroundings = await self._starter.start(guest, allowance=self._door.allowance(guest.owner))
+            session = PlainSession(transport, surroundings=surroundings, on_end=self._session_over)
+            self._roster.add(session)
+        session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
+        await session.attend(arrival.stream, guest.unread)
+
+    async def _serve_link(self, arrival: Arrival, guest: Guest, hello: Hello) -> None:
+        if hello.session is not None:
+            session = self._roster.find(hello.session, owner=guest.owner)
+            self.metrics.resumed += 1
+            session.log(logging.INFO, "session_resumed", f"taken up again over {arrival.medium}", peer=arrival.peer)
+        else:
+            with self._roster.place_for_one(self._door.allowance(guest.owner)):
+                transport, surroundings = await self._starter.start(guest, allowance=self._door.allowance(guest.owner))
+                session = LinkSession(transport, surroundings=surroundings, on_end=self._session_over)
+                self._roster.add(session)
+            try:
+                session.begin()
+            except RuntimeError:  # the event loop is ending
+                await close_quietly(transport)
+                self._session_over(session)
+                raise
+            session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
+        await session.attend(arrival.stream, hello, guest.unread)
+
+    def _session_over(self, session: Session) -> None:
+        self._roster.remove(session)
+        reason = session.ended or "ended"
+        session.log(
+            logging.INFO, "session_ended", f"over ({reason})", reason=reason, bytes_in=session.bytes_in, bytes_out=session.bytes_out
+        )
+
+    # ---------------------------------------------------------------------------------------------------------------- refusals
+
+    def _admits(self, token: str | None) -> bool:
+        try:
+            self._door.admit(token)
+        except TurnedAway:
+            return False
+        return True
+
+    def _count_refusal(self, refused: TurnedAway, *, peer: str = "") -> None:
+        self.metrics.refused[refused.reason] += 1
+        extra = {"gateway_event": "turned_away", "gateway_reason": refused.reason, "gateway_peer": peer}
+        logger.warning("turned away (%s): %s", refused.reason, refused, extra=extra)
+
+    def _handshake_failed(self, exc: Exception, peer: str) -> None:
+        """TLS or WebSocket could not be agreed on; what the peer sent is not repeated."""
+        self.metrics.refused["handshake"] += 1
+        extra = {"gateway_event": "handshake_failed", "gateway_peer": peer}
+        logger.info("a connection from %s did not get through the handshake (%s)", peer, type(exc).__name__, extra=extra)
+
+    async def _explain(self, arrival: Arrival, refused: TurnedAway) -> None:
+        """Tell the client why, in the language it began with; for a moment, whether or not it listens."""
+        if arrival.speaks_link:
+            last_words = encode_frame(Refusal(code=refused.reason, text=str(refused), retryable=refused.retryable))
+        else:
+            last_words = plain_refusal(refused)
+        with anyio.move_on_after(_LINGER):
+            try:
+                await arrival.stream.send(last_words)
+                await arrival.stream.send_eof()
+                while True:
+                    await arrival.stream.receive()
+            except (*GONE, ClaudeTransportError):
+                return

@@ -1,0 +1,263 @@
+"""`LinkSession`: a process that outlives its connections, each line of it exactly once, for as long as the lease says."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+import anyio
+from anyio.abc import ByteStream
+
+from claude_transport.background import BackgroundTask
+from claude_transport.errors import (
+    ClaudeTransportError,
+    ProcessError,
+    ProtocolError,
+    ReplayGap,
+    TruncatedStream,
+)
+from claude_transport.gateway.pulse import Pulse
+from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.protocol.framing import LineFramer
+from claude_transport.protocol.link import Lines, LinkEnd, LinkEvent
+from claude_transport.protocol.link_frames import LINK_VERSION, Bye, End, Fragment, Hello, Welcome, encode_frame
+from claude_transport.streams.link_carrier import LINK_OVERHEAD_BYTES, LinkCarrier
+from claude_transport.transport import Transport
+
+__all__ = ["LinkSession", "digest_of"]
+
+_FAREWELL: Final = 2.0
+"""Seconds for a client to take the news that its process has ended, when the gateway has ended it."""
+
+_LAST_WRITE: Final = 1.0
+"""Seconds for what was said before a farewell to reach the process, should it have stopped reading."""
+
+
+def digest_of(key: str) -> bytes:
+    """What a session is looked up by: nothing that is compared byte by byte tells how nearly a guess was right."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+class LinkSession(Session):
+    """The server's end of a link, attached to at most one connection at a time; a newer one takes the place of an older.
+
+    `key` is what its client comes back with.
+    """
+
+    mode: ClassVar[str] = "link"
+
+    def __init__(self, transport: Transport, *, surroundings: Surroundings, on_end: Callable[[Session], object]) -> None:
+        super().__init__(transport, surroundings=surroundings, on_end=on_end)
+        self.key = secrets.token_urlsafe(32)
+        self._end = LinkEnd(replay_bytes=surroundings.limits.replay_bytes)
+        self._inbox: deque[LinkEvent] = deque()  # bounded by the window of the link
+        self._received = Pulse()
+        self._changed = Pulse()  # room to keep more, something acknowledged, a connection that came or went
+        self._carrier = LinkCarrier(self._end, on_event=self._take, on_chunk=self._changed.fire, heartbeat=surroundings.limits.heartbeat)
+        self._connection: anyio.CancelScope | None = None
+        self._one_at_a_time = anyio.Lock()
+        self._farewell = False  # the client has said goodbye
+        self._told = False  # everything has been said, the goodbye too
+        self._scope = anyio.CancelScope()
+        self._task: BackgroundTask | None = None
+
+    @property
+    def attached(self) -> bool:
+        """Whether a client is there."""
+        return self._connection is not None
+
+    def begin(self) -> None:
+        """Start carrying; from now on it ends by itself: with its process, its client's goodbye, its lease, or `close()`."""
+        self._task = BackgroundTask.spawn(self._live, name=f"session {self.id}", at_end=lambda: self._on_end(self))
+
+    async def close(self, reason: str) -> None:
+        """End the process, let the client know how it ended if it listens, and return when both are done."""
+        self._note_end(reason)
+        await self.transport.close()
+        if self._task is not None:
+            with anyio.move_on_after(_FAREWELL):
+                while self._connection is not None and not self._task.finished:
+                    await self._changed.wait()  # until the client knows how it ended; one that is away would not come back for that
+            self._scope.cancel()
+            await self._task.wait()
+
+    # ------------------------------------------------------------------------------------------------------------ its life
+
+    async def _live(self) -> None:
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._feed)
+                    tasks.start_soon(self._keep_lease)
+                    await self._pump()
+                    while self._end.acknowledged < self._end.sent:
+                        await self._changed.wait()  # until the client has all of it, or the lease ends
+                    tasks.cancel_scope.cancel()
+        finally:
+            await close_quietly(self.transport)
+            self._note_end("ended")
+            await self._say_goodbye()
+
+    async def _pump(self) -> None:
+        """What the process says goes into the link, until it has ended and its end is there, too."""
+        error: str | None = None
+        try:
+            async for batch in self.transport.read_lines():
+                self._end.send_lines(batch)
+                self._carrier.wake()
+                self.count_output(batch)
+                while not self._end.has_room:
+                    # The process waits, as it would for a full pipe, until the client has read on; the lease ends this wait, too.
+                    await self._changed.wait()
+        except TurnedAway as exc:
+            self._note_end(exc.reason)
+            error = str(exc)
+        except (TruncatedStream, ProcessError) as exc:
+            torn = exc if isinstance(exc, TruncatedStream) else exc.__cause__
+            if isinstance(torn, TruncatedStream):
+                self._end.send_fragment(torn.bytes_tail)
+        except ClaudeTransportError as exc:
+            error = f"{type(exc).__name__} on the gateway"
+            self.log(logging.WARNING, "process_failed", f"{type(exc).__name__} while reading from it")
+        self.activity.rest()
+        await self.transport.close()
+        info = self.transport.info
+        self._end.end_process(exit_code=info.exit_code, signal=info.signal, killed=info.killed, stderr_tail=info.stderr_tail, error=error)
+        self._carrier.wake()
+
+    async def _feed(self) -> None:
+        """What the client says goes to the process, in order; it is acknowledged once it is there."""
+        try:
+            while True:
+                while not self._inbox:
+                    self._end.acknowledge()
+                    self._carrier.wake()
+                    self._changed.fire()
+                    await self._received.wait()
+                event = self._inbox.popleft()
+                match event:
+                    case Lines(lines, last):
+                        await self.to_process(lines)
+                        self._end.consume(last)
+                    case Fragment(number):
+                        self._end.consume(number)  # a line that its writer never finished is no line
+                    case End(after):
+                        await self.transport.end_input()
+                        self._end.consume(after + 1)
+                    case _:
+                        pass
+                if self._end.has_output:
+                    self._carrier.wake()
+        except TurnedAway as exc:
+            self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
+            self.surroundings.metrics.refused[exc.reason] += 1
+            self._end.bye(code=exc.reason, reason=str(exc))
+            self._note_end(exc.reason)
+            await self.transport.close()
+        except ClaudeTransportError:
+            return  # the process has ended; what did not reach it is not acknowledged
+
+    async def _keep_lease(self) -> None:
+        """End the session when no client has been there for as long as the lease is."""
+        while True:
+            while self._connection is not None:
+                await self._changed.wait()
+            if self._farewell:
+                break
+            with anyio.move_on_after(self.surroundings.limits.lease):
+                while self._connection is None:
+                    await self._changed.wait()
+            if self._connection is None:
+                self._note_end("lease")
+                break
+        self._scope.cancel()
+
+    async def _say_goodbye(self) -> None:
+        """Let whoever is attached know that this is over, and wait a moment until it is out."""
+        self._end.bye(code=self.ended or "", reason=f"the session has ended ({self.ended})")
+        self._told = True
+        self._carrier.finish()
+        with anyio.move_on_after(_FAREWELL, shield=True):
+            while self._connection is not None:
+                await self._changed.wait()
+        if self._connection is not None:
+            self._connection.cancel()
+
+    # --------------------------------------------------------------------------------------------------------- connections
+
+    async def attend(self, stream: ByteStream, hello: Hello, unread: bytes) -> None:
+        """Serve one connection until it ends, another takes its place, or the session is over.
+
+        Raises:
+            TurnedAway: it cannot be resumed from where its client is (`replay_gap`), or the client broke the protocol (`malformed`);
+                the session stays, until its lease ends.
+        """
+        if self._connection is not None:
+            self._connection.cancel()  # which lets go of the lock without waiting for anybody
+        async with self._one_at_a_time:
+            try:
+                self._end.resume(received=hello.received, replay_from=hello.replay_from, window=hello.window)
+            except ReplayGap as exc:
+                raise TurnedAway("replay_gap", str(exc)) from exc
+            except ProtocolError as exc:
+                raise TurnedAway("malformed", str(exc)) from exc
+            self._connection = anyio.CancelScope()
+            self._changed.fire()
+            try:
+                with self._connection:
+                    await self._carry(stream, unread)
+            except ProtocolError as exc:
+                raise TurnedAway("malformed", str(exc)) from exc
+            finally:
+                self._connection = None
+                self._end.disconnected()
+                self._changed.fire()
+
+    async def _carry(self, stream: ByteStream, unread: bytes) -> None:
+        framer = LineFramer(max_line_bytes=self.surroundings.limits.line_bytes + LINK_OVERHEAD_BYTES)
+        try:
+            await stream.send(self._welcome())
+        except GONE:
+            return
+        cause = await self._carrier.carry(stream, framer=framer, arrived=framer.feed(unread))
+        if self.ended is None:
+            self.log(logging.INFO, "connection_over", f"its connection is over ({cause or 'closed by the client'})")
+        elif self._told:
+            with contextlib.suppress(*GONE):
+                await stream.send_eof()
+
+    def _welcome(self) -> bytes:
+        end = self._end
+        version = self.transport.info.cli_version
+        welcome = Welcome(
+            version=LINK_VERSION,
+            session=self.key,
+            lease=self.surroundings.limits.lease,
+            received=end.received,
+            replay_from=end.replay_from,
+            window=end.window,
+            details={} if version is None else {"cli_version": version},
+        )
+        return encode_frame(welcome)
+
+    def _take(self, event: LinkEvent) -> None:
+        if not isinstance(event, Bye):
+            self._inbox.append(event)
+            self._received.fire()
+        elif not self._farewell:
+            self._farewell = True
+            BackgroundTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}")
+
+    async def _obey_farewell(self) -> None:
+        """The client wants it to end: what it said before still gets to the process, if that reads."""
+        with anyio.move_on_after(_LAST_WRITE):
+            while self._end.consumed < self._end.received:
+                await self._changed.wait()
+        self._note_end("client")
+        await self.transport.close()

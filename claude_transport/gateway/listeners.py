@@ -1,0 +1,188 @@
+"""`Listener`: where a gateway can be reached, and what has to be true of such a place."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import ssl
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.streams.address import Address
+from claude_transport.streams.sockets import SocketStream, keep_alive
+
+__all__ = ["Listener", "check_exposure", "open_listeners"]
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 512
+_OUT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_BREATH: Final = 0.1
+"""Seconds until the next try when the system has no room for another connection: those that end meanwhile make some."""
+
+
+class Listener:
+    """A listening socket and its `address`, with the port that the system chose in place of 0."""
+
+    def __init__(self, listening: socket.socket, *, address: Address) -> None:
+        listening.setblocking(False)
+        self._socket = listening
+        self.address = address
+        self._inode = _inode(address.path) if address.scheme == "unix" else None
+
+    async def accept(self) -> tuple[SocketStream, str]:
+        """The next connection, and the address it comes from; waits for one until the listener is closed (`ClosedResourceError`)."""
+        while True:
+            await anyio.lowlevel.checkpoint()
+            try:
+                accepted, where = self._socket.accept()
+            except BlockingIOError:
+                await anyio.wait_readable(self._socket)
+            except OSError as exc:
+                if exc.errno == errno.EBADF:
+                    raise anyio.ClosedResourceError from exc
+                if exc.errno in _OUT_OF_ROOM:
+                    logger.warning("no connection can be accepted on %s: %s", self.address, exc.strerror)
+                    await anyio.sleep(_BREATH)
+                # anything else concerns the one connection, which is gone again
+            else:
+                if self.address.scheme != "unix":
+                    keep_alive(accepted)
+                peer = _peer_name(where)
+                return SocketStream(accepted, address=peer), peer
+
+    def close(self) -> None:
+        """Stop listening; the file of a Unix socket is removed, if it is still this one."""
+        anyio.notify_closing(self._socket)
+        self._socket.close()
+        if self._inode is not None and _inode(self.address.path) == self._inode:
+            with contextlib.suppress(OSError):
+                os.unlink(self.address.path)  # noqa: PTH108 - a path is all there is
+
+
+async def open_listeners(address: Address) -> list[Listener]:
+    """A listener for every address of the host (`localhost` has two), or for the path.
+
+    A Unix socket is made with mode 0600, and takes the place of one that nobody listens at any more.
+
+    Raises:
+        ConfigurationError: the address is taken, not one of this machine, or not allowed.
+    """
+    try:
+        if address.scheme == "unix":
+            return [Listener(_bind_unix(address.path), address=address)]
+        found = await anyio.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as exc:
+        raise _cannot(address, exc) from exc
+    listeners: list[Listener] = []
+    try:
+        for family, _type, _proto, _name, where in found:
+            if listeners and address.port == 0:  # one port for all of them
+                where = (where[0], listeners[0].address.port, *where[2:])
+            listening = _bind(family, where)
+            port = listening.getsockname()[1]
+            listeners.append(Listener(listening, address=msgspec.structs.replace(address, port=port)))
+    except OSError as exc:
+        for listener in listeners:
+            listener.close()
+        raise _cannot(address, exc) from exc
+    return listeners
+
+
+def check_exposure(address: Address, *, authenticates: bool, ssl_context: ssl.SSLContext | None, allow_plaintext: bool) -> None:
+    """Raise `ConfigurationError` for a place that others than this machine's users could reach, without what has to protect it.
+
+    `authenticates` is true when a token or a certificate is asked for; `allow_plaintext` when somebody else does the encrypting.
+    """
+    if address.is_encrypted and ssl_context is None:
+        raise ConfigurationError(f"{address} needs a certificate: give ssl_context", option="ssl_context")
+    if address.stays_here:
+        return
+    if not authenticates:
+        raise ConfigurationError(
+            f"{address} can be reached from other machines: it needs tokens (or client certificates), "
+            "for whoever gets in can do what claude can do here",
+            option="tokens",
+        )
+    if not address.is_encrypted and not allow_plaintext:
+        raise ConfigurationError(
+            f"{address} can be reached from other machines, and would carry tokens and conversations in plain text: "
+            "use tls:// or wss://, or allow_plaintext=True behind a proxy that encrypts",
+            option="listen",
+        )
+
+
+def _bind(family: int, where: Any) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(where)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _bind_unix(path: str) -> socket.socket:
+    _remove_stale(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Not chmod after bind: between the two, anybody could connect. The mask is the process's; for this instant it can only make the
+    # files of other threads more private than they asked for.
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening
+
+
+def _remove_stale(path: str) -> None:
+    """Take away a socket that nobody listens at; `OSError` when somebody does. What is no socket is left, for bind() to stumble over."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink()
+            return
+    raise OSError(errno.EADDRINUSE, "somebody listens there already")
+
+
+def _cannot(address: Address, exc: OSError) -> ConfigurationError:
+    return ConfigurationError(f"cannot listen on {address}: {exc.strerror or exc}", option="listen")
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _peer_name(where: Any) -> str:
+    if not isinstance(where, tuple):
+        return "unix"  # whoever connects to a path has no address
+    host, port = where[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

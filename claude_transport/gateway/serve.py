@@ -1,0 +1,62 @@
+"""`serve()`: a gateway, from its first client to its last."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from typing import Any
+
+import anyio
+
+from claude_transport.gateway.gateway import Gateway
+from claude_transport.launch.options import ClaudeOptions
+
+__all__ = ["serve"]
+
+logger = logging.getLogger(__name__)
+
+
+async def serve(
+    options: ClaudeOptions | None = None,
+    *,
+    handle_signals: bool = True,
+    on_started: Callable[[Gateway], object] | None = None,
+    **settings: Any,
+) -> None:
+    """Run a `Gateway(options, **settings)` until it is told to end, and drain it then.
+
+    With `handle_signals`, SIGTERM and SIGINT begin the drain, and a second one cuts it short; where signals cannot be received (other
+    threads), cancelling the call ends it at once. `on_started` gets the gateway when clients can connect.
+
+    Raises:
+        ConfigurationError: as `Gateway` and `Gateway.start()`.
+    """
+    gateway = Gateway(options, **settings)
+    with ExitStack() as stack:
+        signals = _signals(stack) if handle_signals else None
+        async with gateway:
+            if on_started is not None:
+                on_started(gateway)
+            if signals is None:
+                await gateway.wait_closed()
+                return
+            number = await anext(signals)
+            logger.info("%s: draining", number.name, extra={"gateway_event": "signal", "gateway_signal": number.name})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cut_short, signals, tasks.cancel_scope)
+                await gateway.drain()
+                tasks.cancel_scope.cancel()
+
+
+async def _cut_short(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+    await anext(signals)
+    scope.cancel()
+
+
+def _signals(stack: ExitStack) -> AsyncIterator[signal.Signals] | None:
+    try:
+        return stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+    except (NotImplementedError, RuntimeError, ValueError):
+        return None

@@ -1,0 +1,159 @@
+"""`Session`: a process behind the gateway, and what every client of one may and may not do, in whatever language it speaks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+import anyio
+import msgspec
+
+from claude_transport.errors import ConnectionLost
+from claude_transport.gateway.activity import Activity
+from claude_transport.gateway.initialization import ServerFields
+from claude_transport.gateway.limits import Allowance, Limits
+from claude_transport.gateway.metrics import GatewayMetrics
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.transport import Transport
+
+__all__ = ["GONE", "Session", "SessionInfo", "Surroundings", "close_quietly"]
+
+logger = logging.getLogger(__name__)
+
+_ID_BYTES: Final = 4
+
+GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ConnectionLost)
+"""What a connection to a client raises when it is over, however that came about."""
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be shown of a session. `id` is for logs alone: nobody can resume a session by it."""
+
+    id: str
+    owner: str
+    mode: str
+    started_at: dt.datetime
+    pid: int | None
+    attached: bool
+    busy: bool
+    bytes_in: int
+    bytes_out: int
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is given by the gateway: whose it is, within which limits, and where its numbers go."""
+
+    owner: str
+    limits: Limits
+    allowance: Allowance
+    metrics: GatewayMetrics
+    fields: ServerFields
+
+
+class Session(ABC):
+    """A connected `transport` to a process, with the limits between it and its client.
+
+    `on_end` is called once, when it is over; `ended` is the reason then.
+    """
+
+    mode: ClassVar[str]
+
+    def __init__(self, transport: Transport, *, surroundings: Surroundings, on_end: Callable[[Session], object]) -> None:
+        self.transport = transport
+        self._on_end = on_end
+        self.surroundings = surroundings
+        self.id = secrets.token_hex(_ID_BYTES)
+        self.started_at = dt.datetime.now(dt.UTC)
+        self.activity = Activity()
+        self.ended: str | None = None
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    @property
+    def owner(self) -> str:
+        """The name of whose token began it."""
+        return self.surroundings.owner
+
+    @property
+    @abstractmethod
+    def attached(self) -> bool:
+        """Whether a client is there."""
+
+    @abstractmethod
+    async def close(self, reason: str) -> None:
+        """End the process, tell the client, and return when both are done; bounded by the transport's close."""
+
+    @property
+    def info(self) -> SessionInfo:
+        """What it is at this moment."""
+        return SessionInfo(
+            id=self.id,
+            owner=self.owner,
+            mode=self.mode,
+            started_at=self.started_at,
+            pid=self.transport.info.pid,
+            attached=self.attached,
+            busy=self.activity.busy,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+        )
+
+    async def drain(self) -> None:
+        """Let the running turn finish, and then close; bounded by the caller, who closes what is left."""
+        await self.activity.idle()
+        await self.close("drained")
+
+    async def to_process(self, lines: Sequence[bytes]) -> None:
+        """Hand lines from the client to the process; waits while it does not read, and while the client is over its rate.
+
+        Raises:
+            TurnedAway: a line is too long, or the session has carried too much: it has to end.
+            TransportClosed: the process is gone.
+        """
+        limits = self.surroundings.limits
+        size = sum(map(len, lines)) + len(lines)
+        for line in lines:
+            if isinstance(line, OversizedLine) or len(line) > limits.line_bytes:
+                raise TurnedAway("line_too_long", f"a line of more than {limits.line_bytes} bytes")
+        self.bytes_in += size
+        self._check_size()
+        self.surroundings.metrics.carried("in", lines=len(lines), size=size)
+        await self.surroundings.allowance.spend(size)
+        self.activity.said(lines)
+        await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
+
+    def count_output(self, batch: Sequence[bytes]) -> None:
+        """Take note of a batch that the process said, after it was handed on; raises `TurnedAway` when that was too much."""
+        size = sum(map(len, batch)) + len(batch)
+        self.bytes_out += size
+        self.surroundings.metrics.carried("out", lines=len(batch), size=size)
+        self.activity.heard(batch)
+        self._check_size()
+
+    def _check_size(self) -> None:
+        limit = self.surroundings.limits.session_bytes
+        if limit is not None and self.bytes_in + self.bytes_out > limit:
+            raise TurnedAway("session_bytes", f"a session may carry {limit} bytes")
+
+    def log(self, level: int, event: str, text: str, **details: object) -> None:
+        """Write to the log what has happened to it, in words and as fields."""
+        fields: dict[str, object] = {"event": event, "session": self.id, "owner": self.owner, "mode": self.mode, **details}
+        extra = {f"gateway_{name}": value for name, value in fields.items()}
+        logger.log(level, "session %s of %s: %s", self.id, self.owner, text, extra=extra)
+
+    def _note_end(self, reason: str) -> None:
+        """The first reason counts."""
+        if self.ended is None:
+            self.ended = reason
+            self.activity.rest()
+
+
+async def close_quietly(transport: Transport) -> None:
+    """Close, whatever the caller's cancellation; the transport bounds it."""
+    with anyio.CancelScope(shield=True):
+        await transport.close()

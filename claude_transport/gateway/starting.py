@@ -1,0 +1,99 @@
+"""`Starter`: makes the process of a session, from the gateway's options and what its client chose."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+import anyio
+
+from claude_transport.errors import ClaudeTransportError, ConfigurationError
+from claude_transport.gateway.choices import Choices, check_answers
+from claude_transport.gateway.initialization import ServerFields
+from claude_transport.gateway.limits import Allowance, Limits
+from claude_transport.gateway.metrics import GatewayMetrics
+from claude_transport.gateway.reception import Guest
+from claude_transport.gateway.session import Surroundings, close_quietly
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.transport import Transport
+from claude_transport.transports.subprocess import SubprocessTransport
+
+__all__ = ["Launch", "Starter"]
+
+logger = logging.getLogger(__name__)
+
+Launch: TypeAlias = Callable[[ClaudeOptions], Transport]
+"""What makes the transport of a session: any, not connected yet."""
+
+_START_TIMEOUT: Final = 60.0
+"""Seconds until a process is there. Starting one takes milliseconds; a file system that does not answer must not hold a place for ever."""
+
+_ANSWERS: Final = "answers"
+"""Stands among the options of a hello, and is none: what the client will answer, as `Transport.announce` is told it."""
+
+
+class Starter:
+    """Starts processes; who may have one is decided before."""
+
+    def __init__(
+        self,
+        options: ClaudeOptions,
+        *,
+        command: Sequence[str] | None,
+        launch: Launch | None,
+        choices: Choices,
+        limits: Limits,
+        metrics: GatewayMetrics,
+    ) -> None:
+        if command is not None and launch is not None:
+            raise ConfigurationError("command and launch both say what to run; give one", option="launch")
+        self._options = options
+        self._launch = launch or partial(SubprocessTransport, command=command)
+        self._choices = choices
+        self._limits = limits
+        self._metrics = metrics
+        if launch is None:
+            SubprocessTransport(options, command=command)  # what is wrong for every client is said now, to whoever runs the gateway
+
+    async def start(self, guest: Guest, *, allowance: Allowance) -> tuple[Transport, Surroundings]:
+        """A connected transport, and what its session is given.
+
+        Raises:
+            TurnedAway: the client chose what it cannot have, or there is no process; the details are in the log, not in the message.
+        """
+        chosen = dict(guest.chosen)
+        answers = check_answers(chosen.pop(_ANSWERS, ()))
+        if guest.authentication is not None:
+            answers |= guest.authentication.answers
+        options = self._choices.apply(self._options, chosen)
+        try:
+            transport = self._launch(options)
+            terms = transport.announce(answers=answers)
+            if guest.hello is not None and guest.hello.trace:
+                transport.carry_trace(guest.hello.trace)
+            try:
+                with anyio.fail_after(_START_TIMEOUT):
+                    await transport.connect()
+            except BaseException:
+                await close_quietly(transport)
+                raise
+        except ConfigurationError as exc:
+            if exc.option in chosen:
+                raise TurnedAway("options", str(exc)) from exc
+            raise self._failed(exc, guest.owner) from exc
+        except (ClaudeTransportError, TimeoutError) as exc:
+            raise self._failed(exc, guest.owner) from exc
+        surroundings = Surroundings(
+            owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self._metrics, fields=ServerFields(terms.initialize)
+        )
+        return transport, surroundings
+
+    def _failed(self, exc: Exception, owner: str) -> TurnedAway:
+        """What the client is told; paths and names of this machine are for the log."""
+        extra = {"gateway_event": "start_failed", "gateway_owner": owner}
+        logger.error("claude could not be started for %s: %s", owner, exc, extra=extra)
+        code = getattr(exc, "code", "timeout")
+        return TurnedAway("start", f"claude could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))

@@ -1,0 +1,44 @@
+"""`TurnedAway`: that a client is not let in, or not any further, and what it is told."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from claude_transport.errors import ClaudeTransportError
+
+__all__ = ["REASONS", "TurnedAway"]
+
+REASONS: Final = {
+    "auth": (401, "no token, or one that is nobody's"),
+    "origin": (403, "a page in a browser that was not told to be welcome"),
+    "malformed": (400, "what it said is in neither of the two languages"),
+    "options": (400, "it chose an option that is not for it to choose, or a value the option cannot have"),
+    "limit": (429, "its token has too much of something already; retryable"),
+    "session": (404, "there is no such session, any more or for this token"),
+    "replay_gap": (409, "what it missed, or what was missed of it, cannot be said again"),
+    "line_too_long": (413, "a line over the limit"),
+    "session_bytes": (413, "the session has carried as much as it may"),
+    "draining": (503, "the gateway is about to end; retryable, elsewhere"),
+    "start": (503, "claude could not be started; the gateway's log says why"),
+    "handshake": (408, "it took too long, or too many others stood at the door"),
+    "mode": (400, "this gateway does not speak the language of the first line"),
+}
+"""Each reason, with its status in HTTP and what it means. The first three words of the link protocol's refusals are among them."""
+
+
+class TurnedAway(ClaudeTransportError):
+    """A client that is refused: `reason` (one of `REASONS`) and the message are what it is told: no secret, and nobody else's name.
+
+    `retryable` says whether the same client may be let in later.
+    """
+
+    code = "gateway.refused"
+
+    def __init__(self, reason: str, message: str = "", **common: Any) -> None:
+        super().__init__(message, code=f"gateway.{reason}", **common)
+        self.reason = reason
+
+    @property
+    def status(self) -> int:
+        """The same in HTTP."""
+        return REASONS[self.reason][0]

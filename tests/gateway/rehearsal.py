@@ -1,0 +1,135 @@
+"""A gateway whose processes are played by the test, reached through memory: nothing is spawned, nothing listens, no clock is real."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from claude_transport.gateway.arrival import Arrival
+from claude_transport.gateway.gateway import Gateway
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.link_frames import Frame, Hello, decode_frame, encode_frame
+from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
+from claude_transport.transport import Transport
+from claude_transport.transports.stream import StreamTransport
+
+ALICE, BOB = "alice-has-a-token-0123456789", "bob-has-another-one-987654321"
+TOKENS = {"alice": ALICE, "bob": BOB}
+
+
+class Processes:
+    """What is launched, and the other end of each, for the test to play."""
+
+    def __init__(self) -> None:
+        self.options: list[ClaudeOptions] = []
+        self._openers: deque[MemoryConnectable] = deque()
+
+    def launch(self, options: ClaudeOptions) -> Transport:
+        opener = MemoryConnectable()
+        self.options.append(options)
+        self._openers.append(opener)
+        return StreamTransport(opener)
+
+    async def next(self) -> Talker:
+        """The process that was started first among those that nobody plays yet."""
+        with anyio.fail_after(5):
+            while not self._openers:
+                await anyio.lowlevel.checkpoint()
+            return Talker(await self._openers.popleft().accept())
+
+
+class Talker:
+    """One end of a stream, spoken to in lines."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self.stream = stream
+        self._unread = b""
+
+    async def say(self, *lines: bytes | dict[str, Any]) -> None:
+        await self.stream.send(b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines))
+
+    async def frame(self, frame: Frame) -> None:
+        await self.stream.send(encode_frame(frame))
+
+    async def hear(self) -> bytes:
+        """The next line. Raises `anyio.EndOfStream` when there is none."""
+        with anyio.fail_after(60):
+            while b"\n" not in self._unread:
+                self._unread += await self.stream.receive()
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    async def hear_frame(self, kind: type[Any]) -> Any:
+        """The next frame of this kind; others are skipped."""
+        while not isinstance(frame := decode_frame(await self.hear()), kind):
+            pass
+        return frame
+
+    async def rest(self, *, patience: float = 60.0) -> bytes:
+        """Everything until the end."""
+        data, self._unread = self._unread, b""
+        with anyio.fail_after(patience):
+            try:
+                while True:
+                    data += await self.stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                return data
+
+
+class Rehearsal:
+    """A gateway and its processes; `connect()` gives the client's end of a new connection."""
+
+    def __init__(self, gateway: Gateway, processes: Processes, tasks: TaskGroup) -> None:
+        self.gateway = gateway
+        self.processes = processes
+        self._tasks = tasks
+        self._clients: list[Talker] = []
+
+    def leave(self) -> None:
+        """Every client is gone."""
+        for client in self._clients:
+            client.stream.break_connection()
+
+    def connect(self, *, token: str | None = None, capacity: int = 2**20) -> Talker:
+        ours, theirs = memory_stream_pair(capacity=capacity)
+        self._tasks.start_soon(self.gateway.attend, Arrival(theirs, medium="memory", peer="the test", token=token))
+        self._clients.append(Talker(ours))
+        return self._clients[-1]
+
+    async def link(self, *, token: str | None = ALICE, **hello: Any) -> Talker:
+        """A connection that has said hello."""
+        client = self.connect()
+        await client.frame(Hello(version=1, token=token, **hello))
+        return client
+
+    async def plain(self, *, token: str | None = ALICE, **more: Any) -> Talker:
+        """A connection that has said who it is."""
+        client = self.connect()
+        await client.say({"type": "authenticate", "token": token, **more})
+        return client
+
+    async def until(self, *, sessions: int) -> None:
+        """Return when there are so many sessions."""
+        with anyio.fail_after(30):
+            while len(self.gateway.sessions) != sessions:
+                await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def rehearsal(**settings: Any) -> AsyncIterator[Rehearsal]:
+    """A gateway with the tokens of Alice and Bob, unless `settings` say otherwise."""
+    processes = Processes()
+    settings = {"tokens": TOKENS, "launch": processes.launch, **settings}
+    async with anyio.create_task_group() as tasks, Gateway(**settings) as gateway:
+        stage = Rehearsal(gateway, processes, tasks)
+        yield stage
+        stage.leave()
+        await gateway.aclose()
+        tasks.cancel_scope.cancel()

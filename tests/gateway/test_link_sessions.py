@@ -1,0 +1,209 @@
+"""Sessions in link mode: they outlive their connections, lose nothing, and end when they should."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+import trio.testing
+from rehearsal import ALICE, rehearsal
+
+from claude_transport.gateway.limits import Limits
+from claude_transport.protocol.link_frames import Ack, Bye, Data, End, ProcessEnd, Refusal, Welcome
+
+virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
+
+
+async def test_lines_travel_both_ways_with_their_numbers() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        welcome = await client.hear_frame(Welcome)
+        assert welcome.lease == 60.0
+        await client.frame(Data(1, b'{"to":"the process"}'))
+        assert await process.hear() == b'{"to":"the process"}'
+        assert (await client.hear_frame(Ack)).number == 1
+        await process.say({"to": "the client"})
+        assert await client.hear_frame(Data) == Data(1, b'{"to": "the client"}')
+
+
+async def test_a_client_that_was_cut_off_gets_what_it_missed_and_nothing_twice() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        await process.say(b'{"n":1}', b'{"n":2}')
+        assert (await client.hear_frame(Data)).number == 1
+        assert (await client.hear_frame(Data)).number == 2
+        client.stream.break_connection()
+        await process.say(b'{"n":3}')
+        again = await stage.link(session=key, received=1)
+        assert (await again.hear_frame(Welcome)).session == key
+        assert [await again.hear_frame(Data), await again.hear_frame(Data)] == [Data(2, b'{"n":2}'), Data(3, b'{"n":3}')]
+        assert "claude_transport_gateway_resumed_total 1\n" in stage.gateway.prometheus_text()
+        assert len(stage.gateway.sessions) == 1
+
+
+async def test_a_line_that_is_said_again_reaches_the_process_once() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        await client.frame(Data(1, b'{"n":1}'))
+        assert await process.hear() == b'{"n":1}'
+        again = await stage.link(session=key)
+        assert (await again.hear_frame(Welcome)).received == 1
+        await again.frame(Data(1, b'{"n":1}'))
+        await again.frame(Data(2, b'{"n":2}'))
+        assert await process.hear() == b'{"n":2}'
+
+
+async def test_a_newer_connection_takes_the_place_of_one_that_only_seems_alive() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        again = await stage.link(session=key)
+        await again.hear_frame(Welcome)
+        assert await client.rest() == b""
+        await process.say(b'{"n":1}')
+        assert (await again.hear_frame(Data)).number == 1
+
+
+async def test_the_end_of_the_process_reaches_the_client_after_its_last_line() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await process.say(b'{"last":"line"}')
+        await process.stream.aclose()
+        assert await client.hear_frame(Data) == Data(1, b'{"last":"line"}')
+        end = await client.hear_frame(ProcessEnd)
+        assert (end.after, end.failed) == (1, False)
+        await client.frame(Ack(2))
+        assert isinstance(await client.hear_frame(Bye), Bye)
+        await stage.until(sessions=0)
+
+
+async def test_a_process_that_broke_off_is_told_from_one_that_ended() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        process.stream.break_connection()
+        assert (await client.hear_frame(ProcessEnd)).error == "ConnectionLost on the gateway"
+
+
+async def test_the_end_of_input_is_a_frame_and_the_output_goes_on() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await client.frame(End(0))
+        assert await process.rest() == b""
+        await process.say(b'{"still":"there"}')
+        assert (await client.hear_frame(Data)).line == b'{"still":"there"}'
+
+
+async def test_a_goodbye_ends_the_process_at_once() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await client.hear_frame(Welcome)
+        await client.frame(Data(1, b'{"last":"words"}'))
+        await client.frame(Bye(reason="closed"))
+        assert await process.hear() == b'{"last":"words"}'
+        assert await process.rest() == b""
+        assert isinstance(await client.hear_frame(ProcessEnd), ProcessEnd)
+        client.stream.break_connection()
+        await stage.until(sessions=0)
+        assert stage.gateway.metrics.ended == {"client": 1}
+
+
+@virtual_time
+async def test_a_session_whose_client_does_not_come_back_ends_with_its_lease() -> None:
+    async with rehearsal(limits=Limits(lease=300.0)) as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await client.hear_frame(Welcome)
+        began = anyio.current_time()
+        client.stream.break_connection()
+        assert await process.rest(patience=1000) == b""
+        await stage.until(sessions=0)
+        assert anyio.current_time() - began == pytest.approx(300.0, abs=1.0)
+        assert stage.gateway.metrics.ended == {"lease": 1}
+
+
+@virtual_time
+async def test_a_client_that_comes_back_in_time_has_a_whole_lease_again() -> None:
+    async with rehearsal(limits=Limits(lease=300.0)) as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        client.stream.break_connection()
+        await anyio.sleep(299)
+        again = await stage.link(session=key)
+        await again.hear_frame(Welcome)
+        again.stream.break_connection()
+        await anyio.sleep(299)
+        assert len(stage.gateway.sessions) == 1
+        await process.say(b'{"n":1}')
+        assert await process.rest(patience=1000) == b""
+        await stage.until(sessions=0)
+
+
+@virtual_time
+async def test_a_client_that_fell_silent_is_asked_and_then_given_up() -> None:
+    async with rehearsal(limits=Limits(heartbeat=20.0)) as stage:
+        client = await stage.link()
+        await stage.processes.next()
+        await client.hear_frame(Welcome)
+        began = anyio.current_time()
+        said = await client.rest()
+        assert said.startswith(b"P 1\n")
+        assert anyio.current_time() - began <= 60.0
+        assert [session.attached for session in stage.gateway.sessions] == [False]
+
+
+async def test_who_has_missed_more_than_can_be_said_again_is_told_of_the_gap() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        await process.say(b'{"n":1}')
+        await client.hear_frame(Data)
+        await client.frame(Ack(1))
+        await process.say(b'{"n":2}')
+        await client.hear_frame(Data)
+        again = await stage.link(session=key, received=0)
+        assert (await again.hear_frame(Refusal)).code == "replay_gap"
+
+
+async def test_a_process_that_says_more_than_is_kept_waits_for_its_client() -> None:
+    async with rehearsal(limits=Limits(replay_bytes=1000)) as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        client.stream.break_connection()
+        said = 0
+        line = b'{"text":"%s"}' % (b"x" * 50_000)
+        with anyio.move_on_after(0.2):
+            while True:
+                await process.say(line)
+                said += 1
+        assert said < 10
+        assert len(stage.gateway.sessions) == 1
+        again = await stage.link(session=key, window=2**20)
+        for number in range(1, said + 1):
+            assert await again.hear_frame(Data) == Data(number, line)
+            await again.frame(Ack(number))
+
+
+async def test_the_token_of_somebody_else_opens_no_session_of_mine() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        thief = await stage.link(token="bob-has-another-one-987654321", session=key)
+        refusal = await thief.hear_frame(Refusal)
+        guess = await stage.link(session="no such key")
+        assert refusal == await guess.hear_frame(Refusal)  # the same words: whether there is one is nobody's business
+        assert (refusal.code, ALICE in refusal.text) == ("session", False)
+        await process.say(b'{"n":1}')
+        assert (await client.hear_frame(Data)).number == 1
