@@ -29,6 +29,8 @@ __all__ = ["NO_RESULT", "Assembly", "TextFlow", "assemble", "build_api_message",
 NO_RESULT: Final = "no-result: the stream ended without a result; token counts and cost are unknown"
 """The warning for a run that ended well without saying so (S2.6)."""
 
+_CONTENT: Final = "message.content"
+
 _GUESSED: Final = "unknown"
 """What the CLI calls the basis of a price that it does not know and has guessed."""
 
@@ -166,6 +168,8 @@ def _spoken(messages: Iterable[Message]) -> list[AssistantMessage]:
         if isinstance(message, AssistantMessage)
         and message.parent_tool_use_id is None
         and not (message.error or message.is_api_error_message)
+        # content that is no list of blocks adds nothing (S2.3), although the decoder saves what text it was
+        and _CONTENT not in message.misfits
     ]
 
 
