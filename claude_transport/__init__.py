@@ -248,6 +248,8 @@ if TYPE_CHECKING:
     from claude_transport.query.watchdog import StallEvent, Watchdog
     from claude_transport.transport import PermissionSetting, SessionTerms, Transport, TransportInfo, TransportLike
     from claude_transport.transports.mock import MockTransport
+    from claude_transport.transports.network import NetworkTransport
+    from claude_transport.transports.opening import open_transport
     from claude_transport.transports.replay import ReplayTransport
     from claude_transport.transports.stream import Connectable, StreamTransport
     from claude_transport.transports.subprocess import SubprocessTransport
@@ -384,6 +386,7 @@ __all__ = [
     "ModelRefusalNoFallback",
     "ModelSwitchInput",
     "ModelUsage",
+    "NetworkTransport",
     "NotConnected",
     "NotExecutableError",
     "Notification",
@@ -533,6 +536,7 @@ __all__ = [
     "encode_message",
     "encode_user_message",
     "find_cli",
+    "open_transport",
     "partial_completion",
     "preflight",
     "prometheus_text",
@@ -618,6 +622,8 @@ _HOMES = {
     "query.watchdog": "StallEvent Watchdog",
     "transport": "PermissionSetting SessionTerms Transport TransportInfo TransportLike",
     "transports.mock": "MockTransport",
+    "transports.network": "NetworkTransport",
+    "transports.opening": "open_transport",
     "transports.replay": "ReplayTransport",
     "transports.stream": "Connectable StreamTransport",
     "transports.subprocess": "SubprocessTransport",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import errno
+import ipaddress
 import os
 import socket
 import struct
@@ -70,8 +71,7 @@ class SocketConnectable:
         address = self.address
         if address.scheme == "unix":
             return SocketStream(await _dial(socket.AF_UNIX, address.path), address=str(address))
-        found = await anyio.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        reached = await _dial_first([(family, where) for family, _type, _proto, _name, where in found])
+        reached = await _dial_first(await _find(address.host, address.port))
         keep_alive(reached)
         return SocketStream(reached, address=str(address))
 
@@ -158,8 +158,7 @@ class SocketStream(ByteStream):
 
     def abort(self) -> None:
         """Close it as a crash would: over TCP, the peer gets a reset in place of the end."""
-        with contextlib.suppress(OSError):
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        _make_abrupt(self._socket)
         self._close()
 
     def _close(self) -> None:
@@ -189,6 +188,15 @@ def keep_alive(connected: socket.socket) -> None:
             connected.setsockopt(level, option, value)
 
 
+async def _find(host: str, port: int) -> list[tuple[int, Any]]:
+    """The addresses of a host, the system's favourite first."""
+    # nothing to be looked up then, and no thread needed for it; an IPv6 address may still name an interface
+    with contextlib.suppress(ValueError):
+        return [(socket.AF_INET, (str(ipaddress.IPv4Address(host)), port))]
+    found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, where) for family, _type, _protocol, _name, where in found]
+
+
 async def _dial(family: int, where: Any) -> socket.socket:
     """A socket connected to one address; nothing stays open when it fails or is cancelled."""
     dialled = socket.socket(family, socket.SOCK_STREAM)
@@ -201,7 +209,7 @@ async def _dial(family: int, where: Any) -> socket.socket:
             failure = dialled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     except BaseException:
         anyio.notify_closing(dialled)
-        dialled.close()
+        _drop(dialled)
         raise
     if failure:
         dialled.close()
@@ -232,13 +240,24 @@ async def _dial_first(addresses: Sequence[tuple[int, Any]]) -> socket.socket:
                     await failed.wait()
     except BaseException:
         for each in reached:
-            each.close()
+            _drop(each)
         raise
     for spare in reached[1:]:
-        spare.close()
+        _drop(spare)
     if not reached:
         raise failures[0] if failures else OSError(errno.EADDRNOTAVAIL, "the name of the host has no address")
     return reached[0]
+
+
+def _drop(dialled: socket.socket) -> None:
+    """Close a socket that nobody will use; a server that has accepted it sees a reset, not a client that came and had nothing to say."""
+    _make_abrupt(dialled)
+    dialled.close()
+
+
+def _make_abrupt(connected: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # closed already; or no such thing, for a Unix socket
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _connection_error(address: Address, exc: OSError) -> CLIConnectionError:

@@ -1,0 +1,242 @@
+"""`NetworkTransport`: a Claude somewhere else, behind a gateway or behind anything that speaks NDJSON."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import anyio
+import msgspec
+from anyio.abc import ByteStream
+
+from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError
+from claude_transport.protocol.encoding import encode_line
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from claude_transport.protocol.heartbeat import DEFAULT_HEARTBEAT
+from claude_transport.protocol.link_frames import Refusal
+from claude_transport.streams.address import Address, parse_address
+from claude_transport.streams.compression import CompressedConnectable
+from claude_transport.streams.link import LinkConnectable
+from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
+from claude_transport.streams.tls import TLSConnectable
+from claude_transport.streams.websocket import WebSocketConnectable
+from claude_transport.transport import SessionTerms, TransportInfo
+from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Connectable, StreamTransport, _ReadEnd
+
+__all__ = ["NetworkTransport"]
+
+logger = logging.getLogger(__name__)
+
+_REFUSED = b'"refused"'
+"""What is in the first line of a server in plain mode that refuses: a system message of this subtype, with an `error`."""
+
+_FORCE_AFTER = 1.0
+"""Seconds after which a resumable stream that was given its time to close is closed by force."""
+
+
+class NetworkTransport(StreamTransport):
+    """A transport to a remote Claude at `url`: `tcp://host:port`, `tls://host:port`, `unix:///path`, `ws://host[:port]/path`, `wss://…`.
+
+    With `resume` (the default) it speaks the link protocol of a gateway: connections may be cut, each line still arrives exactly once, and
+    how the far process ended is told as of a local one. Without, it is *plain*: bare lines of JSON, as the CLI itself speaks them.
+
+    Args:
+        url: where to; no user, password or token in it.
+        token: what the server asks for. Plain, it is the `Authorization` header of a WebSocket, elsewhere the first line
+            `{"type": "authenticate", "token": …}`.
+        ssl_context: for `tls://` and `wss://`, the client's side (default: the certificates that the system trusts, the name checked). One
+            with a certificate of its own makes it mutual TLS.
+        options: what the gateway is asked to start its CLI with: names and values of `ClaudeOptions`, as JSON would have them.
+        resume: speak the link protocol; False for a plain server.
+        heartbeat: seconds of silence after which the server is asked whether it is there (only with `resume`; plain connections are
+            watched by TCP alone).
+        compression: `"zstd"` on tcp, tls and unix, `"deflate"` on ws and wss; the gateway sees it by itself.
+        max_line_bytes: a longer line costs that one message, never the stream.
+        connect_timeout: seconds for each step to a connection: the host, TLS, WebSocket, the gateway's welcome.
+        close_timeout: seconds that `close()` may take; with `resume`, in which the far process has to have ended.
+        strict: raise for a bad line instead of leaving it out.
+
+    Raises:
+        ConfigurationError: these do not go together, or need an extra that is not installed.
+
+    `connect()` raises `CLIConnectionError` (`code` says which: `connect.refused`, `connect.unresolved`, `connect.tls_untrusted`, …),
+    `ConnectTimeout` or `AuthenticationError`, each with the address and none with a secret.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        options: Mapping[str, Any] | None = None,
+        resume: bool = True,
+        heartbeat: float | None = None,
+        compression: Literal["zstd", "deflate"] | None = None,
+        max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
+        close_timeout: float = DEFAULT_STREAM_CLOSE_TIMEOUT,
+        strict: bool = False,
+    ) -> None:
+        self._address = parse_address(url)
+        _check(self._address, token=token, ssl_context=ssl_context, compression=compression)
+        _check_options(options)
+        if heartbeat is not None and not resume:
+            raise ConfigurationError("only a resumable link has heartbeats; resume=False leaves it to TCP", option="heartbeat")
+        opener = _opener(url, self._address, token=token, ssl_context=ssl_context, compression=compression, timeout=connect_timeout)
+        self._link: LinkConnectable | None = None
+        self._greeting: _Greeting | None = None
+        connectable: Connectable
+        if resume:
+            connectable = self._link = LinkConnectable(
+                opener,
+                token=token,
+                options=options,
+                heartbeat=DEFAULT_HEARTBEAT if heartbeat is None else heartbeat,
+                max_line_bytes=max_line_bytes,
+                connect_timeout=connect_timeout,
+                close_timeout=close_timeout,
+            )
+        else:
+            in_line = None if self._address.is_websocket else token
+            connectable = self._greeting = _Greeting(opener, token=in_line, options=options, address=str(self._address))
+        super().__init__(
+            connectable, max_line_bytes=max_line_bytes, close_timeout=close_timeout + (_FORCE_AFTER if resume else 0), strict=strict
+        )
+        self._structured_output = bool(options and options.get("output_format"))
+        self._answers: frozenset[str] | None = None
+        self._trace: Mapping[str, str] = {}
+        self._exposes_token = token is not None and not (self._address.is_encrypted or self._address.stays_here)
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        """Have the gateway know what will be answered here, so that its CLI asks. A plain server learns it with the token or options."""
+        self._answers = answers
+        if self._link is not None:
+            self._link.set_option("answers", sorted(answers))
+        elif self._greeting is not None:
+            self._greeting.answers = sorted(answers)
+        return SessionTerms(structured_output=self._structured_output)
+
+    def carry_trace(self, fields: Mapping[str, str]) -> None:
+        """Tell it to the gateway, for its CLI to go on with. A plain server is not told."""
+        self._trace = fields
+        if self._link is not None:
+            self._link.carry_trace(fields)
+
+    async def connect(self) -> None:
+        """Open the connection; with `resume`, the gateway has a CLI started when this returns."""
+        if self._exposes_token:
+            self._exposes_token = False  # once is enough
+            logger.warning("the token for %s travels unencrypted: use tls:// or wss://", self._address)
+        await super().connect()
+
+    def _another(self) -> Self:
+        another = super()._another()
+        if self._answers is not None:
+            another.announce(answers=self._answers)
+        another.carry_trace(self._trace)
+        return another
+
+    async def _read_batch(self) -> Sequence[bytes]:
+        is_first = self._lines_read == 0
+        batch = await super()._read_batch()
+        if is_first and self._greeting is not None and _REFUSED in batch[0]:
+            refusal = _read_refusal(batch[0], address=str(self._address))
+            if refusal is not None:
+                self._read_end = _ReadEnd(refusal)
+                raise refusal
+        return batch
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known at this moment; `address` is the URL, without its query."""
+        return msgspec.structs.replace(super().info, address=str(self._address))
+
+
+class _Greeting:
+    """An opener of plain connections that says who it is before anything else, if there is something to say."""
+
+    def __init__(self, opener: Connectable, *, token: str | None, options: Mapping[str, Any] | None, address: str) -> None:
+        self._opener = opener
+        self._token = token
+        self._options = options
+        self._address = address
+        self.answers: Sequence[str] = ()
+
+    async def connect(self) -> ByteStream:
+        stream = await self._opener.connect()
+        said = {"token": self._token} if self._token is not None else {}
+        more = {"options": self._options} if self._options else {}
+        if not said and not more:
+            return stream  # a bare CLI at the other end would not know what is meant
+        try:
+            await stream.send(encode_line({"type": "authenticate", **said, **more, **({"answers": self.answers} if self.answers else {})}))
+        except BaseException as exc:
+            await anyio.aclose_forcefully(stream)
+            if isinstance(exc, anyio.BrokenResourceError):
+                raise CLIConnectionError(f"{self._address}: it hung up before it was told who we are") from exc
+            raise
+        return stream
+
+
+def _opener(
+    url: str,
+    address: Address,
+    *,
+    token: str | None,
+    ssl_context: ssl.SSLContext | None,
+    compression: str | None,
+    timeout: float,
+) -> Connectable:
+    """What opens one bare connection: the socket, TLS or WebSocket around it, compression around that."""
+    if address.is_websocket:
+        deflate = compression == "deflate"
+        return WebSocketConnectable(url, token=token, ssl_context=ssl_context, compression=deflate, handshake_timeout=timeout)
+    opener: Connectable = SocketConnectable(address, connect_timeout=timeout)
+    if address.is_encrypted:
+        opener = TLSConnectable(opener, hostname=address.host, address=str(address), ssl_context=ssl_context, handshake_timeout=timeout)
+    return opener if compression is None else CompressedConnectable(opener)
+
+
+def _check(address: Address, *, token: str | None, ssl_context: ssl.SSLContext | None, compression: str | None) -> None:
+    """Raise `ConfigurationError` for what cannot be meant."""
+    if token is not None and (not isinstance(token, str) or not token.strip()):
+        raise ConfigurationError("a token is a string with something in it, or None", option="token")
+    if ssl_context is not None and not address.is_encrypted:
+        raise ConfigurationError(f"an ssl_context means nothing for {address.scheme}://, which is not encrypted", option="ssl_context")
+    fitting = "deflate" if address.is_websocket else "zstd"
+    if compression is not None and compression != fitting:
+        raise ConfigurationError(f"the compression for {address.scheme}:// is {fitting!r}, not {compression!r}", option="compression")
+
+
+def _check_options(options: Mapping[str, Any] | None) -> None:
+    try:
+        msgspec.json.encode(dict(options or {}))
+    except (TypeError, ValueError) as exc:
+        raise ConfigurationError("options are names and values as JSON has them", option="options") from exc
+
+
+class _Refused(msgspec.Struct):
+    code: str = "refused"
+    message: str = ""
+    retryable: bool = False
+
+
+class _RefusedLine(msgspec.Struct):
+    type: str
+    subtype: str
+    error: _Refused
+
+
+def _read_refusal(line: bytes, *, address: str) -> ClaudeTransportError | None:
+    """The typed error of a server that refuses; None when the line is another message."""
+    try:
+        said = msgspec.json.decode(line, type=_RefusedLine)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if (said.type, said.subtype) != ("system", "refused"):
+        return None
+    refused = said.error
+    return Refusal(code=refused.code, text=f"{address}: {refused.message or refused.code}", retryable=refused.retryable).to_error()
