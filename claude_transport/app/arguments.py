@@ -7,11 +7,14 @@ import math
 import re
 from typing import Any, Final, NoReturn
 
+from claude_transport.app.serve_arguments import add_serve
+
 __all__ = ["PROGRAM", "build_parser", "split_rules"]
 
 PROGRAM: Final = "claude-transport"
 # Written out, because asking `launch.options` for them would need a Struct; a test holds that they are the same.
 PERMISSION_MODES: Final = ("default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan")
+TRANSPORTS: Final = ("auto", "cli", "api")  # those of `completion.resolution`, written out for the same reason
 EXIT_CODES: Final = (
     "exit codes: 0 it worked · 1 the run failed · 2 nothing was run (usage, configuration, no claude) · "
     "3 the model's side failed (credential, limit, API), after every retry · 130 interrupted"
@@ -47,6 +50,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_doctor(
         commands.add_parser("doctor", help="what would run, who would pay, and does it work", epilog=EXIT_CODES, allow_abbrev=False)
     )
+    serve = commands.add_parser("serve", help="let clients elsewhere talk to the claude here", epilog=EXIT_CODES, allow_abbrev=False)
+    add_serve(serve, integer=_positive_integer, number=_positive_number, permission_modes=PERMISSION_MODES)
     return parser
 
 
@@ -70,15 +75,28 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     claude.add_argument("--max-turns", type=_positive_integer, metavar="N", help="stop after so many turns")
     claude.add_argument("--cwd", metavar="DIR", help="where claude works (default: here)")
     run = _add_run(parser)
+    _add_transport(run)
     run.add_argument("--timeout", type=_positive_number, metavar="SECONDS", help="give up after so long, start to end (default: never)")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="make the test run with the simulated Claude")
     parser.add_argument("--json", action="store_true", help="the report as one JSON object")
+    parser.add_argument(
+        "--login-status", action="store_true", help="ask claude itself whether it is logged in: starts it once, in your own environment"
+    )
     run = _add_run(parser)
+    _add_transport(run)
     run.add_argument(
         "--timeout", type=_positive_number, default=60.0, metavar="SECONDS", help="for the whole test run (default: %(default)g)"
+    )
+
+
+def _add_transport(run: argparse._ArgumentGroup) -> None:
+    run.add_argument(
+        "--transport",
+        choices=TRANSPORTS,
+        help="ask through claude, or the Messages API with a key (default: CLAUDE_TRANSPORT, else auto: claude when there is one)",
     )
 
 

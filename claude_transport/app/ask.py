@@ -14,14 +14,16 @@ from functools import partial
 import anyio
 
 from claude_transport.app.answer import AnswerReader
-from claude_transport.app.arguments import split_rules
+from claude_transport.app.arguments import PROGRAM, split_rules
 from claude_transport.app.backend import run_on
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.interruption import run_interruptibly
+from claude_transport.app.path_choice import choose_path
 from claude_transport.app.permission import Keyboard, PermissionAsker
 from claude_transport.app.render import Face
 from claude_transport.app.summary import summarize
 from claude_transport.app.terminal import choose_look, is_terminal
+from claude_transport.completion.announcement import announce
 from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
@@ -90,9 +92,29 @@ async def _ask(args: argparse.Namespace, prompt: str) -> int:
 
             cli_path = str(stack.enter_context(simulated_claude()).path)
             face.say(f"{face.look.symbol('dot')} {NOTICE}", style="dim")
+        options = _options(args, cli_path)
+        chosen = choose_path(args, options)
+        for warning in chosen.warnings if args.verbose else ():
+            face.say(f"{face.look.symbol('dot')} {warning}", style="dim")
+        if chosen.cell.kind == "api":
+            from claude_transport.app.ask_api import APIAnswer
+
+            answer = APIAnswer(prompt, options, timeout=args.timeout, face=face, raw=args.json, summary=_wants_summary(args))
+            return await run_interruptibly(answer.show, give_up=answer.give_up)
+        if chosen.resolution is not None:
+            announce(chosen.resolution, payer=chosen.payer, say=partial(_announce, face))
         on_stderr = partial(face.say, style="dim") if args.verbose else None
-        transport = SubprocessTransport(_options(args, cli_path), on_stderr=on_stderr)
+        transport = SubprocessTransport(options, on_stderr=on_stderr)
         return await run_interruptibly(partial(_converse, args, prompt, transport, face), give_up=transport.close)
+
+
+def _announce(face: Face, line: str) -> None:
+    said = line.replace('transport="api"', "--transport api")
+    face.say(f"{PROGRAM}: {said}", style="dim")
+
+
+def _wants_summary(args: argparse.Namespace) -> bool:
+    return bool(args.verbose or (is_terminal(sys.stderr) and not args.json))
 
 
 async def _converse(args: argparse.Namespace, prompt: str, transport: SubprocessTransport, face: Face) -> int:
@@ -109,7 +131,7 @@ async def _converse(args: argparse.Namespace, prompt: str, transport: Subprocess
     result = reader.result
     if result is None:  # the time was up: a conversation that ends without a result has raised already
         raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
-    if args.verbose or (is_terminal(sys.stderr) and not args.json):
+    if _wants_summary(args):
         face.say(summarize(result, model=reader.model, seconds=time.monotonic() - started, look=face.look), style="dim")
     failure = error_for(result)
     if failure is not None:
@@ -151,6 +173,8 @@ def _library_log(face: Face, *, verbose: bool) -> Iterator[None]:
     logger = logging.getLogger("claude_transport")
     before = (logger.level, logger.propagate)
     handler = _FaceHandler(face, level=logging.INFO if verbose else logging.WARNING)
+    if not verbose:  # whoever says --allowed-tools knows that these are not asked about
+        handler.addFilter(lambda record: record.name != "claude_transport.query.shadowing")
     logger.addHandler(handler)
     logger.setLevel(handler.level)
     logger.propagate = False

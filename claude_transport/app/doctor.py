@@ -6,11 +6,10 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -18,9 +17,12 @@ from claude_transport.app.backend import run_on
 from claude_transport.app.checkup import Checkup
 from claude_transport.app.interruption import run_interruptibly
 from claude_transport.app.output import Output
+from claude_transport.app.path_choice import PathFinding, examine_paths
 from claude_transport.app.render_report import ReportLines
 from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Report, TestRun, exit_code_for, is_ready
 from claude_transport.app.terminal import choose_look
+from claude_transport.completion.login_status import LoginStatus, read_login_status
+from claude_transport.completion.user_settings import find_config_dir, read_user_settings
 from claude_transport.errors import CLINotFoundError, NotExecutableError
 from claude_transport.launch.credentials import describe_credentials
 from claude_transport.launch.discovery import find_cli, read_cli_version, remember_cli_version
@@ -31,8 +33,6 @@ __all__ = ["TESTED_VERSION", "run"]
 
 TESTED_VERSION: Final = "2.1.329"
 """The CLI whose every observed behaviour this library's protocol is written down from."""
-
-_SETTINGS: Final = ("settings.json", "settings.local.json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,7 +54,10 @@ class _Doctor:
         self._output = Output(sys.stdout)
         self._cli = _find(args.cli_path)
         environment = build_environment(ClaudeOptions(), os.environ)
-        self._credential = describe_credentials(environment, settings=_settings(environment), config_dir=_config_dir(environment))
+        self._credential = describe_credentials(
+            environment, settings=read_user_settings(environment), config_dir=find_config_dir(environment)
+        )
+        self._paths: PathFinding | None = None
         self._environment = _environment()
         self._test_run: TestRun | None = None
 
@@ -63,6 +66,13 @@ class _Doctor:
         await self._show(self._lines.header(version("claude-transport"), self._args.backend))
         await self._show(self._lines.cli(self._cli))
         await self._show(self._lines.credential(self._credential))
+        self._paths = examine_paths(
+            self._args.transport,
+            cli_path=self._args.cli_path,
+            cli_available=self._cli.path is not None,
+            login_status=await self._ask_claude(),
+        )
+        await self._show(self._lines.paths(self._paths))
         await self._show(self._lines.environment(self._environment))
         if self._cli.path is not None or self._args.offline:
             interrupted = await self._try_it()
@@ -75,6 +85,11 @@ class _Doctor:
         if self._args.json:
             await self._output.write_bytes(msgspec.json.format(msgspec.json.encode(self._report(code))) + b"\n")
         return code
+
+    async def _ask_claude(self) -> LoginStatus | None:
+        if not self._args.login_status or self._cli.path is None:
+            return None
+        return await read_login_status(self._cli.path, env=build_environment(ClaudeOptions(), os.environ), timeout=self._args.timeout)
 
     async def _try_it(self) -> int:
         await self._show(self._lines.before_run(simulated=self._args.offline))
@@ -114,6 +129,7 @@ class _Doctor:
             backend=self._args.backend,
             cli=self._cli,
             credential=self._credential,
+            paths=self._paths,
             environment=self._environment,
             test_run=self._test_run,
         )
@@ -150,26 +166,6 @@ def _version_note(found: str | None) -> str:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.partition("-")[0].split(".") if part.isdigit())
-
-
-def _config_dir(environment: Mapping[str, str]) -> Path:
-    given = environment.get("CLAUDE_CONFIG_DIR")
-    return Path(given) if given else Path(environment.get("HOME") or environment.get("USERPROFILE") or "~").expanduser() / ".claude"
-
-
-def _settings(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The user's settings with the project's laid over them, as far as they decide about credentials."""
-    found: dict[str, Any] = {"env": {}}
-    for path in [_config_dir(environment) / _SETTINGS[0], *(Path(".claude") / name for name in _SETTINGS)]:
-        try:
-            document = msgspec.json.decode(path.read_bytes())
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            continue  # the CLI, too, goes on without a settings file that is not there or cannot be read
-        if isinstance(document, dict):
-            env = document.get("env")
-            found["env"] |= env if isinstance(env, dict) else {}
-            found["apiKeyHelper"] = document.get("apiKeyHelper") or found.get("apiKeyHelper")
-    return found
 
 
 def _environment() -> EnvironmentFinding:

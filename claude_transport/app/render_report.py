@@ -6,6 +6,7 @@ import platform
 import textwrap
 from collections.abc import Iterable, Iterator
 
+from claude_transport.app.path_choice import PathFinding
 from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Step
 from claude_transport.app.terminal import Look, visible
 from claude_transport.launch.credentials import CredentialReport
@@ -23,6 +24,8 @@ _PAID_BY = {
     "cloud account": "the cloud account pays",
     "token owner": "whoever owns the token pays",
 }
+
+_PATHS = {"cli": "through claude", "api": "through the API", None: "nowhere"}
 
 _GET_A_CREDENTIAL = "To have one, set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, or run `claude` to log in."
 
@@ -63,6 +66,16 @@ class ReportLines:
         first = _PAID_BY[report.payer] if report.winner in {"none", "unknown"} else f"{name}{headers}; {_PAID_BY[report.payer]}"
         losing = [f"also there, not used: {', '.join(report.present)}"] if report.present and not report.ambiguous else []
         yield from self._entry("credential", first, *losing, *report.notes)
+
+    def paths(self, found: PathFinding) -> Iterator[str]:
+        """Where a call would go, who would pay for it there, and what the other choices come to."""
+        chosen = _PATHS[found.kind] if found.ok else "nowhere"
+        reason = found.problem or found.reason
+        others = "; ".join(f"{choice}: {_cell(*cell)}" for choice, cell in found.cells.items())
+        there = f"{'a' if found.api_key else 'no'} key, {'a' if found.cli else 'no'} claude"
+        paid = f"{found.credential or 'no credential known'}; {_PAID_BY[found.payer]}"
+        said = () if found.logged_in is None else (f"claude says that it is {'' if found.logged_in else 'not '}logged in",)
+        yield from self._entry("path", f"{chosen}: {reason}", paid, *said, f"with {there}: {others}")
 
     def environment(self, found: EnvironmentFinding) -> Iterator[str]:
         """What the session would inherit, by name."""
@@ -122,6 +135,11 @@ class ReportLines:
 
     def _paint(self, text: str, style: str) -> str:
         return self._look.paint(text, style)
+
+
+def _cell(kind: str | None, code: str | None) -> str:
+    where = {"cli": "claude", "api": "the API", None: "nothing"}[kind]
+    return f"{where}, fails [{code}]" if code else where
 
 
 def _listed(what: str, names: Iterable[str]) -> str:

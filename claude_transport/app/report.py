@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from claude_transport.app.failures import describe_failure, hints_for, remedy_for, told
+from claude_transport.app.path_choice import PathFinding
 from claude_transport.errors import ClaudeTransportError, ProcessError
 from claude_transport.launch.credentials import CredentialReport
 
@@ -105,6 +106,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     cli: CLIFinding
     credential: CredentialReport
+    paths: PathFinding | None
     environment: EnvironmentFinding
     test_run: TestRun | None
 
