@@ -1,0 +1,315 @@
+"""`WebSocketStream`: one end of a WebSocket connection as a byte stream, client or server alike."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteStream
+
+from claude_transport.background import BackgroundTask
+from claude_transport.errors import ClaudeTransportError, ProtocolError, UsageError
+from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.websocket.endings import ending_of
+from claude_transport.streams.websocket.messages import USUAL_MESSAGE_BYTES, MessageReader, cut_messages
+from claude_transport.streams.websocket.sansio import is_open
+
+if TYPE_CHECKING:
+    from websockets.frames import Frame
+    from websockets.protocol import Protocol
+
+__all__ = ["DEFAULT_CLOSE_TIMEOUT", "DEFAULT_MAX_MESSAGE_BYTES", "WebSocketStream"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MAX_MESSAGE_BYTES = 64 * 2**20
+"""Bytes one message may have, inflated: four times what an end of this library ever puts into one."""
+
+DEFAULT_CLOSE_TIMEOUT = 2.0
+"""Seconds that the farewell may take: some round trips, and no longer when the peer is not listening."""
+
+_CHUNK_BYTES = 64 * 2**10
+_DEFLATED_CHUNK_BYTES = 16 * 2**10
+"""Bytes asked for at once. Deflate makes at most 1032 bytes of one, so small messages inflate to 16 MiB before the next look."""
+
+_MAX_PENDING_BYTES = 64 * 2**10
+"""Bytes of pongs that wait to be sent. A peer that pings on and reads nothing gets no answer to the rest, which RFC 6455, 5.5.3 allows."""
+
+_PONG = 0x8A
+"""The first byte of a pong frame."""
+
+_BROKEN = (anyio.BrokenResourceError, OSError, ClaudeTransportError)
+
+
+class WebSocketStream(ByteStream):
+    """The bytes of a WebSocket connection whose handshake is done; made by `WebSocketConnectable` and `accept_websocket()`.
+
+    One task at a time may send and one may receive (`anyio.BusyResourceError`). Pings are answered, and the peer's farewell is, while
+    somebody receives, and after the peer has ended its input.
+    """
+
+    def __init__(self, stream: ByteStream, protocol: Protocol, *, address: str | None, close_timeout: float) -> None:
+        self._stream = stream
+        self._protocol = protocol
+        self._address = address
+        self._close_timeout = close_timeout
+        self._chunk_bytes = _DEFLATED_CHUNK_BYTES if protocol.extensions else _CHUNK_BYTES
+        self._messages = MessageReader()
+        self._unread: deque[memoryview] = deque()
+        self._ending: Exception | None = None  # nothing more is said by the peer, and why
+        self._wire_over = False  # nothing more comes from the wire, not even a farewell
+        self._outgoing: list[bytes] = []  # frames that are made and not yet sent
+        self._outgoing_size = 0
+        self._eof_sent = False
+        self._torn: BaseException | None = None  # a frame may be out by half: nothing can be sent after it
+        self._closed = False
+        self._receiving = anyio.ResourceGuard("reading from")
+        self._sending = anyio.ResourceGuard("writing to")
+        self._pump_lock = anyio.Lock(fast_acquire=True)
+        self._send_lock = anyio.Lock(fast_acquire=True)
+        self._pumping: anyio.CancelScope | None = None
+        self._writing: anyio.CancelScope | None = None
+        self._flusher: BackgroundTask | None = None
+        self._watcher: BackgroundTask | None = None
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        """What the stream below knows, the address, and whether the peer is known to be gone."""
+        own: dict[Any, Callable[[], Any]] = {StreamAttribute.ended: lambda: self._ending is not None}
+        if self._address is not None:
+            own[StreamAttribute.address] = lambda: self._address
+        return {**self._stream.extra_attributes, **own}
+
+    # ----------------------------------------------------------------------------------------------------------- receiving
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """What the peer sent, at most `max_bytes`; waits for at least one byte. A cancelled call takes nothing along.
+
+        Raises:
+            anyio.EndOfStream: the peer has ended its input, or closed the connection in good order.
+            anyio.BrokenResourceError: the peer went away without a word.
+            ProtocolError: the peer broke the rules of WebSocket, or sent a message over the limit.
+            ConnectionLost: the peer closed the connection for another reason.
+            anyio.ClosedResourceError: this end is closed.
+        """
+        if max_bytes < 1:
+            raise UsageError(f"max_bytes must be at least 1, not {max_bytes}")
+        with self._receiving:
+            if self._unread or self._ending is not None:
+                await anyio.lowlevel.checkpoint()
+            while True:
+                if self._closed:
+                    raise anyio.ClosedResourceError
+                if self._unread:
+                    return self._take(max_bytes)
+                if self._messages.ended:
+                    raise anyio.EndOfStream
+                if self._ending is not None:
+                    raise self._ending
+                await self._pump()
+
+    def _take(self, max_bytes: int) -> bytes:
+        pieces: list[memoryview] = []
+        wanted = max_bytes
+        while self._unread and wanted:
+            piece = self._unread.popleft()
+            if len(piece) > wanted:
+                self._unread.appendleft(piece[wanted:])
+                piece = piece[:wanted]
+            pieces.append(piece)
+            wanted -= len(piece)
+        return b"".join(pieces)
+
+    async def _pump(self) -> None:
+        """Read once from the wire. Returns without having read when `aclose()` wants to; the lock then tells it that nobody reads."""
+        async with self._pump_lock:
+            try:
+                with anyio.CancelScope() as self._pumping:
+                    self.feed(await self._stream.receive(self._chunk_bytes))
+            except anyio.EndOfStream:
+                self._wire_over = True
+                self._protocol.receive_eof()
+                self._settle()
+            except (*_BROKEN, anyio.ClosedResourceError) as exc:
+                self._wire_over = True
+                self._ending = self._ending or exc
+            finally:
+                self._pumping = None
+
+    def feed(self, data: bytes) -> None:
+        """Take in bytes of the wire: for the handshake, which may have received some of what comes behind it."""
+        self._protocol.receive_data(data)
+        self.take_frames(self._protocol.events_received())
+
+    def take_frames(self, frames: Sequence[Any]) -> None:
+        """Take in what the protocol made of the bytes of the wire."""
+        for frame in frames:
+            if int(frame.opcode) < 8:  # data, not control
+                self._take_data(frame)
+        self._settle()
+        if self._messages.ended and self._ending is None and self._watcher is None:
+            # nobody receives any more, but the peer still pings, and may close
+            self._watcher = self._start(self._watch, "watch WebSocket")
+
+    def _take_data(self, frame: Frame) -> None:
+        if self._ending is not None:
+            return
+        opcode = int(frame.opcode)
+        try:
+            data = self._messages.feed(bytes(frame.data), text={1: True, 2: False}.get(opcode), final=frame.fin)
+        except ProtocolError as exc:
+            self._ending = exc
+            self._protocol.fail(1007, "not UTF-8")
+        else:
+            if data and not self._closed:
+                self._unread.append(memoryview(data))
+
+    def _settle(self) -> None:
+        """Note whether this was the end, and send what the protocol has to say by itself: pongs, and the answer to a farewell."""
+        protocol = self._protocol
+        if self._ending is None and (protocol.close_rcvd is not None or protocol.parser_exc is not None or protocol.state.name == "CLOSED"):
+            self._ending = ending_of(protocol)
+        answers = [each for each in protocol.data_to_send() if each]
+        if self._outgoing_size > _MAX_PENDING_BYTES:
+            answers = [each for each in answers if each[0] != _PONG]
+        self._queue(answers)
+        if self._outgoing and self._torn is None and (self._flusher is None or self._flusher.finished):
+            # in a task of its own: a reader that waited for a peer to take its pongs could wait for one that waits for it
+            self._flusher = self._start(self._flush_answers, "answer on WebSocket")
+
+    def _start(self, func: Callable[[], Any], name: str) -> BackgroundTask | None:
+        try:
+            return BackgroundTask.spawn(func, name=name)
+        except RuntimeError:  # the event loop is ending, and the connection with it
+            return None
+
+    async def _watch(self) -> None:
+        while self._ending is None and not self._closed:
+            await self._pump()
+
+    # ------------------------------------------------------------------------------------------------------------- sending
+
+    async def send(self, item: bytes) -> None:
+        """Send all of `item`: whole lines in UTF-8 as messages of text, anything else as messages of bytes.
+
+        Raises:
+            anyio.BrokenResourceError: the peer is gone, or an earlier call was cancelled half-way.
+            anyio.ClosedResourceError: this end is closed, or `send_eof()` was called.
+        """
+        await self._send(cut_messages(bytes(item)))
+
+    async def send_eof(self) -> None:
+        """Tell the peer that nothing more will be sent, by an empty message of text; receiving goes on."""
+        if self._eof_sent or self._closed:
+            await anyio.lowlevel.checkpoint()
+            return
+        await self._send([(b"", True)])
+        self._eof_sent = True
+
+    async def _send(self, messages: Any) -> None:
+        with self._sending:
+            await anyio.lowlevel.checkpoint()
+            with anyio.CancelScope() as self._writing:
+                async with self._send_lock:
+                    for payload, is_text in messages:
+                        self._refuse_if_unwritable()
+                        await self._send_message(payload, is_text=is_text)
+                    return
+            raise anyio.ClosedResourceError  # cancelled by aclose()
+
+    async def _send_message(self, payload: bytes, *, is_text: bool) -> None:
+        protocol = self._protocol
+        begin = protocol.send_text if is_text else protocol.send_binary
+        if len(payload) <= USUAL_MESSAGE_BYTES:
+            begin(payload)
+            await self._flush()
+            return
+        for at in range(0, len(payload), USUAL_MESSAGE_BYTES):  # frames of that size: neither end holds the whole message
+            self._refuse_if_unwritable()
+            is_last = at + USUAL_MESSAGE_BYTES >= len(payload)
+            part = payload[at : at + USUAL_MESSAGE_BYTES]
+            if at:
+                protocol.send_continuation(part, fin=is_last)
+            else:
+                begin(part, fin=is_last)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Send what is queued, in order; the caller holds the lock."""
+        self._queue(self._protocol.data_to_send())
+        while self._outgoing:
+            data = b"".join(self._outgoing)
+            self._outgoing.clear()
+            self._outgoing_size = 0
+            try:
+                await self._stream.send(data)
+            except _BROKEN as exc:
+                self._torn = exc
+                raise anyio.BrokenResourceError(str(exc) or "the connection is broken") from (exc.__cause__ or exc)
+            except BaseException as exc:
+                self._torn = exc
+                raise
+
+    def _queue(self, frames: Sequence[bytes]) -> None:
+        self._outgoing.extend(each for each in frames if each)  # an empty one asks to half-close the wire, which closing does anyway
+        self._outgoing_size += sum(map(len, frames))
+
+    async def _flush_answers(self) -> None:
+        async with self._send_lock:
+            if self._torn is None:
+                try:
+                    await self._flush()
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    logger.debug("the peer of a WebSocket connection was gone before it was answered", exc_info=True)
+
+    def _refuse_if_unwritable(self) -> None:
+        if self._closed or self._eof_sent:
+            raise anyio.ClosedResourceError
+        if self._torn is not None:
+            raise anyio.BrokenResourceError("an earlier frame was not sent as a whole") from self._torn
+        if not is_open(self._protocol):
+            raise anyio.BrokenResourceError("the WebSocket connection is closed") from self._ending
+
+    # ------------------------------------------------------------------------------------------------------------- closing
+
+    async def aclose(self) -> None:
+        """Close the connection, with the closing handshake if the peer takes part within the timeout; wakes who receives or sends."""
+        if self._closed:
+            await anyio.lowlevel.checkpoint()
+            return
+        self._closed = True
+        for scope in (self._pumping, self._writing):
+            if scope is not None:
+                scope.cancel()
+        is_done = False
+        try:
+            with anyio.move_on_after(self._close_timeout):
+                await self._say_goodbye()
+                await self._stream.aclose()
+                is_done = True
+        except (*_BROKEN, anyio.ClosedResourceError):
+            logger.debug("a WebSocket connection was broken when it was closed", exc_info=True)
+        finally:
+            self._unread.clear()
+            with anyio.CancelScope(shield=True):
+                if not is_done:
+                    await anyio.aclose_forcefully(self._stream)
+                for task in (self._flusher, self._watcher):
+                    if task is not None:
+                        task.cancel()
+                        await task.wait()
+
+    async def _say_goodbye(self) -> None:
+        protocol = self._protocol
+        async with self._send_lock:
+            if self._torn is None:
+                if is_open(protocol):
+                    protocol.send_close(1000)
+                await self._flush()
+        # a client need not wait until the server has closed the wire as well (RFC 6455, 7.1.1: SHOULD): its owner may not look for long
+        while self._torn is None and protocol.close_rcvd is None and not (self._wire_over or protocol.eof_sent):
+            await self._pump()

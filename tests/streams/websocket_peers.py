@@ -1,0 +1,152 @@
+"""Peers for the tests of WebSocket: both ends of ours in memory, and ends that speak frame by frame and need not keep the rules."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import ByteStream
+from websockets.client import ClientProtocol
+from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory, ServerPerMessageDeflateFactory
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import Protocol
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
+
+from claude_transport.streams.memory import MemoryStream, memory_stream_pair
+from claude_transport.streams.websocket import WebSocketConnectable, WebSocketStream, accept_websocket
+
+URL = "ws://claude.example/talk"
+
+
+class Given:
+    """An opener that gives the stream it was made with."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self.stream = stream
+
+    async def connect(self) -> ByteStream:
+        return self.stream
+
+
+@asynccontextmanager
+async def both_ends(
+    *, capacity: int = 65536, close_timeout: float = 5.0, admit: Any = None, **options: Any
+) -> AsyncIterator[tuple[WebSocketStream, WebSocketStream]]:
+    """The client's end and the server's end of one connection in memory."""
+    here, there = memory_stream_pair(capacity=capacity)
+    ends: list[WebSocketStream | None] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def accept() -> None:
+            ends.append(await accept_websocket(there, admit=admit, close_timeout=close_timeout, **options))
+
+        tasks.start_soon(accept)
+        client = await WebSocketConnectable(URL, opener=Given(here), close_timeout=close_timeout, **options).connect()
+    (server,) = ends
+    assert server is not None
+    try:
+        yield client, server
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.aclose_forcefully(client)
+            await anyio.aclose_forcefully(server)
+
+
+class FramePeer:
+    """An end of a connection that says what frames it is told to, and keeps those it gets."""
+
+    def __init__(self, wire: MemoryStream, protocol: Protocol) -> None:
+        self.wire = wire
+        self.protocol = protocol
+        self.frames: list[Frame] = []
+
+    async def flush(self) -> None:
+        await self.wire.send(b"".join(self.protocol.data_to_send()))
+
+    async def say(self, opcode: Opcode, data: bytes, *, fin: bool = True) -> None:
+        await self.wire.send(Frame(opcode, data, fin).serialize(mask=isinstance(self.protocol, ClientProtocol), extensions=self.extensions))
+
+    @property
+    def extensions(self) -> Any:
+        return self.protocol.extensions
+
+    async def next_frame(self) -> Frame:
+        """The next frame that arrives; `anyio.EndOfStream` when there will be none."""
+        while not self.frames:
+            self.protocol.receive_data(await self.wire.receive())
+            self.frames += [event for event in self.protocol.events_received() if isinstance(event, Frame)]
+        return self.frames.pop(0)
+
+
+@asynccontextmanager
+async def client_and_frames(
+    *, behind: bytes = b"", capacity: int = 65536, compression: bool = False, **options: Any
+) -> AsyncIterator[tuple[WebSocketStream, FramePeer]]:
+    """A client of ours, and a server that speaks frames; `behind` is a line it says in one piece with its answer."""
+    here, there = memory_stream_pair(capacity=capacity)
+    protocol = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()] if compression else None, max_size=None)
+    async with anyio.create_task_group() as tasks:
+
+        async def accept() -> None:
+            while not (events := protocol.events_received()):
+                protocol.receive_data(await there.receive())
+            (request,) = events
+            assert isinstance(request, Request)
+            protocol.send_response(protocol.accept(request))
+            if behind:
+                protocol.send_text(behind)
+            await there.send(b"".join(protocol.data_to_send()))
+
+        tasks.start_soon(accept)
+        client = await WebSocketConnectable(URL, opener=Given(here), compression=compression, **options).connect()
+    try:
+        yield client, FramePeer(there, protocol)
+    finally:
+        await _close(client, there)
+
+
+@asynccontextmanager
+async def server_and_frames(
+    *, capacity: int = 65536, compression: bool = False, **options: Any
+) -> AsyncIterator[tuple[WebSocketStream, FramePeer]]:
+    """A server of ours, and a client that speaks frames."""
+    here, there = memory_stream_pair(capacity=capacity)
+    offer = [ClientPerMessageDeflateFactory()] if compression else None
+    protocol = ClientProtocol(parse_uri(URL), extensions=offer, max_size=None)
+    ends: list[WebSocketStream | None] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def accept() -> None:
+            ends.append(await accept_websocket(here, compression=compression, **options))
+
+        tasks.start_soon(accept)
+        protocol.send_request(protocol.connect())
+        await there.send(b"".join(protocol.data_to_send()))
+        while not protocol.events_received():
+            protocol.receive_data(await there.receive())
+    (server,) = ends
+    assert server is not None
+    try:
+        yield server, FramePeer(there, protocol)
+    finally:
+        await _close(server, there)
+
+
+async def _close(stream: WebSocketStream, wire: MemoryStream) -> None:
+    with anyio.CancelScope(shield=True):
+        await anyio.aclose_forcefully(stream)
+        await wire.aclose()
+
+
+async def receive_all(stream: ByteStream) -> bytes:
+    """All bytes up to the end of the peer's input."""
+    received = b""
+    while True:
+        try:
+            received += await stream.receive()
+        except anyio.EndOfStream:
+            return received
