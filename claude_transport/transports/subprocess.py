@@ -18,12 +18,14 @@ import msgspec
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError
 from claude_transport.launch.discovery import CLI, read_cli_version
+from claude_transport.launch.environ import build_environment
 from claude_transport.launch.launch import Launch
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import build_payloads, initialize_fields
 from claude_transport.launch.permissions import permission_settings
 from claude_transport.launch.planning import PlannedLaunch, plan_launch, without_supervisor
+from claude_transport.launch.sessions import find_transcript, options_to_continue
 from claude_transport.launch.validation import UUID
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.messages import DecodeFailure
@@ -85,6 +87,8 @@ class SubprocessTransport(StreamTransport):
         self._on_stderr = on_stderr
         self._answers: frozenset[str] | None = None
         self._trace: dict[str, str] = {}
+        self._goes_on = False  # in place of another one, by reconnect()
+        self._was_prompted = False
         self._cli: CLI | None = None
         self._cli_version: str | None = None
 
@@ -93,8 +97,23 @@ class SubprocessTransport(StreamTransport):
         """The options it was made with."""
         return self._options
 
+    async def reconnect(self) -> Self:
+        """As `StreamTransport.reconnect()`. A session that the option `session_id` names is resumed, once the CLI has saved it.
+
+        It saves a session with the first prompt, and begins no second one under an id that is there (2.1.329, real). Whether it did is
+        seen on this machine's disk; at another end, where only a launcher gets, it is assumed of every prompt that was announced by
+        `note_prompt()`, as a `Query` does. All else is as the options say: a fork is forked again, under a new id.
+        """
+        return await super().reconnect()
+
+    def note_prompt(self, uuid: str) -> None:
+        """From now on, there is a session to go on with."""
+        self._was_prompted = True
+
     def _another(self) -> Self:
         another = super()._another()
+        another._goes_on = True  # noqa: SLF001
+        another._was_prompted = self._was_prompted  # noqa: SLF001
         another._answers = self._answers  # noqa: SLF001 - one of us; who answers has not changed with the process
         another._trace = self._trace  # noqa: SLF001
         return another
@@ -129,6 +148,8 @@ class SubprocessTransport(StreamTransport):
         plan = functools.partial(
             _plan,
             self._options,
+            goes_on=self._goes_on,
+            was_prompted=self._was_prompted,
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
@@ -210,14 +231,23 @@ def _initialize(options: ClaudeOptions, launcher: Launcher | None) -> dict[str, 
 def _plan(
     options: ClaudeOptions,
     *,
+    goes_on: bool,
+    was_prompted: bool,
     command: Sequence[str] | None,
     launcher: Launcher | None,
     permission_prompt: str | None,
     trace: Mapping[str, str],
 ) -> PlannedLaunch:
     """What to run. Not a method: the thread that runs this must not be the last to know the transport, and so finalise it."""
+    inherited = dict(os.environ)
+    if goes_on and command is None and options.session_id is not None:
+        # the files of another end are not seen from here
+        elsewhere = launcher is not None and launcher.supervised
+        env = {} if elsewhere else build_environment(options, inherited)
+        is_saved = was_prompted if elsewhere else find_transcript(options.session_id, env=env, cwd=options.cwd) is not None
+        options = options_to_continue(options) if is_saved else options
     planned = plan_launch(
-        options, inherited=dict(os.environ), command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
+        options, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
     )
     launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, trace, given=options.env))
     return msgspec.structs.replace(planned, launch=launch)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import msgspec
 import pytest
-from live_session import Live, LiveSession, of_type
+from live_session import PATIENCE, Live, LiveSession, of_type
 
 import claude_transport as ct
 from claude_transport import errors
@@ -31,6 +36,41 @@ async def test_a_session_has_the_id_that_was_chosen_for_it(live: Live) -> None:
     with pytest.raises(errors.ClaudeTransportError, match=r"already in use"):
         async with live(["Hello."], session_id=OWN_ID):
             pass
+
+
+async def test_a_reconnected_transport_goes_on_in_the_session_that_was_chosen_once_there_is_one(
+    claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]]
+) -> None:
+    async with FakeMessagesAPI(["The word is xyzzy.", "It was xyzzy.", "Still."]) as api:
+        options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact", session_id=OWN_ID)
+        transport = ct.SubprocessTransport(options)
+        heard = []
+        with anyio.fail_after(PATIENCE):
+            async with ct.Query(transport):
+                pass  # nothing is said, so nothing is saved
+            for prompt in ("Tell me a word", "Which one?", "Really?"):
+                transport = await transport.reconnect()
+                async with ct.Query(transport) as query:
+                    result = await (await query.send(prompt)).result()
+                    heard.append((result.session_id, result.result))
+                    assert query.resume_point is not None
+                    assert query.resume_point.session_id == OWN_ID
+        assert heard == [(OWN_ID, "The word is xyzzy."), (OWN_ID, "It was xyzzy."), (OWN_ID, "Still.")]
+        assert "The word is xyzzy." in str(api.conversation[-1].body["messages"])
+
+
+async def test_a_session_that_is_not_saved_begins_again_when_its_transport_is_reconnected(
+    claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]]
+) -> None:
+    async with FakeMessagesAPI(["The word is xyzzy.", "Which word?"]) as api:
+        options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact", session_id=OWN_ID)
+        first = ct.SubprocessTransport(msgspec.structs.replace(options, no_session_persistence=True))
+        with anyio.fail_after(PATIENCE):
+            async with ct.Query(first) as query:
+                await (await query.send("Tell me a word")).result()
+            async with ct.Query(await first.reconnect()) as query:
+                assert (await (await query.send("Which one?")).result()).session_id == OWN_ID
+        assert "xyzzy" not in str(api.conversation[-1].body["messages"])
 
 
 async def test_a_resumed_session_knows_what_was_said_and_keeps_its_id(live: Live) -> None:

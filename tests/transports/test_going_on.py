@@ -1,0 +1,73 @@
+"""`reconnect()` of a transport whose options name the session: what the second process is told, here and at another end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+import claude_transport as ct
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from containers import running_daemon
+
+PATIENCE = 30.0
+ID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+SHOW = f"""#!{sys.executable}
+import json, sys
+named = [argument for argument in sys.argv if {ID!r} in argument]
+print(json.dumps({{"type": "argv", "argv": named}}), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """A claude that says which of its arguments name the session."""
+    path = tmp_path / "claude-that-shows"
+    path.write_text(SHOW)
+    path.chmod(0o700)
+    return str(path)
+
+
+async def told(transport: ct.SubprocessTransport) -> list[str]:
+    """The arguments of its process that name the session."""
+    with anyio.fail_after(PATIENCE):
+        async with transport:
+            message = await anext(transport.read_messages())
+    argv: list[str] = message["argv"]
+    return argv
+
+
+async def test_here_it_is_the_disk_that_says_whether_there_is_a_session_to_resume(tmp_path: Path, program: str) -> None:
+    env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "config")}
+    first = ct.SubprocessTransport(ct.ClaudeOptions(cli_path=program, session_id=ID, cwd=tmp_path, env=env))
+    first.note_prompt("u1")
+    assert await told(first) == [f"--session-id={ID}"]
+    second = await first.reconnect()
+    assert await told(second) == [f"--session-id={ID}"]
+    name = "".join(c if c.isalnum() else "-" for c in str(tmp_path.resolve()))
+    folder = tmp_path / "config" / "projects" / name
+    folder.mkdir(parents=True)
+    (folder / f"{ID}.jsonl").touch()
+    third = await second.reconnect()
+    assert await told(third) == [f"--resume={ID}"]
+    assert third.options == first.options
+    assert third.announce(answers=frozenset()).session_id == ID
+    (folder / f"{ID}.jsonl").unlink()
+    assert await told(await third.reconnect()) == [f"--session-id={ID}"]
+
+
+async def test_at_another_end_it_is_whether_there_was_a_prompt(tmp_path: Path, program: str) -> None:
+    with running_daemon(tmp_path) as clients:
+        launcher = ct.Launcher.docker("box", program=str(clients / "docker"))
+        first = ct.SubprocessTransport(ct.ClaudeOptions(cli_path=program, session_id=ID), launcher=launcher)
+        assert await told(first) == [f"--session-id={ID}"]
+        second = await first.reconnect()
+        assert await told(second) == [f"--session-id={ID}"]
+        second.note_prompt("u1")
+        third = await second.reconnect()
+        assert await told(third) == [f"--resume={ID}"]
+        assert await told(await third.reconnect()) == [f"--resume={ID}"]
