@@ -77,13 +77,22 @@ class CuttingDoor(MemoryConnectable):
 
 
 class SilentStream(ByteStream):
-    """A connection that may fall into a hole: nothing gets through any more, and nobody is told."""
+    """A connection that may fall into a hole: nothing gets through any more, and nobody is told (with `stays`, not even of its end)."""
 
     def __init__(self, inner: MemoryStream) -> None:
         self.inner = inner
         self.lost = False
+        self.stays = False
+        self.longest_silence = 0.0
+        self._last_byte = anyio.current_time()
+
+    def _byte(self) -> None:
+        now = anyio.current_time()
+        self.longest_silence = max(self.longest_silence, now - self._last_byte)
+        self._last_byte = now
 
     async def send(self, item: bytes) -> None:
+        self._byte()
         if self.lost:
             await anyio.lowlevel.checkpoint()
         else:
@@ -93,13 +102,17 @@ class SilentStream(ByteStream):
         data = await self.inner.receive(max_bytes)
         if self.lost:
             await anyio.sleep_forever()
+        self._byte()
         return data
 
     async def send_eof(self) -> None:
         await self.inner.send_eof()
 
     async def aclose(self) -> None:
-        await self.inner.aclose()
+        if self.stays:
+            await anyio.lowlevel.checkpoint()
+        else:
+            await self.inner.aclose()
 
 
 class Door(MemoryConnectable):

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+import trio.testing
 from breaking_streams import CuttingDoor, Door
 
 from claude_transport.backoff import Backoff
@@ -25,7 +26,7 @@ from claude_transport.errors import (
     TransportClosed,
 )
 from claude_transport.protocol.link_frames import Refusal
-from claude_transport.streams.link import LinkConnectable
+from claude_transport.streams.link import DEFAULT_LINK_BACKOFF, LinkConnectable
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.testing.conformance.link_peer import LinkPeer
 from claude_transport.transport import Transport
@@ -39,10 +40,12 @@ def line(number: int) -> bytes:
 
 
 @asynccontextmanager
-async def linked(door: MemoryConnectable, *, peer: LinkPeer | None = None, **options: Any) -> AsyncIterator[tuple[Transport, LinkPeer]]:
+async def linked(
+    door: MemoryConnectable, *, peer: LinkPeer | None = None, timeout: float = 60, **options: Any
+) -> AsyncIterator[tuple[Transport, LinkPeer]]:
     """A connected transport over a link, and its peer."""
     options.setdefault("backoff", AT_ONCE)
-    with anyio.fail_after(60):
+    with anyio.fail_after(timeout):
         link = LinkConnectable(door, **options)
         async with (peer or LinkPeer()).listening(door.accept) as listening, StreamTransport(link) as transport:
             yield transport, listening
@@ -251,6 +254,56 @@ async def test_a_connection_that_fell_silent_is_given_up_and_the_session_goes_on
         assert len(door.streams) == 2
         assert [hello.received for hello in peer.hellos] == [0, 0]
         assert peer.hellos[1].session is not None
+
+
+async def test_the_newest_connection_counts_while_the_server_still_believes_in_the_one_before() -> None:
+    door = Door()
+    async with linked(door, peer=LinkPeer(heartbeat=1000.0), heartbeat=0.05) as (transport, peer):
+        await transport.write(line(0))
+        assert await peer.receive_line() == line(0)
+        door.streams[0].lost = True
+        door.streams[0].stays = True  # the server is not told that its client has left
+        await peer.send(line(0) + b"\n")
+        assert [batch async for batch in first_batch(transport)] == [[line(0)]]
+        await transport.write(line(1))
+        assert await peer.receive_line() == line(1)
+
+
+virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
+
+
+@virtual_time
+async def test_ten_idle_minutes_leave_no_minute_without_a_byte_for_a_proxy_to_count() -> None:
+    door = Door()
+    async with linked(door, peer=LinkPeer(heartbeat=10**6), timeout=3600) as (transport, peer):
+        await anyio.sleep(600)
+        await transport.write(line(0))
+        assert await peer.receive_line() == line(0)
+    assert [stream.longest_silence < 31 for stream in door.streams] == [True]
+
+
+@virtual_time
+async def test_attempts_to_come_back_are_made_for_as_long_as_the_lease_and_ever_less_often() -> None:
+    door = Door()
+    async with linked(door, peer=LinkPeer(lease=300), backoff=DEFAULT_LINK_BACKOFF, timeout=3600) as (transport, peer):
+        before = anyio.current_time()
+        door.shut = True
+        peer.cut()
+        with pytest.raises(ConnectionLost, match="within 300 s"):
+            await read_all(transport)
+        assert anyio.current_time() - before == pytest.approx(300)
+        assert 60 < door.asked < 90
+
+
+@virtual_time
+async def test_a_connection_that_fell_silent_is_given_up_after_two_heartbeats() -> None:
+    door = Door()
+    async with linked(door, timeout=3600) as (transport, peer):
+        door.streams[0].lost = True
+        before = anyio.current_time()
+        await peer.send(line(0) + b"\n")
+        assert [batch async for batch in first_batch(transport)] == [[line(0)]]
+        assert anyio.current_time() - before == pytest.approx(30)
 
 
 # ------------------------------------------------------------------------------------------------------------- connecting

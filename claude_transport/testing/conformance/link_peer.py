@@ -42,6 +42,7 @@ class LinkPeer(Peer):
         self._stays = False
         self._unread: list[tuple[bytes, int]] = []
         self._connection = anyio.CancelScope()
+        self._one_at_a_time = anyio.Lock()
         self._changed = anyio.Event()
 
     @asynccontextmanager
@@ -76,8 +77,10 @@ class LinkPeer(Peer):
                 await stream.send(encode_frame(self.refusal))
                 return
             self._connection.cancel()
-            with anyio.CancelScope() as self._connection:
-                await self._carry(stream, hello, framer, lines[1:])
+            # the one before it has to have let go of the end of the link, or would disconnect this one
+            async with self._one_at_a_time:
+                with anyio.CancelScope() as self._connection:
+                    await self._carry(stream, hello, framer, lines[1:])
         except (anyio.EndOfStream, anyio.BrokenResourceError, OSError):
             pass  # cut in the middle of the handshake: the client comes again, or does not
         finally:
@@ -85,7 +88,6 @@ class LinkPeer(Peer):
 
     async def _carry(self, stream: ByteStream, hello: Hello, framer: LineFramer, arrived: list[bytes]) -> None:
         end = self.end
-        end.disconnected()
         welcome = Welcome(
             version=LINK_VERSION,
             session=_SESSION,
