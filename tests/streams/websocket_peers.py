@@ -38,15 +38,17 @@ async def both_ends(
 ) -> AsyncIterator[tuple[WebSocketStream, WebSocketStream]]:
     """The client's end and the server's end of one connection in memory."""
     here, there = memory_stream_pair(capacity=capacity)
+    connectable = WebSocketConnectable(URL, opener=Given(here), close_timeout=close_timeout, **options)
     ends: list[WebSocketStream | None] = []
+    clients: list[WebSocketStream] = []
     async with anyio.create_task_group() as tasks:
 
         async def accept() -> None:
             ends.append(await accept_websocket(there, admit=admit, close_timeout=close_timeout, **options))
 
         tasks.start_soon(accept)
-        client = await WebSocketConnectable(URL, opener=Given(here), close_timeout=close_timeout, **options).connect()
-    (server,) = ends
+        clients.append(await connectable.connect())
+    (client,), (server,) = clients, ends
     assert server is not None
     try:
         yield client, server
@@ -88,6 +90,7 @@ async def client_and_frames(
 ) -> AsyncIterator[tuple[WebSocketStream, FramePeer]]:
     """A client of ours, and a server that speaks frames; `behind` is a line it says in one piece with its answer."""
     here, there = memory_stream_pair(capacity=capacity)
+    clients: list[WebSocketStream] = []
     protocol = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()] if compression else None, max_size=None)
     async with anyio.create_task_group() as tasks:
 
@@ -102,7 +105,8 @@ async def client_and_frames(
             await there.send(b"".join(protocol.data_to_send()))
 
         tasks.start_soon(accept)
-        client = await WebSocketConnectable(URL, opener=Given(here), compression=compression, **options).connect()
+        clients.append(await WebSocketConnectable(URL, opener=Given(here), compression=compression, **options).connect())
+    (client,) = clients
     try:
         yield client, FramePeer(there, protocol)
     finally:

@@ -126,7 +126,7 @@ async def _read_request(stream: ByteStream, protocol: ServerProtocol, max_reques
         events: list[Any] = protocol.events_received()
         if events and size <= max_request_bytes:
             return events[0], events[1:]  # the request comes first
-        if size > max_request_bytes:
+        if size > max_request_bytes and not protocol.eof_sent:
             await _answer(stream, protocol, protocol.reject(431, "The request is too large.\n"))
             raise ProtocolError(f"a request of more than {max_request_bytes} bytes in place of a handshake of WebSocket")
         if protocol.handshake_exc is not None:
@@ -147,7 +147,8 @@ def _decide(protocol: ServerProtocol, request: Request, admit: Admit | None, all
         return protocol.accept(request)
     response = protocol.reject(answer.status, answer.text)
     for name, value in answer.headers.items():
-        del response.headers[name]  # replaced, not sent twice; no error when there is none
+        if name in response.headers:
+            del response.headers[name]  # replaced, not sent twice
         response.headers[name] = value
     return response
 
