@@ -1,0 +1,38 @@
+"""A conversation whose connection is cut in the middle: nothing of it is lost, and nothing comes twice."""
+
+from __future__ import annotations
+
+import anyio
+
+from claude_transport import ConnectionLost, StreamTransport
+from claude_transport.streams.link import LinkConnectable
+from claude_transport.streams.memory import MemoryConnectable
+from claude_transport.testing.conformance.link_peer import LinkPeer
+
+
+async def main() -> None:
+    network = MemoryConnectable()  # SocketConnectable, TLSConnectable or WebSocketConnectable, for a real one
+    async with LinkPeer().listening(network.accept) as far_claude:
+        async with StreamTransport(LinkConnectable(network, token="not-in-the-address")) as transport:
+            messages = transport.read_messages()
+
+            await transport.write('{"type":"keep_alive"}')
+            await far_claude.send(b'{"type":"system","n":1}\n')
+            print(await anext(messages))
+
+            far_claude.cut()
+            await far_claude.send(b'{"type":"system","n":2}\n')  # while nobody is connected
+            print(await anext(messages))
+            print("connections:", len(far_claude.hellos))
+
+            await far_claude.stop_reading()
+            await transport.write('{"type":"keep_alive"}')
+            await far_claude.finish()  # an exit code of 0, and yet
+            try:
+                await anext(messages)
+            except ConnectionLost as exc:
+                print(exc)
+
+
+if __name__ == "__main__":
+    anyio.run(main)
