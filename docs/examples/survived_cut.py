@@ -12,26 +12,26 @@ from claude_transport.testing.conformance.link_peer import LinkPeer
 
 async def main() -> None:
     network = MemoryConnectable()  # SocketConnectable, TLSConnectable or WebSocketConnectable, for a real one
-    async with LinkPeer().listening(network.accept) as far_claude:
-        async with StreamTransport(LinkConnectable(network, token="not-in-the-address")) as transport:
-            messages = transport.read_messages()
+    link = LinkConnectable(network, token="not-in-the-address")
+    async with LinkPeer().listening(network.accept) as far_claude, StreamTransport(link) as transport:
+        messages = transport.read_messages()
 
-            await transport.write('{"type":"keep_alive"}')
-            await far_claude.send(b'{"type":"system","n":1}\n')
-            print(await anext(messages))
+        await transport.write('{"type":"keep_alive"}')
+        await far_claude.send(b'{"type":"system","n":1}\n')
+        print(await anext(messages))
 
-            far_claude.cut()
-            await far_claude.send(b'{"type":"system","n":2}\n')  # while nobody is connected
-            print(await anext(messages))
-            print("connections:", len(far_claude.hellos))
+        far_claude.cut()
+        await far_claude.send(b'{"type":"system","n":2}\n')  # while nobody is connected
+        print(await anext(messages))
+        print("connections:", len(far_claude.hellos))
 
-            await far_claude.stop_reading()
-            await transport.write('{"type":"keep_alive"}')
-            await far_claude.finish()  # an exit code of 0, and yet
-            try:
-                await anext(messages)
-            except ConnectionLost as exc:
-                print(exc)
+        await far_claude.stop_reading()
+        await transport.write('{"type":"keep_alive"}')
+        await far_claude.finish()  # an exit code of 0, and yet
+        try:
+            await anext(messages)
+        except ConnectionLost as exc:
+            print(exc)
 
 
 if __name__ == "__main__":
