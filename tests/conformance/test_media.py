@@ -19,8 +19,14 @@ def test_a_medium_keeps_the_clause_or_cannot_express_it(case: Case) -> None:
     assert row.verdict == "passed" or (row.verdict == "excluded" and isinstance(row.reason, Reason))
 
 
-def test_only_the_mock_leaves_clauses_out() -> None:
-    assert [medium.name for medium in MEDIA if medium.excludes] == ["mock"]
+def test_only_the_mock_and_what_knows_no_reset_leave_clauses_out() -> None:
+    assert [medium.name for medium in MEDIA if medium.excludes] == ["mock", "unix"]
+
+
+@parametrize(media.mutual_tls(), media.tcp(compression=True), timeout=15.0)
+def test_a_variant_of_a_medium_keeps_the_clause_too(case: Case) -> None:
+    row = case.check()
+    assert row.verdict == "passed" or (row.verdict == "excluded" and isinstance(row.reason, Reason))
 
 
 def test_every_wrapper_there_is_has_a_medium() -> None:

@@ -1,4 +1,4 @@
-"""The media that come with the library, as subjects for the kit: mock, memory, lockstep memory, a child process, and wrappers."""
+"""The media that come with the library, as subjects for the kit: mock, memory, a child process, sockets, a link, and wrappers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from claude_transport.testing.conformance.memory_peer import MemoryPeer
 from claude_transport.testing.conformance.mock_peer import MockPeer
 from claude_transport.testing.conformance.reason import Reason
 from claude_transport.testing.conformance.relay_peer import RelayPeer
+from claude_transport.testing.conformance.socket_media import mutual_tls, tcp, tls, unix
 from claude_transport.testing.conformance.subject import Play, Subject
 from claude_transport.transport import Transport
 from claude_transport.transports.mock import MockTransport
@@ -44,10 +45,14 @@ __all__ = [
     "logged",
     "memory",
     "mock",
+    "mutual_tls",
     "recorded",
     "retried",
     "shipped",
     "subprocess",
+    "tcp",
+    "tls",
+    "unix",
     "watched",
     "without_faults",
     "wrapped",
@@ -110,6 +115,9 @@ def shipped() -> tuple[Medium, ...]:
         memory(),
         lockstep(),
         subprocess(),
+        tcp(),
+        unix(),
+        tls(),
         link(),
         wrapped(memory(), TransportWrapper),
         wrapped(memory(), LineWrapper),
