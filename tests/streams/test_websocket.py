@@ -180,8 +180,10 @@ async def test_text_is_whole_lines_and_bytes_are_as_they_are(peered: Any) -> Non
 
 
 async def test_what_a_server_says_right_behind_its_answer_is_not_lost() -> None:
-    async with client_and_frames(behind=b"early\n") as (client, _peer):
+    async with client_and_frames(behind=b"early\n", farewell=True) as (client, _peer):
         assert await client.receive() == b"early\n"
+        with pytest.raises(ConnectionLost, match="restarting"):
+            await client.receive()
 
 
 @EITHER_END

@@ -86,9 +86,9 @@ class FramePeer:
 
 @asynccontextmanager
 async def client_and_frames(
-    *, behind: bytes = b"", capacity: int = 65536, compression: bool = False, **options: Any
+    *, behind: bytes = b"", farewell: bool = False, capacity: int = 65536, compression: bool = False, **options: Any
 ) -> AsyncIterator[tuple[WebSocketStream, FramePeer]]:
-    """A client of ours, and a server that speaks frames; `behind` is a line it says in one piece with its answer."""
+    """A client of ours, and a server that speaks frames; `behind` is a line it says in one piece with its answer, and so is a `farewell`."""
     here, there = memory_stream_pair(capacity=capacity)
     clients: list[WebSocketStream] = []
     protocol = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()] if compression else None, max_size=None)
@@ -102,6 +102,8 @@ async def client_and_frames(
             protocol.send_response(protocol.accept(request))
             if behind:
                 protocol.send_text(behind)
+            if farewell:
+                protocol.send_close(1012, "restarting")
             await there.send(b"".join(protocol.data_to_send()))
 
         tasks.start_soon(accept)

@@ -14,7 +14,7 @@ from claude_transport.errors import AuthenticationError, CLIConnectionError, Con
 from claude_transport.streams.address import parse_address
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
-from claude_transport.streams.websocket.sansio import client_protocol, is_open, parse_url
+from claude_transport.streams.websocket.sansio import client_protocol, parse_url
 from claude_transport.streams.websocket.stream import DEFAULT_CLOSE_TIMEOUT, DEFAULT_MAX_MESSAGE_BYTES, WebSocketStream
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class WebSocketConnectable:
         size = 0
         try:
             await stream.send(b"".join(protocol.data_to_send()))
-            while not is_open(protocol) and protocol.handshake_exc is None:
+            # not "until it is open": with its answer, a server may have sent its farewell as well
+            while protocol.state.name == "CONNECTING" and protocol.handshake_exc is None:
                 if size > _MAX_ANSWER_BYTES:
                     raise self._no_server("its answer does not end")
                 chunk = await stream.receive(_CHUNK_BYTES)
@@ -142,7 +143,7 @@ class WebSocketConnectable:
             protocol.receive_eof()  # an answer may end with the connection
         except (anyio.BrokenResourceError, ConnectionLost, OSError) as exc:
             raise CLIConnectionError(f"{self.address}: the connection broke during the handshake of WebSocket") from exc
-        if not is_open(protocol):
+        if protocol.handshake_exc is not None:
             raise self._refusal(protocol) from protocol.handshake_exc
         connection = WebSocketStream(stream, protocol, address=str(self.address), close_timeout=self._close_timeout)
         connection.take_frames(protocol.events_received()[1:])  # what the server said right behind its answer, which is the first

@@ -122,13 +122,13 @@ async def _read_request(stream: ByteStream, protocol: ServerProtocol, max_reques
     while True:
         chunk = await stream.receive(_CHUNK_BYTES)
         size += len(chunk)
-        protocol.receive_data(chunk)
-        events: list[Any] = protocol.events_received()
-        if events and size <= max_request_bytes:
-            return events[0], events[1:]  # the request comes first
-        if size > max_request_bytes and not protocol.eof_sent:
+        if size > max_request_bytes:  # frames that came with it count as well: a client has to wait for the answer (RFC 6455, 4.1)
             await _answer(stream, protocol, protocol.reject(431, "The request is too large.\n"))
             raise ProtocolError(f"a request of more than {max_request_bytes} bytes in place of a handshake of WebSocket")
+        protocol.receive_data(chunk)
+        events: list[Any] = protocol.events_received()
+        if events:
+            return events[0], events[1:]  # the request comes first
         if protocol.handshake_exc is not None:
             await _hang_up(stream, protocol)
             raise ProtocolError("what came is no request for a WebSocket connection") from protocol.handshake_exc
