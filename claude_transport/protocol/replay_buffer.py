@@ -124,11 +124,6 @@ class ReplayBuffer:
             self._waiting.appendleft(frame)
             self._flown_bytes -= len(frame)
             self._waiting_bytes += len(frame)
-        while len(self._waiting) > self.last - received:  # it arrived, although it was said on the connection that was cut
-            frame = self._waiting.popleft()
-            self._flown.append(frame)
-            self._flown_bytes += len(frame)
-            self._waiting_bytes -= len(frame)
 
     def _forget_the_oldest(self) -> None:
         while not self.has_room and len(self._flown) + len(self._waiting) > 1:

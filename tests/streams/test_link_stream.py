@@ -421,6 +421,52 @@ async def test_closing_waits_for_the_status_of_the_far_process() -> None:
         assert peer.input_ended
 
 
+async def test_who_closes_ends_the_input_says_goodbye_and_waits_for_the_exit() -> None:
+    door = MemoryConnectable()
+    said = bytearray()
+    transport = StreamTransport(LinkConnectable(door))
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            stream = await door.accept()
+            await stream.send(b'W {"version":1,"session":"s","lease":9}\n')
+            while b"B " not in said:
+                said.extend(await stream.receive())
+            await stream.send(b'D 1 {"unread":1}\nX {"after":1,"accepted":2,"signal":15,"killed":true}\n')
+            said.extend(await stream.receive())
+
+        tasks.start_soon(serve)
+        async with transport:
+            await transport.write(line(0))
+    assert said.split(b"\n")[1:] == [
+        b"D 1 " + line(0),
+        b"E 1",
+        b'B {"reason":"closed"}',
+        b"A 2",
+        b'B {"reason":"the process has ended"}',
+        b"",
+    ]
+    assert (transport.info.signal, transport.info.exit_code, transport.info.killed) == (15, None, True)
+
+
+async def test_closing_first_lets_go_out_what_waits_for_the_window() -> None:
+    lines = b"\n".join(line(number) for number in range(100))
+    async with linked(Door(), peer=LinkPeer(window=200)) as (transport, peer):
+        await transport.write(lines)
+        assert len(peer.received) < len(lines)
+        await transport.close()
+        assert peer.received == lines + b"\n"
+
+
+async def test_a_reader_with_nothing_left_to_read_says_what_it_has_read() -> None:
+    async with linked(Door()) as (transport, peer), anyio.create_task_group() as tasks:
+        await peer.send(line(0) + b"\n")
+        tasks.start_soon(read_all, transport)
+        while peer.end.kept_bytes:
+            await anyio.lowlevel.checkpoint()
+        await peer.finish()
+
+
 async def test_closing_while_the_connection_is_away_says_goodbye_as_soon_as_it_is_back() -> None:
     door = Door()
     async with linked(door) as (transport, peer):
