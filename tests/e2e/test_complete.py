@@ -1,0 +1,262 @@
+"""`complete()` and `stream()` on the real binary: every row of PROTOCOL.md (e) is the same error as on the API path, in as many attempts.
+
+The API path's half of the table is in tests/completion/test_api_path.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anthropic.types
+import anyio
+import anyio.lowlevel
+import pytest
+from call_errors import ROWS, Row, Waits
+
+import claude_transport as ct
+from claude_transport.completion.models import ALIASES, KNOWN_MODELS
+from claude_transport.testing import FakeMessagesAPI, replies
+
+PATIENCE = 120.0
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+async def api(anyio_backend: object, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("CLAUDE_TRANSPORT", raising=False)
+    async with FakeMessagesAPI() as api:
+        yield api
+
+
+@pytest.fixture
+def options(api: FakeMessagesAPI, claude_cli: str, cli_home: Any, cli_env: Any) -> ct.ClaudeOptions:
+    """What both paths need to reach the fake API: the binary and a clean world, no tools and no system prompt."""
+    return ct.ClaudeOptions(
+        cli_path=claude_cli,
+        cwd=cli_home.project,
+        env=cli_env(api),
+        env_mode="exact",
+        tools=(),
+        system_prompt="",
+        strict_mcp_config=True,
+        verbatim_prompts=True,
+    )
+
+
+@pytest.fixture
+def ask(options: ct.ClaudeOptions) -> Ask:
+    async def ask(prompt: Any = "Hi", **arguments: Any) -> ct.Completion:
+        with anyio.fail_after(PATIENCE):
+            return await ct.complete(prompt, **{"transport": "cli", "model": "haiku", "options": options, **arguments})
+
+    return ask
+
+
+@pytest.fixture
+def waits() -> Waits:
+    return Waits()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_a_failure_has_its_class_its_code_and_its_attempts(api: FakeMessagesAPI, ask: Ask, row: Row, waits: Waits) -> None:
+    api.replace(row.script)
+    with pytest.raises(ct.ClaudeTransportError) as caught:
+        await ask(sleep=waits)
+    row.check(caught.value, transport="cli")
+    assert waits.follow(row.ladder)
+    assert len(api.conversation) >= 1 + len(row.ladder)  # the CLI asks again by itself after some of them, whatever its retries are
+    assert "scripted" not in str(caught.value)
+
+
+async def test_no_credential_is_told_as_on_the_api_path(ask: Ask, options: ct.ClaudeOptions, waits: Waits) -> None:
+    env = {name: value for name, value in options.env.items() if name != "ANTHROPIC_API_KEY"}
+    errors = []
+    for transport in ("cli", "api"):
+        with pytest.raises(ct.AuthFailed) as caught:
+            await ask(options=options.replace(env=env), transport=transport, sleep=waits)
+        errors.append((caught.value.code, caught.value.category))
+    assert errors == [("exec.cli.auth_failed", "auth")] * 2
+    assert waits.seconds == []
+
+
+async def test_nobody_there_is_told_as_on_the_api_path(api: FakeMessagesAPI, ask: Ask, waits: Waits) -> None:
+    await api.aclose()
+    with pytest.raises(ct.APIFailed) as caught:
+        await ask(sleep=waits)
+    assert (caught.value.code, caught.value.category) == ("result.connection_failed", "transport")
+    assert waits.follow([1])
+
+
+@pytest.mark.parametrize("transport", ["cli", "api"])
+async def test_both_paths_give_the_same_completion(api: FakeMessagesAPI, ask: Ask, transport: str) -> None:
+    usage = replies.Usage(input_tokens=1000, output_tokens=500, cache_read_input_tokens=200, cache_creation_input_tokens=100)
+    blocks = [replies.thinking_block("hm"), replies.text_block("One."), replies.text_block("Two.")]
+    api.replace(replies.message(*blocks, usage=usage, times=None))
+    completion = await ask(transport=transport, system="Be brief.", max_tokens=777)
+    assert (completion.text, completion.text_blocks) == ("One.\nTwo.", ("One.", "Two."))
+    found = completion.usage
+    assert (found.input_tokens, found.output_tokens, found.cache_read_input_tokens, found.cache_creation_input_tokens) == (
+        1000,
+        500,
+        200,
+        100,
+    )
+    assert completion.cost_usd == pytest.approx((1000 * 0.1 + 500 * 0.5 + 200 * 0.01 + 100 * 0.125) / 1e6)
+    assert (completion.model, completion.stop_reason, completion.transport) == ("claude-haiku-5-5", "end_turn", transport)
+    assert (completion.api_key_source, completion.billing_source) == ("ANTHROPIC_API_KEY", "api account")
+    assert (completion.attempts, completion.warnings, completion.category) == (1, (), None)
+    assert completion.duration > 0
+    message = completion.raw_message
+    assert type(message) is anthropic.types.Message
+    assert [block.type for block in message.content] == ["thinking", "text", "text"]
+    assert (message.usage.output_tokens, message.stop_reason, message.role) == (500, "end_turn", "assistant")
+    (request,) = api.conversation
+    assert (request.body["max_tokens"], request.body["model"], request.prompt) == (777, "claude-haiku-5-5", "Hi")
+    assert "Be brief." in str(request.body["system"])
+    assert not request.body.get("tools")
+
+
+@pytest.mark.parametrize("transport", ["cli", "api"])
+async def test_blocks_reach_the_model_on_both_paths(api: FakeMessagesAPI, ask: Ask, transport: str) -> None:
+    await ask([{"type": "text", "text": "What is"}, {"type": "text", "text": "/usage for?"}], transport=transport)
+    (request,) = api.conversation
+    assert request.prompt == "What is\n/usage for?"
+
+
+@pytest.mark.parametrize("transport", ["cli", "api"])
+async def test_a_prompt_that_looks_like_a_command_is_only_text(api: FakeMessagesAPI, ask: Ask, transport: str) -> None:
+    await ask("/usage", transport=transport)
+    assert [request.prompt for request in api.conversation] == ["/usage"]
+
+
+async def test_without_options_the_cli_is_run_with_no_tools_no_servers_and_no_system_prompt(
+    api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions, monkeypatch: pytest.MonkeyPatch, cli_home: Any
+) -> None:
+    """Only then is an answer of the CLI what the API would have said."""
+    monkeypatch.chdir(cli_home.project)
+    monkeypatch.setenv("CLAUDE_CLI_PATH", str(options.cli_path))
+    for name in ("HOME", "CLAUDE_CONFIG_DIR", "TMPDIR", *api.environment()):
+        monkeypatch.setenv(name, options.env[name])
+    completion = await ask(options=None, billing="api_key")
+    (request,) = api.conversation
+    assert completion.text == "Hello from the fake Messages API."
+    assert not request.body.get("tools")
+    assert "interactive agent" not in str(request.body.get("system"))
+
+
+@pytest.mark.parametrize("transport", ["cli", "api"])
+async def test_a_timeout_keeps_the_text_so_far(api: FakeMessagesAPI, ask: Ask, transport: str) -> None:
+    api.replace(replies.gated("one two three", chunks=["one ", "two ", "three"], after_chunks=2))
+    with pytest.raises(ct.MissingResult) as caught:
+        await ask(transport=transport, timeout=5.0)
+    assert (caught.value.code, caught.value.category) == ("exec.cli.timeout", "timeout")
+    there = ct.partial_completion(caught.value)
+    assert there is not None
+    assert there.text == "one two "
+
+
+@pytest.mark.parametrize("transport", ["cli", "api"])
+async def test_a_stream_is_heard_as_it_is_written(api: FakeMessagesAPI, options: ct.ClaudeOptions, transport: Any) -> None:
+    chunks = ["one ", "two ", "three"]
+    api.replace(replies.gated("".join(chunks), chunks=chunks, after_chunks=2))
+    pieces = []
+    with anyio.fail_after(PATIENCE):
+        async with ct.stream("Hi", transport=transport, options=options) as stream:
+            async for piece in stream:
+                pieces.append(piece)
+                if len(pieces) == 2:
+                    await api.wait_at_gate()
+                    api.open_gate()
+    assert pieces == chunks
+    assert stream.completion.text == "one two three"
+    assert stream.completion.transport == transport
+
+
+@pytest.mark.parametrize("transport", ["cli", "api"])
+async def test_breaking_out_of_a_stream_hangs_up(api: FakeMessagesAPI, options: ct.ClaudeOptions, transport: Any) -> None:
+    api.replace(replies.gated("one two", chunks=["one ", "two"], after_chunks=1))
+    with anyio.fail_after(PATIENCE):
+        async with ct.stream("Hi", transport=transport, options=options) as stream:
+            assert await anext(stream) == "one "
+    with anyio.fail_after(20):
+        while api.requests[0].outcome == "pending":
+            await anyio.lowlevel.checkpoint()
+    assert api.requests[0].outcome == "client_gone"
+
+
+async def test_a_cut_stream_is_repaired_by_the_cli_itself(api: FakeMessagesAPI, ask: Ask) -> None:
+    api.replace([replies.cut("This sentence will be cut somewhere", after_events=4), "whole"])
+    completion = await ask()
+    assert (completion.text, completion.attempts) == ("whole", 1)
+
+
+async def test_tools_that_the_cli_has_run_are_events_and_not_in_the_message(
+    api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions
+) -> None:
+    api.replace([replies.tool_use("Bash", {"command": "echo hi", "description": "d"}, text_before="I look."), "Done."])
+    completion = await ask(options=options.replace(tools=["Bash"], allowed_tools=["Bash"]))
+    assert completion.text == "I look.\nDone."
+    assert [block.type for block in completion.raw_message.content] == ["text", "text"]
+    used = [tool.name for event in completion.events if isinstance(event, ct.AssistantMessage) for tool in event.tool_uses]
+    assert used == ["Bash"]
+
+
+async def test_a_failure_after_a_tool_has_run_is_final(api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions, waits: Waits) -> None:
+    api.replace([replies.tool_use("Bash", {"command": "echo hi", "description": "d"}), replies.error(529)])
+    with pytest.raises(ct.Overloaded):
+        await ask(options=options.replace(tools=["Bash"], allowed_tools=["Bash"]), sleep=waits)
+    assert waits.seconds == []
+
+
+async def test_an_agent_in_the_background_is_waited_for(api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions) -> None:
+    """The first result comes before the agent has finished; its own turn says what came of it [15a]."""
+    launch = replies.tool_use("Agent", {"description": "d", "prompt": "Count the leaves.", "subagent_type": "general-purpose"})
+    api.replace({"Count the leaves.": "Seven.", "": [launch, "I have asked somebody.", "There are seven."]})
+    completion = await ask("How many leaves?", options=options.replace(tools=["Agent"]))
+    assert "There are seven." in completion.text
+    assert len([event for event in completion.events if isinstance(event, ct.ResultMessage)]) == 2
+    assert completion.category is None
+
+
+async def test_a_session_can_be_gone_on_with(api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions) -> None:
+    usage = replies.Usage(input_tokens=1000, output_tokens=0)
+    api.replace(replies.text("noted", usage=usage, times=None))
+    first = await ask("My name is Ada.")
+    second = await ask("What is my name?", options=options.replace(resume=first.session_id))
+    assert second.session_id == first.session_id
+    assert "My name is Ada." in str(api.conversation[-1].body["messages"])
+    assert second.cost_usd == pytest.approx(first.cost_usd), "what this call has cost, and not the session"
+
+
+async def test_a_billing_policy_keeps_the_key_from_the_child(api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions) -> None:
+    env = {name: value for name, value in options.env.items() if name != "ANTHROPIC_API_KEY"}
+    with pytest.raises(ct.AuthFailed) as caught:  # there is no login in this clean world, and nothing else may pay
+        await ask(options=options.replace(env=env), billing="subscription")
+    there = ct.partial_completion(caught.value)
+    assert there is not None
+    assert there.api_key_source == "none"
+    assert api.conversation == []
+
+
+@pytest.mark.parametrize("name", [*KNOWN_MODELS, *ALIASES])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_table_of_models_is_what_the_cli_asks_for_and_charges(api: FakeMessagesAPI, options: ct.ClaudeOptions, name: str) -> None:
+    model = KNOWN_MODELS[ALIASES.get(name, name)]
+    each = [
+        replies.Usage(input_tokens=1000, output_tokens=0),
+        replies.Usage(input_tokens=0, output_tokens=1000),
+        replies.Usage(input_tokens=0, output_tokens=0, cache_creation_input_tokens=1000),
+        replies.Usage(input_tokens=0, output_tokens=0, cache_read_input_tokens=1000),
+    ]
+    api.replace([replies.text("x", usage=usage) for usage in each])
+    costs = []
+    with anyio.fail_after(PATIENCE):
+        async with ct.Query(ct.SubprocessTransport(options.replace(model=name, max_retries=0))) as query:
+            for _ in each:
+                result = await (await query.send("Hi")).result()
+                costs.append(sum(used.cost_usd for used in (result.model_usage_since_last_result or {}).values()) * 1000)
+    assert (api.conversation[0].model, api.conversation[0].body["max_tokens"]) == (model.name, model.max_tokens)
+    price = model.price
+    assert costs == pytest.approx([price.input, price.output, price.cache_write, price.cache_read])
