@@ -140,6 +140,12 @@ async def test_closing_ends_the_frame_and_wakes_the_reader() -> None:
             await call()
 
 
+async def test_the_end_of_input_is_told_to_the_medium_too() -> None:
+    here, there = memory_stream_pair()
+    await CompressedStream(here).send_eof()
+    assert (await receive_all(there)).startswith(MAGIC)
+
+
 async def test_a_cancelled_send_breaks_the_stream_for_sending_and_is_no_end() -> None:
     here, there = compressed_pair(capacity=1)
     with anyio.CancelScope() as scope:
@@ -200,6 +206,13 @@ async def test_the_accepting_end_leaves_plain_bytes_as_they_are(said: bytes) -> 
     await accepted.send_eof()
     assert await receive_all(here) == b"plain"
     await accepted.aclose()
+
+
+async def test_the_accepting_end_waits_for_no_more_than_it_needs() -> None:
+    here, there = memory_stream_pair()
+    await here.send(MAGIC)
+    with anyio.fail_after(10):
+        assert isinstance(await accept_compression(there), CompressedStream)
 
 
 # ------------------------------------------------------------------------------------------------------------ the opener

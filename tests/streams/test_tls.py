@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from anyio.streams.tls import TLSAttribute
@@ -69,24 +70,29 @@ async def receive_all(stream: TLSStream) -> bytes:
 
 
 @asynccontextmanager
-async def pair(*, capacity: int = 65536, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> AsyncIterator[tuple[TLSStream, TLSStream]]:
+async def pair(
+    *,
+    capacity: int = 65536,
+    version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+    server: ssl.SSLContext | None = None,
+    client: ssl.SSLContext | None = None,
+) -> AsyncIterator[tuple[TLSStream, TLSStream]]:
     """Both ends of an encrypted stream in memory."""
-    here, there = memory_stream_pair(capacity=capacity)
-    ours: list[TLSStream] = []
-    server: list[TLSStream] = []
-    server_context = certificates().server_context()
-    server_context.num_tickets = 0  # nobody reads before both have shaken hands, and the smallest of these streams hold no ticket
+    server, client = server or certificates().server_context(), client or certificates().client_context()
+    server.num_tickets = 0  # nobody reads before both have shaken hands, and the smallest of these streams hold no ticket
+    client.maximum_version = version
+    ours, theirs = memory_stream_pair(capacity=capacity)
+    here: list[TLSStream] = []
+    there: list[TLSStream] = []
 
     async def accept() -> None:
-        server.append(await TLSStream.wrap(there, ssl_context=server_context, server_side=True))
+        there.append(await TLSStream.wrap(theirs, ssl_context=server, server_side=True))
 
-    context = certificates().client_context()
-    context.maximum_version = version
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(accept)
-        ours.append(await TLSStream.wrap(here, ssl_context=context, hostname="localhost"))
-    async with ours[0], server[0]:
-        yield ours[0], server[0]
+        here.append(await TLSStream.wrap(ours, ssl_context=client, hostname="localhost"))
+    async with here[0], there[0]:
+        yield here[0], there[0]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -252,6 +258,24 @@ async def test_a_client_proves_itself_with_a_certificate_of_its_own(door: Door) 
         assert certificate is not None
         assert "localhost" in str(certificate["subjectAltName"])
     assert seen == [(("email", "client@example.org"),)]
+
+
+async def test_a_client_that_only_reads_still_answers_a_server_that_asks_who_it_is() -> None:
+    server = certificates().server_context(asks_for_certificate=True)
+    server.verify_mode = ssl.CERT_OPTIONAL
+    client = certificates().client_context(shows_certificate=True)
+    client.post_handshake_auth = True
+    async with pair(server=server, client=client) as (here, there), anyio.create_task_group() as tasks:
+        there.extra(TLSAttribute.ssl_object).verify_client_post_handshake()
+        await there.send(b"who are you?")
+        tasks.start_soon(there.receive)
+        assert await here.receive() == b"who are you?"
+        tasks.start_soon(here.receive)
+        with anyio.fail_after(10):
+            while not (certificate := there.extra(TLSAttribute.peer_certificate)):
+                await anyio.lowlevel.checkpoint()
+        assert "client@example.org" in str(certificate["subjectAltName"])
+        tasks.cancel_scope.cancel()
 
 
 async def failure_of(door: Door, connectable: TLSConnectable, *, server: ssl.SSLContext | None) -> Exception:

@@ -266,18 +266,22 @@ async def test_a_plain_server_that_refuses_is_a_typed_error_with_the_address(
             await transport.write("{}")
 
 
-async def test_a_message_that_looks_like_a_refusal_is_a_message(tcp_server: Server) -> None:
-    said = [{"type": "system", "subtype": "refused", "error": "a word"}, {"type": "x", "y": "refused", "subtype": "z", "error": {}}]
-
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"type": "system", "subtype": "refused", "error": "a word"},
+        {"type": "system", "subtype": "other", "error": {"code": "refused"}},
+        {"type": "refused", "subtype": "refused", "error": {}},
+    ],
+)
+async def test_a_message_that_looks_like_a_refusal_is_a_message(tcp_server: Server, said: dict[str, Any]) -> None:
     async def say(stream: ByteStream) -> None:
-        for message in said:
-            await stream.send(json.dumps(message).encode() + b"\n")
+        await stream.send(json.dumps(said).encode() + b"\n")
         await stream.send_eof()
         await stream.receive()
 
     async with tcp_server.serving(say) as url, NetworkTransport(url, resume=False) as transport:
-        await transport.write("{}")
-        assert await read_all(transport) == said
+        assert await read_all(transport) == [said]
 
 
 async def test_a_token_in_the_clear_on_a_network_is_warned_of_once_and_never_named(
