@@ -74,6 +74,9 @@ ROWS = (
     Row("413", replies.error(413, message=WORDS), ct.PromptTooLong, "result.prompt_too_long", "api"),
     Row("500", replies.error(500, message=WORDS), ct.APIFailed, "result.server_error", "api", (1,)),
     Row("mid-stream", replies.sse_error("api_error", message=WORDS), ct.APIFailed, "result.server_error", "api", (1,)),
+    Row(
+        "mid-stream-529", replies.sse_error("overloaded_error", message=WORDS), ct.Overloaded, "result.overloaded", "rate_limit", (1, 2, 4)
+    ),
     Row("max-tokens", replies.max_tokens(), ct.APIFailed, "result.max_output_tokens", "api"),
     Row("refusal", replies.refusal(), ct.Refused, "result.refusal", "api"),
 )

@@ -116,9 +116,12 @@ class TextFlow:
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
+        self._sources: list[tuple[str, int]] = []  # of each piece: the message and the block it is from
         self._streamed: set[str] = set()
         self._current = ""
         self._new_block = True
+        self.was_taken_back = False
+        """Whether the CLI has given up a message that was heard in part, to ask for it again (recording 11_sse_error_event)."""
 
     @property
     def text(self) -> str:
@@ -135,7 +138,7 @@ class TextFlow:
         if not isinstance(message, AssistantMessage) or not _spoken((message,)) or message.message.id in self._streamed:
             return ""
         texts = [block.text for block in message.content if isinstance(block, TextBlock) and block.text]
-        return self._add("\n".join(texts), new_block=True)
+        return self._add("\n".join(texts), new_block=True, source=(message.message.id, 0))
 
     def _hear_event(self, message: StreamEvent) -> str:
         match message.event_type:
@@ -149,15 +152,30 @@ class TextFlow:
                 if self._current:
                     self._streamed.add(self._current)
                 new_block, self._new_block = self._new_block, False
-                return self._add(message.text, new_block=new_block)
+                return self._add(message.text, new_block=new_block, source=(self._current, _whole(message.event.get("index"))))
+        if message.abandoned_blocks is not None:
+            self._take_back(message.abandoned_blocks)
         return ""
 
-    def _add(self, text: str, *, new_block: bool) -> str:
+    def _add(self, text: str, *, new_block: bool, source: tuple[str, int]) -> str:
         if not text:
             return ""
         piece = "\n" + text if new_block and self._pieces else text
         self._pieces.append(piece)
+        self._sources.append(source)
         return piece
+
+    def _take_back(self, abandoned: Mapping[str, Any]) -> None:
+        """Forget the blocks that the CLI will not go on with: `api_message_id`, and from which index on."""
+        given_up, first = abandoned.get("api_message_id"), _whole(abandoned.get("from_block_index"))
+        kept = [not (message == given_up and index >= first) for message, index in self._sources]
+        self.was_taken_back = self.was_taken_back or not all(kept)
+        self._pieces = [piece for piece, stays in zip(self._pieces, kept, strict=True) if stays]
+        self._sources = [source for source, stays in zip(self._sources, kept, strict=True) if stays]
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _spoken(messages: Iterable[Message]) -> list[AssistantMessage]:

@@ -25,6 +25,7 @@ from claude_transport.completion.preflight import check_billing
 from claude_transport.completion.request import CompletionRequest, find_credential
 from claude_transport.completion.resolution import Resolution, TransportKind, resolve_transport
 from claude_transport.errors import (
+    APIFailed,
     ClaudeTransportError,
     CLINotFoundError,
     ConfigurationError,
@@ -190,12 +191,14 @@ class _Attempt:
             self._messages.append(message)
         piece = self._flow.hear(message)
         if piece and self._on_text is not None:
+            if self._flow.was_taken_back:
+                raise _begun_again()
             self._on_text(piece)
 
     @property
     def has_left_traces(self) -> bool:
         """Whether the attempt may have changed anything that another one would change again, or find changed."""
-        if self._on_text is not None and self._flow:
+        if self._on_text is not None and (self._flow or self._flow.was_taken_back):
             return True  # somebody has read the beginning, and another attempt would begin otherwise
         said = self._path.dispatched and self._path.kind == "cli" and self._request.names_a_session
         return self._calls_tools or said
@@ -232,6 +235,12 @@ class _Attempt:
             category=self._error.category if self._error is not None else None if advice is None else advice.category,
             events=assembly.events,
         )
+
+
+def _begun_again() -> ClaudeTransportError:
+    """For a stream whose reader has the beginning of one answer, and would get the end of another: the API path raises the same."""
+    text = "The API could not be reached. (transport=cli, category=transport)"
+    return APIFailed(text, code="result.connection_failed", category="transport", retryable=True)
 
 
 def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolution:

@@ -243,6 +243,18 @@ def test_a_message_that_is_repeated_without_streaming_is_heard_again() -> None:
     assert pieces(START, BLOCK, delta("who"), again, RESULT) == ["who", "\nwhole"]
 
 
+def test_what_the_cli_gives_up_is_taken_back() -> None:
+    """Seen on CLI 2.1.329 after an error in the middle of a stream, and after a cut one."""
+    flow = TextFlow()
+    given_up = {**event("message_stop"), "abandoned_blocks": {"api_message_id": "msg_1", "from_block_index": 0}}
+    for message in decoded(START, BLOCK, delta("who"), {**given_up, "abandoned_blocks": {"api_message_id": "msg_9"}}):
+        flow.hear(message)
+    assert (flow.text, flow.was_taken_back) == ("who", False)
+    for message in decoded(given_up, said("whole", id="msg_2")):
+        flow.hear(message)
+    assert (flow.text, flow.was_taken_back) == ("whole", True)
+
+
 @pytest.mark.parametrize(
     "silent",
     [

@@ -192,6 +192,25 @@ async def test_a_cut_stream_is_repaired_by_the_cli_itself(api: FakeMessagesAPI, 
     assert (completion.text, completion.attempts) == ("whole", 1)
 
 
+@pytest.mark.parametrize("transport", ["cli", "api"])
+async def test_a_cut_stream_is_final_for_who_has_heard_the_beginning(
+    api: FakeMessagesAPI, options: ct.ClaudeOptions, transport: Any, waits: Waits
+) -> None:
+    """The CLI would ask again by itself; its second answer is not the end of the first one."""
+    chunks = ["one ", "two ", "three ", "four"]
+    # the CLI keeps back what is cut at once, and then nobody has heard anything
+    api.replace([replies.cut(replies.gated("".join(chunks), chunks=chunks, after_chunks=2), after_events=6), "whole"])
+    pieces = []
+    with anyio.fail_after(PATIENCE), pytest.raises(ct.APIFailed) as caught:
+        async for piece in ct.stream("Hi", transport=transport, options=options, sleep=waits):
+            pieces.append(piece)
+            if len(pieces) == 2:
+                api.open_gate()
+    assert "".join(chunks).startswith("".join(pieces))
+    assert (caught.value.code, caught.value.category) == ("result.connection_failed", "transport")
+    assert waits.seconds == []
+
+
 async def test_tools_that_the_cli_has_run_are_events_and_not_in_the_message(
     api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions
 ) -> None:
