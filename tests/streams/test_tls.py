@@ -262,10 +262,11 @@ async def test_a_client_proves_itself_with_a_certificate_of_its_own(door: Door) 
 
 async def test_a_client_that_only_reads_still_answers_a_server_that_asks_who_it_is() -> None:
     server = certificates().server_context(asks_for_certificate=True)
-    server.verify_mode = ssl.CERT_OPTIONAL
+    server.post_handshake_auth = True
     client = certificates().client_context(shows_certificate=True)
     client.post_handshake_auth = True
     async with pair(server=server, client=client) as (here, there), anyio.create_task_group() as tasks:
+        assert not there.extra(TLSAttribute.peer_certificate)
         there.extra(TLSAttribute.ssl_object).verify_client_post_handshake()
         await there.send(b"who are you?")
         tasks.start_soon(there.receive)
