@@ -178,8 +178,8 @@ async def test_the_server_sees_path_headers_and_token_and_neither_end_logs_them(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: accept_websocket(there, admit=seen.append))
         client = await connectable.connect()
-    await client.send(b"geheim\n")
-    await anyio.aclose_forcefully(client)
+        await client.send(b"geheim\n")
+        await anyio.aclose_forcefully(client)
     await there.aclose()
     (request,) = seen
     assert (request.path, request.bearer_token, request.headers["x-team"], request.origin) == ("/a?b=c", "geheim", "blue", None)

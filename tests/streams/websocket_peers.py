@@ -88,7 +88,7 @@ class FramePeer:
 async def client_and_frames(
     *, behind: bytes = b"", farewell: bool = False, capacity: int = 65536, compression: bool = False, **options: Any
 ) -> AsyncIterator[tuple[WebSocketStream, FramePeer]]:
-    """A client of ours, and a server that speaks frames; `behind` is a line it says in one piece with its answer, and so is a `farewell`."""
+    """A client of ours, and a server that speaks frames; `behind` is a line, and `farewell` one, that come in one piece with its answer."""
     here, there = memory_stream_pair(capacity=capacity)
     clients: list[WebSocketStream] = []
     protocol = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()] if compression else None, max_size=None)

@@ -23,6 +23,7 @@ from claude_transport.testing.conformance.reason import Reason
 from claude_transport.testing.conformance.relay_peer import RelayPeer
 from claude_transport.testing.conformance.socket_media import mutual_tls, tcp, tls, unix
 from claude_transport.testing.conformance.subject import Play, Subject
+from claude_transport.testing.conformance.websocket_medium import WebSocketMedium
 from claude_transport.transport import Transport
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
@@ -56,6 +57,8 @@ __all__ = [
     "watched",
     "without_faults",
     "wrapped",
+    "ws",
+    "wss",
 ]
 
 _LINE_LIMIT = 64 * 2**10
@@ -98,6 +101,16 @@ def link() -> Medium:
     return LinkMedium()
 
 
+def ws() -> Medium:
+    """`NetworkTransport` over `ws://`, to a WebSocket server of our own."""
+    return WebSocketMedium()
+
+
+def wss() -> Medium:
+    """The same inside TLS, the server's certificate checked. Its subjects need `trustme`."""
+    return WebSocketMedium(secure=True)
+
+
 def wrapped(medium: Medium, wrapper: Callable[[Transport], Transport], *, name: str | None = None) -> Medium:
     """`wrapper` around every transport of `medium`: it owes what the medium owes."""
     return Wrapped(medium, wrapper, name=name)
@@ -118,6 +131,8 @@ def shipped() -> tuple[Medium, ...]:
         tcp(),
         unix(),
         tls(),
+        ws(),
+        wss(),
         link(),
         wrapped(memory(), TransportWrapper),
         wrapped(memory(), LineWrapper),
