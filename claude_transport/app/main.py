@@ -37,6 +37,10 @@ def _run(argv: Sequence[str] | None) -> int:
             from claude_transport.app import doctor
 
             return doctor.run(args)
+        if args.command == "serve":
+            from claude_transport.app import serve
+
+            return serve.run(args)
         from claude_transport.app import ask
 
         return ask.run(args)

@@ -281,6 +281,10 @@ class Gateway:
             logger.debug("a connection from %s is over (%s)", peer, type(exc).__name__)
         except ClaudeTransportError as exc:
             self._handshake_failed(exc, peer)
+        except Exception:  # the other connections must not pay for what is wrong with this one
+            self.metrics.refused["internal"] += 1
+            extra = {"gateway_event": "connection_failed", "gateway_peer": peer}
+            logger.exception("serving a connection from %s failed", peer, extra=extra)
         if arrival is not None:
             with anyio.move_on_after(_CLOSING):
                 try:

@@ -96,13 +96,22 @@ class LinkSession(Session):
                     tasks.start_soon(self._feed)
                     tasks.start_soon(self._keep_lease)
                     await self._pump()
-                    while self._end.acknowledged < self._end.sent:
-                        await self._changed.wait()  # until the client has all of it, or the lease ends
+                    await self._told_everything()
                     tasks.cancel_scope.cancel()
         finally:
             await close_quietly(self.transport)
             self._note_end("ended")
             await self._say_goodbye()
+
+    async def _told_everything(self) -> None:
+        """Wait until the client has all of it. One that takes nothing more is left alone: after the lease, or at once if it is to blame."""
+        patience = self.surroundings.limits.lease if self.ended is None else _FAREWELL
+        progress = -1
+        while progress < self._end.acknowledged < self._end.sent:
+            progress = self._end.acknowledged
+            with anyio.move_on_after(patience):
+                while self._end.acknowledged == progress:
+                    await self._changed.wait()
 
     async def _pump(self) -> None:
         """What the process says goes into the link, until it has ended and its end is there, too."""

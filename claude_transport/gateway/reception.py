@@ -75,7 +75,7 @@ class Reception:
         certified = None
         if address.is_encrypted and self._ssl_context is not None:
             stream = await TLSStream.wrap(stream, ssl_context=self._ssl_context, server_side=True)
-            certified = _common_name(stream)
+            certified = _certified_name(stream)
         token = None
         if address.is_websocket:
             shown: list[HandshakeRequest] = []
@@ -173,11 +173,11 @@ async def _uncompressed(stream: ByteStream) -> ByteStream:
         raise TurnedAway("malformed", "this gateway does not know zstd") from exc
 
 
-def _common_name(stream: TLSStream) -> str | None:
-    """The common name in the client's certificate, when it had to show one and did."""
+def _certified_name(stream: TLSStream) -> str | None:
+    """Whom the client's certificate names, when it had to show one: its common name, or the first of the alternative ones."""
     certificate: Any = stream.extra(TLSAttribute.peer_certificate, None)  # noqa: S610 - anyio's method, not Django's
-    for part in (certificate or {}).get("subject", ()):
-        for name, value in part:
-            if name == "commonName":
-                return str(value)
-    return None
+    if not certificate:
+        return None
+    names = [value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
+    names += [value for _, value in certificate.get("subjectAltName", ())]
+    return str(names[0]) if names else str(certificate.get("serialNumber", "nameless"))

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.link_frames import Frame, Hello, decode_frame, encode_frame
+from claude_transport.protocol.link_frames import Ack, Frame, Hello, ProcessEnd, decode_frame, encode_frame
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.transport import Transport
 from claude_transport.transports.stream import StreamTransport
@@ -91,6 +91,7 @@ class Rehearsal:
         self.processes = processes
         self._tasks = tasks
         self._clients: list[Talker] = []
+        self.medium = "memory"
 
     def leave(self) -> None:
         """Every client is gone."""
@@ -99,7 +100,7 @@ class Rehearsal:
 
     def connect(self, *, token: str | None = None, capacity: int = 2**20) -> Talker:
         ours, theirs = memory_stream_pair(capacity=capacity)
-        self._tasks.start_soon(self.gateway.attend, Arrival(theirs, medium="memory", peer="the test", token=token))
+        self._tasks.start_soon(self.gateway.attend, Arrival(theirs, medium=self.medium, peer="the test", token=token))
         self._clients.append(Talker(ours))
         return self._clients[-1]
 
@@ -114,6 +115,12 @@ class Rehearsal:
         client = self.connect()
         await client.say({"type": "authenticate", "token": token, **more})
         return client
+
+    async def end(self, client: Talker, process: Talker) -> None:
+        """The process ends, and its client takes note of it."""
+        await process.stream.aclose()
+        end = await client.hear_frame(ProcessEnd)
+        await client.frame(Ack(end.after + 1))
 
     async def until(self, *, sessions: int) -> None:
         """Return when there are so many sessions."""

@@ -1,0 +1,130 @@
+"""`claude-transport serve`: a gateway, until SIGTERM or Ctrl-C, and then until the running turns have finished."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import logging
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Final
+
+from claude_transport.app.arguments import split_rules
+from claude_transport.app.backend import run_on
+from claude_transport.app.failures import EXIT_OK
+from claude_transport.errors import ConfigurationError
+from claude_transport.gateway.choices import DEFAULT_CHOICES
+from claude_transport.gateway.gateway import Gateway
+from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.serve import serve
+from claude_transport.gateway.tokens import Tokens
+from claude_transport.launch.options import ClaudeOptions
+
+__all__ = ["run"]
+
+_FIELD: Final = "gateway_"
+"""What the fields of the gateway's log records begin with."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve, and return the exit code. Raises what `failures` knows how to report."""
+    if args.offline and args.cli_path is not None:
+        raise ConfigurationError("--offline and --cli-path name two different programs; give one", option="cli_path")
+    settings: dict[str, Any] = {
+        "listen": args.listen,
+        "tokens": _tokens(args),
+        "ssl_context": _ssl_context(args),
+        "origins": args.origin,
+        "choices": DEFAULT_CHOICES.union(split_rules(args.choice)) if not args.no_choices else frozenset(args.choice),
+        "limits": Limits(lease=args.lease, sessions=args.max_sessions, total_sessions=args.max_total_sessions),
+        "modes": (args.mode,) if args.mode else ("link", "plain"),
+        "compression": args.compression,
+        "allow_plaintext": args.allow_plaintext,
+        "drain_timeout": args.drain_timeout,
+    }
+    return run_on(args.backend, partial(_serve, args, settings))
+
+
+async def _serve(args: argparse.Namespace, settings: dict[str, Any]) -> int:
+    with ExitStack() as stack:
+        stack.enter_context(_log_to_stderr(as_json=args.json, verbose=args.verbose))
+        cli_path = args.cli_path
+        if args.offline:
+            from claude_transport.app.offline import simulated_claude
+
+            cli_path = str(stack.enter_context(simulated_claude()).path)
+        options = ClaudeOptions(
+            cli_path=cli_path,
+            model=args.model,
+            permission_mode=args.permission_mode,
+            allowed_tools=tuple(split_rules(args.allowed_tools)),
+            cwd=args.cwd,
+        )
+        await serve(options, on_started=_announce, **settings)
+    return EXIT_OK
+
+
+def _announce(gateway: Gateway) -> None:
+    """The URLs, one on each line of stdout: for people, and for scripts that asked for port 0."""
+    for url in gateway.urls:
+        print(url, flush=True)
+
+
+def _tokens(args: argparse.Namespace) -> Tokens:
+    tokens = Tokens()
+    if args.token_file is not None:
+        tokens = tokens.joined(Tokens.from_file(args.token_file))
+    if args.token_env is not None:
+        tokens = tokens.joined(Tokens.from_environment(args.token_env))
+    return tokens
+
+
+def _ssl_context(args: argparse.Namespace) -> ssl.SSLContext | None:
+    if args.certificate is None:
+        if args.key is not None or args.client_ca is not None:
+            raise ConfigurationError("--key and --client-ca go with --certificate", option="certificate")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(args.certificate, args.key)
+        if args.client_ca is not None:
+            context.load_verify_locations(args.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as exc:
+        raise ConfigurationError(f"the certificate cannot be used: {exc}", option="certificate") from exc
+    return context
+
+
+@contextmanager
+def _log_to_stderr(*, as_json: bool, verbose: bool) -> Iterator[None]:
+    """A block in which the library's log goes to stderr, a line for each record."""
+    logger = logging.getLogger("claude_transport")
+    before = (logger.level, logger.propagate)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JSONLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        level, logger.propagate = before
+        logger.setLevel(level)
+
+
+class _JSONLines(logging.Formatter):
+    """Each record as one line of JSON: `time`, `level`, `logger`, `message`, and the gateway's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {name.removeprefix(_FIELD): value for name, value in vars(record).items() if name.startswith(_FIELD)}
+        time = dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage(), **fields}
+        if record.exc_info is not None:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)

@@ -1,0 +1,249 @@
+"""Who may come in, where a gateway may listen, what a client may choose: all of it decided before anything is opened."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
+from claude_transport.gateway.door import Door
+from claude_transport.gateway.gateway import Gateway
+from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.tokens import Tokens
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.launch.options import ClaudeOptions
+
+TOKEN = "a-token-of-sufficient-length"
+
+
+def token_file(folder: Path, text: str, *, mode: int = 0o600) -> Path:
+    path = folder / "tokens"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_a_token_belongs_to_its_owner_and_to_nobody_else() -> None:
+    tokens = Tokens({"alice": TOKEN, "bob": TOKEN[::-1]})
+    assert tokens.owner(TOKEN) == "alice"
+    assert tokens.owner(TOKEN[::-1]) == "bob"
+    assert [tokens.owner(wrong) for wrong in (None, "", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "\ud800")] == [None] * 6
+
+
+def test_no_token_is_kept_or_shown() -> None:
+    tokens = Tokens({"alice": TOKEN})
+    assert TOKEN not in repr(tokens)
+    assert TOKEN not in repr(vars(tokens))
+
+
+def test_tokens_from_a_file_have_names_comments_and_blank_lines(tmp_path: Path) -> None:
+    path = token_file(tmp_path, f"# ours\n\nalice {TOKEN}\n{TOKEN[::-1]}\n")
+    tokens = Tokens.from_file(path)
+    assert tokens.owner(TOKEN) == "alice"
+    assert tokens.owner(TOKEN[::-1]) == "token-4"
+
+
+def test_a_token_file_that_everybody_can_read_is_refused_and_one_of_a_group_is_worth_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        Tokens.from_file(token_file(tmp_path, f"alice {TOKEN}\n", mode=0o644))
+    with caplog.at_level(logging.WARNING):
+        Tokens.from_file(token_file(tmp_path, f"alice {TOKEN}\n", mode=0o640))
+    assert "open to its group" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# nothing\n",
+        "alice short\n",
+        f"alice {TOKEN} more\n",
+        f"a/b {TOKEN}\n",
+        f"a {TOKEN}\na {TOKEN[::-1]}\n",
+        f"a {TOKEN}\nb {TOKEN}\n",
+    ],
+)
+def test_a_token_file_with_a_mistake_is_refused_without_showing_a_token(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Tokens.from_file(token_file(tmp_path, text))
+    assert caught.value.option == "tokens"
+    assert TOKEN not in str(caught.value)
+
+
+def test_a_token_from_the_environment_is_called_like_its_variable() -> None:
+    tokens = Tokens.from_environment("GATEWAY_TOKEN", env={"GATEWAY_TOKEN": TOKEN})
+    assert tokens.owner(TOKEN) == "GATEWAY_TOKEN"
+    with pytest.raises(ConfigurationError, match="OTHER is not set"):
+        Tokens.from_environment("OTHER", env={})
+    assert tokens.joined(Tokens({"bob": TOKEN[::-1]})).owner(TOKEN[::-1]) == "bob"
+    with pytest.raises(ConfigurationError, match="two tokens of the name"):
+        tokens.joined(tokens)
+
+
+@pytest.mark.parametrize(
+    ("origin", "welcome"),
+    [
+        (None, True),
+        ("https://example.org", True),
+        ("https://EXAMPLE.org/", True),
+        ("https://example.org.evil.net", False),
+        ("http://example.org", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+def test_a_page_in_a_browser_is_let_in_only_by_its_name(origin: str | None, welcome: bool) -> None:
+    door = Door(tokens=Tokens(), origins=["https://example.org"], limits=Limits())
+    if welcome:
+        door.check_origin(origin)
+    else:
+        with pytest.raises(TurnedAway) as caught:
+            door.check_origin(origin)
+        assert caught.value.status == 403
+
+
+def server_context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+
+def mutual_context() -> ssl.SSLContext:
+    context = server_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"listen": ["tcp://0.0.0.0:0"]}, "tokens"),
+        ({"listen": ["tcp://192.0.2.1:0"]}, "tokens"),
+        ({"listen": ["ws://[::]:80"]}, "tokens"),
+        ({"listen": ["tcp://example.org:80"]}, "tokens"),
+        ({"listen": ["tcp://0.0.0.0:0"], "tokens": {"a": TOKEN}}, "listen"),
+        ({"listen": ["ws://0.0.0.0:0"], "tokens": {"a": TOKEN}}, "listen"),
+        ({"listen": ["tls://0.0.0.0:0"], "ssl_context": server_context()}, "tokens"),
+        ({"listen": ["tls://127.0.0.1:0"]}, "ssl_context"),
+        ({"listen": ["wss://127.0.0.1:0"]}, "ssl_context"),
+        ({"listen": ["tcp://127.0.0.1:0", "tcp://0.0.0.0:0"], "tokens": {"a": TOKEN}, "ssl_context": server_context()}, "listen"),
+        ({"listen": ["http://127.0.0.1:0"]}, "url"),
+        ({"listen": [f"tcp://{TOKEN}@127.0.0.1:0"]}, "url"),
+        ({"listen": [f"ws://127.0.0.1:80/?token={TOKEN}"]}, "url"),
+        ({"listen": "tcp://127.0.0.1:0"}, "listen"),
+        ({"modes": ["telnet"]}, "modes"),
+        ({"origins": ["example.org"]}, "origins"),
+        ({"choices": ["moddel"]}, "choices"),
+        ({"limits": Limits(sessions=0)}, "sessions"),
+        ({"limits": Limits(lease=0)}, "lease"),
+        ({"tokens": {"a": "short"}}, "tokens"),
+        ({"command": []}, "command"),
+    ],
+)
+def test_a_gateway_that_would_be_open_or_makes_no_sense_is_not_made(settings: dict[str, Any], option: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Gateway(**settings)
+    assert caught.value.option == option
+    assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"listen": ["tls://0.0.0.0:0"], "tokens": {"a": TOKEN}, "ssl_context": server_context()},
+        {"listen": ["wss://0.0.0.0:0"], "ssl_context": mutual_context()},
+        {"listen": ["tcp://0.0.0.0:0"], "tokens": {"a": TOKEN}, "allow_plaintext": True},
+        {"listen": ["tcp://127.0.0.1:0", "tcp://localhost:0", "ws://[::1]:0", "unix:///tmp/x"]},
+    ],
+)
+def test_a_gateway_that_is_safe_may_listen(settings: dict[str, Any]) -> None:
+    assert Gateway(**settings).urls == ()
+
+
+async def test_a_unix_socket_is_for_its_owner_alone_and_is_gone_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "door"
+    async with Gateway(listen=[f"unix://{path}"]):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with pytest.raises(ConfigurationError, match="somebody listens there already"):
+            await Gateway(listen=[f"unix://{path}"]).start()
+        assert path.exists()
+    assert not path.exists()
+
+
+async def test_a_socket_that_a_killed_gateway_left_behind_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "stale"))
+    async with Gateway(listen=[f"unix://{tmp_path}/stale"]) as gateway:
+        assert gateway.urls == (f"unix://{tmp_path}/stale",)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigurationError, match="cannot listen"):
+        await Gateway(listen=[f"unix://{tmp_path}/file"]).start()
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+async def test_a_port_that_is_taken_leaves_no_other_listener_open(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        gateway = Gateway(listen=[f"unix://{tmp_path}/door", f"tcp://127.0.0.1:{taken.getsockname()[1]}"])
+        with pytest.raises(ConfigurationError, match="cannot listen on tcp"):
+            await gateway.start()
+    assert not (tmp_path / "door").exists()
+
+
+def test_nothing_that_reaches_the_gateways_machine_is_a_choice_by_default() -> None:
+    dangerous = {
+        "cli_path",
+        "cwd",
+        "env",
+        "extra_args",
+        "settings",
+        "mcp_servers",
+        "add_dirs",
+        "user",
+        "plugins",
+        "resume",
+        "permission_mode",
+    }
+    assert not DEFAULT_CHOICES & dangerous
+    for name in dangerous:
+        with pytest.raises(TurnedAway) as caught:
+            Choices().apply(ClaudeOptions(), {name: None})
+        assert caught.value.reason == "options"
+
+
+def test_a_limit_can_be_lowered_and_not_raised_and_what_is_disallowed_stays_so() -> None:
+    ours = ClaudeOptions(max_turns=5, disallowed_tools=("Bash",), model="haiku")
+    chosen = Choices().apply(ours, {"max_turns": 3, "disallowed_tools": ["Write"], "model": "opus", "max_budget_usd": 1.5})
+    assert (chosen.max_turns, chosen.disallowed_tools, chosen.model, chosen.max_budget_usd) == (3, ("Bash", "Write"), "opus", 1.5)
+    assert Choices().apply(ours, {"max_turns": 99, "disallowed_tools": []}).max_turns == 5
+    assert Choices().apply(ours, {"max_turns": None, "disallowed_tools": []}).disallowed_tools == ("Bash",)
+    assert Choices().apply(ours, {"max_turns": None}).max_turns == 5
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"max_turns": "many"},
+        {"max_turns": True},
+        {"model": 3},
+        {"system_prompt": {"type": "file", "path": "/etc/passwd"}},
+        {"disallowed_tools": "Bash"},
+    ],
+)
+def test_a_choice_of_the_wrong_type_is_refused(chosen: dict[str, Any]) -> None:
+    with pytest.raises(TurnedAway) as caught:
+        Choices().apply(ClaudeOptions(), chosen)
+    assert caught.value.reason == "options"
+
+
+def test_what_a_client_answers_is_a_list_of_known_words() -> None:
+    assert check_answers(["can_use_tool", "telepathy"]) == {"can_use_tool"}
+    for nonsense in ("can_use_tool", {"can_use_tool": 1}, [1], None):
+        with pytest.raises(TurnedAway):
+            check_answers(nonsense)

@@ -1,0 +1,142 @@
+"""A real process behind the gateway, by every medium, in both languages, for a client that is a `Query`."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from rehearsal import ALICE, TOKENS
+
+import claude_transport as ct
+from claude_transport.gateway.gateway import Gateway
+from claude_transport.testing.conformance.certificates import certificates
+from claude_transport.testing.fake_claude import FakeClaude
+from claude_transport.testing.scenario import Scenario, ScriptedTurn
+from claude_transport.testing.steps import Exit, Result, Stderr, Text, ToolUse
+from claude_transport.transports.network import NetworkTransport
+
+SCHEMES = ("tcp", "tls", "unix", "ws", "wss")
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeClaude]:
+    with FakeClaude(Scenario()) as fake:
+        yield fake
+
+
+def client_of(url: str, **more: Any) -> NetworkTransport:
+    context: ssl.SSLContext | None = certificates().client_context() if url.startswith(("tls", "wss")) else None
+    return NetworkTransport(url, token=ALICE, ssl_context=context, **more)
+
+
+def urls(folder: Path) -> list[str]:
+    return [f"unix://{folder}/door" if scheme == "unix" else f"{scheme}://127.0.0.1:0" for scheme in SCHEMES]
+
+
+async def test_five_listeners_at_once_serve_both_languages(fake: FakeClaude, tmp_path: Path) -> None:
+    options = ct.ClaudeOptions(cli_path=fake.path)
+    async with Gateway(options, listen=urls(tmp_path), tokens=TOKENS, ssl_context=certificates().server_context()) as gateway:
+        assert [url.partition(":")[0] for url in gateway.urls] == list(SCHEMES)
+        with anyio.fail_after(60):
+            for url in gateway.urls:
+                for resume in (True, False):
+                    async with ct.Query(client_of(url, resume=resume)) as query:
+                        turn = await query.send(f"by {url}")
+                        assert (await turn.result()).result == f"by {url}"
+            while gateway.sessions:
+                await anyio.lowlevel.checkpoint()
+        assert gateway.metrics.connections == dict.fromkeys(SCHEMES, 2)
+        assert gateway.metrics.sessions == {"link": 5, "plain": 5}
+        assert not gateway.metrics.refused
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "tls", "unix", "ws", "wss"])
+@pytest.mark.parametrize("resume", [True, False], ids=["link", "plain"])
+async def test_a_client_may_compress(fake: FakeClaude, tmp_path: Path, scheme: str, resume: bool) -> None:
+    url = next(url for url in urls(tmp_path) if url.startswith(scheme + ":"))
+    options = ct.ClaudeOptions(cli_path=fake.path)
+    context = certificates().server_context() if scheme in {"tls", "wss"} else None
+    async with Gateway(options, listen=[url], tokens=TOKENS, ssl_context=context, compression=True) as gateway:
+        compression = "deflate" if scheme in {"ws", "wss"} else "zstd"
+        with anyio.fail_after(30):
+            async with ct.Query(client_of(gateway.urls[0], resume=resume, compression=compression)) as query:
+                assert (await (await query.send("small")).result()).result == "small"
+
+
+async def test_a_certificate_opens_the_door_where_there_are_no_tokens(fake: FakeClaude) -> None:
+    context = certificates().server_context(asks_for_certificate=True)
+    async with Gateway(ct.ClaudeOptions(cli_path=fake.path), listen=["tls://127.0.0.1:0"], ssl_context=context) as gateway:
+        with_certificate = certificates().client_context(shows_certificate=True)
+        with anyio.fail_after(30):
+            async with ct.Query(NetworkTransport(gateway.urls[0], ssl_context=with_certificate)) as query:
+                assert (await (await query.send("it is me")).result()).result == "it is me"
+                assert [session.owner for session in gateway.sessions] == ["cert:client@example.org"]
+            with pytest.raises((ct.CLIConnectionError, ct.ConnectionLost)):
+                await NetworkTransport(gateway.urls[0], ssl_context=certificates().client_context()).connect()
+
+
+@pytest.mark.parametrize("resume", [True, False], ids=["link", "plain"])
+async def test_permission_prompts_are_answered_by_the_client(resume: bool) -> None:
+    turn = ScriptedTurn((ToolUse("Bash", input={"command": "ls"}, output="a file", ask=True), Text("done"), Result()))
+    asked: list[str] = []
+
+    async def can_use_tool(name: str, *_: Any) -> ct.Allow:
+        asked.append(name)
+        return ct.Allow()
+
+    with FakeClaude(Scenario(replies=[turn])) as fake:
+        async with Gateway(ct.ClaudeOptions(cli_path=fake.path), listen=["tcp://127.0.0.1:0"], tokens=TOKENS) as gateway:
+            with anyio.fail_after(30):
+                async with ct.Query(client_of(gateway.urls[0], resume=resume), can_use_tool=can_use_tool) as query:
+                    await (await query.send("list")).result()
+        assert asked == ["Bash"]
+        assert "--permission-prompt-tool" in " ".join(fake.calls()[0].argv)
+
+
+async def test_a_client_learns_how_the_far_process_failed() -> None:
+    with FakeClaude(Scenario(replies=[ScriptedTurn((Stderr("out of coffee\n"), Exit(7)))])) as fake:
+        async with Gateway(ct.ClaudeOptions(cli_path=fake.path), listen=["tcp://127.0.0.1:0"], tokens=TOKENS) as gateway:
+            with anyio.fail_after(30):
+                async with client_of(gateway.urls[0]) as transport:
+                    await transport.write('{"type":"user","message":{"role":"user","content":"work"}}')
+                    with pytest.raises(ct.ProcessError) as caught:
+                        async for _ in transport.read_messages():
+                            pass
+    assert (caught.value.exit_code, caught.value.stderr_tail.strip()) == (7, "out of coffee")
+
+
+async def test_options_are_the_clients_to_choose_as_far_as_the_gateway_lets_it(fake: FakeClaude) -> None:
+    ours = ct.ClaudeOptions(cli_path=fake.path, model="haiku", max_turns=5)
+    async with Gateway(ours, listen=["tcp://127.0.0.1:0"], tokens=TOKENS) as gateway:
+        with anyio.fail_after(30):
+            async with client_of(gateway.urls[0], options={"model": "opus", "max_turns": 99}):
+                pass
+            for forbidden in ({"env": {"PATH": "/tmp"}}, {"cli_path": "/bin/sh"}, {"extra_args": {"x": None}}, {"cwd": "/"}):
+                with pytest.raises(ct.ConfigurationError, match="not for a client to choose"):
+                    await client_of(gateway.urls[0], options=forbidden).connect()
+    argv = fake.calls()[0].argv
+    assert argv[argv.index("--model") + 1] == "opus" if "--model" in argv else "--model=opus" in argv
+    assert "99" not in " ".join(argv)
+    assert len(fake.calls()) == 1
+
+
+async def test_a_plain_server_answers_a_hand_made_client(fake: FakeClaude) -> None:
+    async with Gateway(ct.ClaudeOptions(cli_path=fake.path), listen=["tcp://127.0.0.1:0"]) as gateway:
+        host, port = gateway.urls[0].removeprefix("tcp://").split(":")
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(b'{"type":"user","message":{"role":"user","content":"over netcat"}}\n')
+            await stream.send_eof()
+            said = b""
+            with anyio.fail_after(30):
+                while True:
+                    try:
+                        said += await stream.receive()
+                    except anyio.EndOfStream:
+                        break
+    assert b'"result":"over netcat"' in said
+    assert said.endswith(b"\n")

@@ -1,0 +1,199 @@
+"""Sessions in plain mode: bare lines, and a process that ends with its connection."""
+
+from __future__ import annotations
+
+import json
+
+import anyio
+import pytest
+import trio.testing
+from rehearsal import rehearsal
+
+from claude_transport.gateway.limits import Limits
+
+virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
+
+
+async def test_lines_pass_as_they_are_in_both_directions() -> None:
+    async with rehearsal() as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        await client.say(b'{"to" : "the process"}')
+        assert await process.hear() == b'{"to" : "the process"}'
+        await process.say(b'{"to" : "the client"}', b"not even JSON")
+        assert await client.hear() == b'{"to" : "the client"}'
+        assert await client.hear() == b"not even JSON"
+
+
+async def test_what_follows_the_token_in_the_same_packet_reaches_the_process() -> None:
+    async with rehearsal() as stage:
+        client = stage.connect()
+        await client.stream.send(b'{"type":"authenticate","token":"alice-has-a-token-0123456789"}\n{"n":1}\n{"n":2}')
+        await client.stream.send_eof()
+        process = await stage.processes.next()
+        assert await process.rest() == b'{"n":1}\n{"n":2}\n'
+
+
+async def test_the_end_of_input_leaves_the_output_going_until_the_process_ends() -> None:
+    async with rehearsal() as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        await client.stream.send_eof()
+        assert await process.rest() == b""
+        await process.say(b'{"last":"line"}')
+        await process.stream.aclose()
+        assert await client.rest() == b'{"last":"line"}\n'
+        await stage.until(sessions=0)
+
+
+async def test_the_process_ends_when_its_connection_breaks() -> None:
+    async with rehearsal() as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        client.stream.break_connection()
+        assert await process.rest() == b""
+        await stage.until(sessions=0)
+        assert stage.gateway.metrics.ended == {"client": 1}
+
+
+async def test_half_a_line_of_a_connection_that_broke_is_not_handed_on() -> None:
+    async with rehearsal() as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        await client.stream.send(b'{"n":1}\n{"n":')
+        await client.stream.send_eof()
+        assert await process.rest() == b'{"n":1}\n'
+
+
+async def test_a_torn_last_line_of_the_process_stays_torn() -> None:
+    async with rehearsal() as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        await process.stream.send(b'{"n":1}\n{"n":')
+        await process.stream.aclose()
+        assert await client.rest() == b'{"n":1}\n{"n":'
+
+
+async def test_without_tokens_the_first_line_is_already_for_the_process() -> None:
+    async with rehearsal(tokens=None) as stage:
+        client = stage.connect()
+        await client.say(b'{"type":"user"}')
+        process = await stage.processes.next()
+        assert await process.hear() == b'{"type":"user"}'
+        assert [session.owner for session in stage.gateway.sessions] == ["anybody"]
+
+
+async def test_a_first_message_may_be_larger_than_any_greeting() -> None:
+    async with rehearsal(tokens=None, limits=Limits(first_line_bytes=1000)) as stage:
+        client = stage.connect()
+        line = b'{"image":"%s"}' % (b"x" * 100_000)
+        await client.say(line)
+        process = await stage.processes.next()
+        assert await process.hear() == line
+
+
+async def test_where_only_plain_is_spoken_a_client_may_listen_before_it_says_anything() -> None:
+    async with rehearsal(tokens=None, modes=["plain"]) as stage:
+        client = stage.connect()
+        process = await stage.processes.next()
+        await process.say(b'{"first":"word"}')
+        assert await client.hear() == b'{"first":"word"}'
+
+
+@virtual_time
+async def test_an_admitted_client_may_take_its_time_for_the_first_line() -> None:
+    async with rehearsal(tokens=None) as stage:
+        client = stage.connect()
+        await anyio.sleep(3600)
+        await client.say(b'{"type":"user"}')
+        process = await stage.processes.next()
+        assert await process.hear() == b'{"type":"user"}'
+
+
+async def test_options_the_gateway_has_for_initialize_are_put_into_the_clients_request() -> None:
+    from claude_transport.gateway.initialization import ServerFields
+
+    fields = ServerFields({"title": "ours"})
+    request = {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize", "hooks": {"Stop": []}, "title": "theirs"}}
+    line = json.dumps(request).encode()
+    (merged,) = fields.merged([line])
+    assert json.loads(merged)["request"] == {"subtype": "initialize", "hooks": {"Stop": []}, "title": "ours"}
+    others = [b'{"type":"user","text":"\\"subtype\\":\\"initialize\\""}', b'{"subtype":"initialize"}', b'{"subtype":"initialize" broken']
+    assert fields.merged(others) == others
+    assert ServerFields({}).merged([line]) == [line]
+
+
+async def test_a_token_with_all_its_sessions_gets_no_other_and_somebody_else_does() -> None:
+    async with rehearsal(limits=Limits(sessions=1, total_sessions=2)) as stage:
+        first = await stage.plain()
+        await stage.processes.next()
+        second = await stage.plain()
+        refused = json.loads(await second.hear())
+        assert (refused["error"]["code"], refused["error"]["retryable"]) == ("limit", True)
+        await stage.plain(token="bob-has-another-one-987654321")
+        await stage.processes.next()
+        first.stream.break_connection()
+        await stage.until(sessions=1)
+        await stage.plain()
+        await stage.processes.next()
+
+
+@virtual_time
+async def test_who_sends_faster_than_the_rate_waits_and_loses_nothing() -> None:
+    async with rehearsal(limits=Limits(bytes_per_second=1000)) as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        began = anyio.current_time()
+        for _ in range(10):
+            await client.say(b'{"x":"%s"}' % (b"x" * 991))
+        for _ in range(10):
+            assert len(await process.hear()) == 999
+        assert 8 <= anyio.current_time() - began <= 11
+
+
+@virtual_time
+async def test_starting_sessions_over_and_over_is_refused_for_a_minute() -> None:
+    async with rehearsal(limits=Limits(starts_per_minute=2)) as stage:
+        for _ in range(2):
+            client = await stage.plain()
+            await stage.processes.next()
+            client.stream.break_connection()
+            await stage.until(sessions=0)
+        client = await stage.plain()
+        assert json.loads(await client.hear())["error"]["code"] == "limit"
+        await anyio.sleep(61)
+        await stage.plain()
+        await stage.processes.next()
+
+
+async def test_a_drain_lets_the_running_turn_finish_and_takes_no_new_session() -> None:
+    async with rehearsal() as stage:
+        busy, idle = await stage.plain(), await stage.link()
+        worker, sleeper = await stage.processes.next(), await stage.processes.next()
+        await busy.say({"type": "user", "message": {"role": "user", "content": "work"}})
+        await worker.hear()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stage.gateway.drain)
+            assert await sleeper.rest() == b""
+            idle.stream.break_connection()
+            late = await stage.plain()
+            assert json.loads(await late.hear())["error"]["code"] == "draining"
+            assert stage.gateway.health.answer("/healthz", token=None).status == 503  # type: ignore[union-attr]
+            await worker.say({"type": "result", "subtype": "success"})
+            assert json.loads(await busy.hear())["type"] == "result"
+            assert await worker.rest() == b""
+        assert stage.gateway.sessions == ()
+        assert stage.gateway.metrics.ended == {"drained": 2}
+
+
+@virtual_time
+async def test_a_drain_is_over_in_time_whatever_the_turn_does() -> None:
+    async with rehearsal(drain_timeout=30.0) as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        await client.say({"type": "user", "message": {"role": "user", "content": "work"}})
+        await process.hear()
+        began = anyio.current_time()
+        await stage.gateway.drain()
+        assert anyio.current_time() - began <= 35.0
+        assert stage.gateway.sessions == ()
