@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from claude_transport.launch.launch import Launch, build_launch
     from claude_transport.launch.launcher import Launcher
     from claude_transport.launch.options import BillingPolicy, ClaudeOptions, EnvironmentMode, PermissionMode
+    from claude_transport.launch.pin import CLIChange, on_cli_change
     from claude_transport.one_shot import OneShot, query
     from claude_transport.protocol.blocks import (
         Block,
@@ -251,6 +252,7 @@ if TYPE_CHECKING:
     from claude_transport.transports.network import NetworkTransport
     from claude_transport.transports.opening import open_transport
     from claude_transport.transports.replay import ReplayTransport
+    from claude_transport.transports.start_gate import StartGate
     from claude_transport.transports.stream import Connectable, StreamTransport
     from claude_transport.transports.subprocess import SubprocessTransport
     from claude_transport.wrappers.base import TransportWrapper
@@ -289,6 +291,7 @@ __all__ = [
     "Block",
     "BudgetExceeded",
     "Busy",
+    "CLIChange",
     "CLIConnectionError",
     "CLIJSONDecodeError",
     "CLINotFoundError",
@@ -458,6 +461,7 @@ __all__ = [
     "SpawnError",
     "SpecificOutput",
     "StallEvent",
+    "StartGate",
     "StatefulTransport",
     "StatusMessage",
     "StopFailureInput",
@@ -536,6 +540,7 @@ __all__ = [
     "encode_message",
     "encode_user_message",
     "find_cli",
+    "on_cli_change",
     "open_transport",
     "partial_completion",
     "preflight",
@@ -570,6 +575,7 @@ _HOMES = {
     "launch.environ": "build_environment describe_environment",
     "launch.launch": "Launch build_launch",
     "launch.launcher": "Launcher",
+    "launch.pin": "CLIChange on_cli_change",
     "launch.options": "BillingPolicy ClaudeOptions EnvironmentMode PermissionMode",
     "one_shot": "OneShot query",
     "protocol.blocks": (
@@ -625,6 +631,7 @@ _HOMES = {
     "transports.network": "NetworkTransport",
     "transports.opening": "open_transport",
     "transports.replay": "ReplayTransport",
+    "transports.start_gate": "StartGate",
     "transports.stream": "Connectable StreamTransport",
     "transports.subprocess": "SubprocessTransport",
     "wrappers.base": "TransportWrapper",

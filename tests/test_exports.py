@@ -56,6 +56,7 @@ PROMISED = [
     "RetryPolicy",
     "RetryingTransport",
     "StallEvent",
+    "StartGate",
     "StatefulTransport",
     "SessionForked",
     "StreamEvent",
