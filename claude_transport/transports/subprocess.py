@@ -24,6 +24,7 @@ from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import build_payloads, initialize_fields
 from claude_transport.launch.permissions import permission_settings
+from claude_transport.launch.pin import pin_cli
 from claude_transport.launch.planning import PlannedLaunch, plan_launch, without_supervisor
 from claude_transport.launch.sessions import find_transcript, options_to_continue
 from claude_transport.launch.validation import UUID
@@ -158,6 +159,8 @@ class SubprocessTransport(StreamTransport):
         planned = await anyio.to_thread.run_sync(plan)
         launch, self._cli = planned.launch, planned.cli
         self._cli_version = None if self._cli is None else read_cli_version(self._cli)
+        if self._options.pin_cli and self._cli is not None and planned.remote is None:
+            pin_cli(self._cli, asked=self._options.cli_path)
         if launch.initialize and self._answers is None:
             logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
         for note in launch.notes:
