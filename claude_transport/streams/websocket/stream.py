@@ -200,7 +200,10 @@ class WebSocketStream(ByteStream):
             anyio.BrokenResourceError: the peer is gone, or an earlier call was cancelled half-way.
             anyio.ClosedResourceError: this end is closed, or `send_eof()` was called.
         """
-        await self._send(cut_messages(bytes(item)))
+        if item:
+            await self._send(cut_messages(bytes(item)))
+        else:
+            await anyio.lowlevel.checkpoint()
 
     async def send_eof(self) -> None:
         """Tell the peer that nothing more will be sent, by an empty message of text; receiving goes on."""
@@ -212,7 +215,7 @@ class WebSocketStream(ByteStream):
 
     async def _send(self, messages: Any) -> None:
         with self._sending:
-            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint_if_cancelled()  # the stream below yields to others
             with anyio.CancelScope() as self._writing:
                 async with self._send_lock:
                     for payload, is_text in messages:
