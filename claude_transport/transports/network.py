@@ -130,7 +130,12 @@ class NetworkTransport(StreamTransport):
         if self._exposes_token:
             self._exposes_token = False  # once is enough
             logger.warning("the token for %s travels unencrypted: use tls:// or wss://", self._address)
-        await super().connect()
+        try:
+            await super().connect()
+        except (CLIConnectionError, ConfigurationError) as exc:
+            if str(self._address) not in str(exc):  # what a gateway says of its own accord does not name it
+                exc.args = (f"{self._address}: {exc}",)
+            raise
 
     def _another(self) -> Self:
         another = super()._another()

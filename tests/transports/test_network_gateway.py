@@ -1,0 +1,66 @@
+"""What a NetworkTransport says, a gateway understands: every scheme, resumable and plain, compressed and not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import pytest
+
+from claude_transport import AuthenticationError, NetworkTransport, Query
+from claude_transport.gateway.gateway import Gateway
+from claude_transport.testing import FakeClaude, Scenario
+from claude_transport.testing.conformance.certificates import certificates
+
+TOKEN = "open-sesame-open-sesame-open-sesame"
+SCHEMES = ["tcp", "tls", "unix", "ws", "wss"]
+
+
+@asynccontextmanager
+async def gateway(scheme: str, folder: Path) -> AsyncIterator[str]:
+    """The URL of a gateway whose claude is a simulated one."""
+    url = f"unix://{folder}/door" if scheme == "unix" else f"{scheme}://127.0.0.1:0"
+    context = certificates().server_context()
+    with FakeClaude(Scenario.simulated(pace=0)) as fake, anyio.fail_after(30):
+        async with Gateway(command=fake.command, listen=[url], tokens={"me": TOKEN}, ssl_context=context, compression=True) as served:
+            yield served.urls[0]
+
+
+def transport_to(
+    url: str, *, token: str | None = TOKEN, resume: bool, compression: Literal["zstd", "deflate"] | None = None
+) -> NetworkTransport:
+    context = certificates().client_context() if url.startswith(("tls", "wss")) else None
+    return NetworkTransport(url, token=token, ssl_context=context, resume=resume, compression=compression)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_gateway_is_spoken_to_over_every_medium(scheme: str, resume: bool, compressed: bool, tmp_path: Path) -> None:
+    fitting: Literal["zstd", "deflate"] = "deflate" if scheme in {"ws", "wss"} else "zstd"
+    async with gateway(scheme, tmp_path) as url:
+        transport = transport_to(url, resume=resume, compression=fitting if compressed else None)
+        async with Query(transport) as query:
+            assert "Hello" in str((await (await query.send("Hello")).result()).result)
+            await query.end_input()
+            assert [message async for message in query.messages()]
+        assert transport.info.exit_code == (0 if resume else None)
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_gateway_that_does_not_know_us_is_an_authentication_error_with_its_address(
+    scheme: str, resume: bool, token: str | None, tmp_path: Path
+) -> None:
+    async with gateway(scheme, tmp_path) as url:
+        transport = transport_to(url, token=token, resume=resume)
+        with pytest.raises(AuthenticationError) as caught:
+            async with transport:
+                await transport.write('{"type":"user"}')
+                await anext(aiter(transport.read_messages()))
+    assert str(caught.value).startswith(f"{transport.info.address}: ")
+    assert caught.value.retryable is False
