@@ -32,6 +32,7 @@ class Facts:
             "pending requests": len(self.pending_requests),
             "pending questions": len(self.pending_questions),
             "buffered bytes": self.buffered_bytes,
+            "failed callbacks": self.failed_callbacks,
         }
         said = [f"{count} {what}" for what, count in counts.items() if count]
         return f"<Query over {self.info.kind}: {', '.join([self._life.phase, *said])}>"
@@ -88,6 +89,17 @@ class Facts:
     def pending_questions(self) -> tuple[str, ...]:
         """Ids of the CLI's requests whose callbacks are still at work."""
         return self._questions.open
+
+    @property
+    def failed_callbacks(self) -> int:
+        """Callbacks (can_use_tool, hooks, on_request, MCP servers of this program) that raised, cancelled themselves, or gave no answer
+        that the CLI could be told. Each is logged by `claude_transport.query.failures`; the conversation goes on."""
+        return self._questions.failures.failed
+
+    @property
+    def late_answers(self) -> int:
+        """Answers of callbacks that were dropped, because the CLI had withdrawn its question by then."""
+        return self._questions.failures.late
 
     @property
     def background_tasks(self) -> dict[str, str]:

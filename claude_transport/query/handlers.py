@@ -6,7 +6,6 @@ without an answer, and by default the answer is no: a guard that fails must not 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -29,8 +28,6 @@ __all__ = [
     "HookRegistry",
     "PermissionHandler",
 ]
-
-logger = logging.getLogger(__name__)
 
 OnCallbackError = Literal["deny", "allow"]
 
@@ -95,15 +92,10 @@ class PermissionHandler:
         return self._callback is not None
 
     async def answer(self, body: CanUseTool, context: CallbackContext) -> dict[str, Any]:
-        """The response payload (recordings 04a to 04c)."""
+        """The response payload (recordings 04a to 04c); raises what the callback raised, and `UsageError` for what is no decision."""
         if self._callback is None:
             return _permission(Deny("Nobody is there to give permission for this."), body)
-        try:
-            decision = await guarded(self._callback(body.tool_name, body.input, context))
-            return _permission(decision, body)
-        except Exception as exc:
-            logger.exception("can_use_tool failed for %s", body.tool_name)
-            return self.answer_for_failure(body, type(exc).__name__)
+        return _permission(await guarded(self._callback(body.tool_name, body.input, context)), body)
 
     def answer_for_failure(self, body: CanUseTool, what: str) -> dict[str, Any]:
         """The response payload when the callback has none."""
@@ -168,16 +160,13 @@ class HookRegistry:
         return config
 
     async def answer(self, body: HookCallback, context: CallbackContext) -> dict[str, Any]:
-        """The hook's output as the response payload; raises what the callback raised, for an error response."""
+        """The hook's output as the response payload; raises what the callback raised, and `UsageError` for what is no output."""
         event, callback = self._callbacks[body.callback_id]
-        try:
-            output = await guarded(callback(parse_hook_input(event, body.input), body.tool_use_id, context))
-            return _hook_payload(event, output)
-        except Exception:
-            logger.exception("the %s hook failed", event)
-            if self.fails_open:
-                return {}
-            raise
+        return _hook_payload(event, await guarded(callback(parse_hook_input(event, body.input), body.tool_use_id, context)))
+
+    def event_of(self, callback_id: str) -> str:
+        """The event that a callback of ours was registered for."""
+        return self._callbacks[callback_id][0]
 
     @property
     def fails_open(self) -> bool:

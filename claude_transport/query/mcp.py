@@ -17,7 +17,7 @@ import anyio
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.query.mcp_configuration import checked_configuration
-from claude_transport.query.mcp_session import INTERNAL_ERROR, McpCall, McpSession
+from claude_transport.query.mcp_session import INTERNAL_ERROR, McpCall, McpSession, OnFailure
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -34,11 +34,12 @@ class McpServers:
     """The servers of one conversation, by name. One server object may serve any number of conversations at once.
 
     `servers` are `mcp.server.Server` or `mcp.server.MCPServer` objects by name, or configurations of what the CLI runs or reaches
-    itself. `tell` is how the objects' own messages (progress, `list_changed`, requests) reach the CLI; whoever speaks to it sets it.
+    itself. `on_failure` is told of a server that failed, and of why. `tell` is how the objects' own messages (progress, `list_changed`,
+    requests) reach the CLI; whoever speaks to it sets it.
     Raises `ConfigurationError` for anything else, and when the package `mcp` is missing or too old.
     """
 
-    def __init__(self, servers: Mapping[str, Any] | None) -> None:
+    def __init__(self, servers: Mapping[str, Any] | None, *, on_failure: OnFailure) -> None:
         if servers is not None and not isinstance(servers, Mapping):
             raise _refused(f"mcp_servers maps names to servers, and is no {type(servers).__name__}")
         given = {_checked_name(name): _instance_of(server) for name, server in (servers or {}).items()}
@@ -47,6 +48,7 @@ class McpServers:
         self._configured = {name: checked_configuration(name, config) for name, config in configured.items()}
         self._servers = {name: _low_level(name, server) for name, server in given.items() if name not in configured}
         self.tell: Tell = _tell_nobody
+        self._on_failure = on_failure
         self._sessions: dict[str, McpSession] = {}
 
     @property
@@ -73,13 +75,15 @@ class McpServers:
             if message.get("method") == "initialize":
                 # every handshake is a new life of the server (the CLI shakes hands again after a toggle or a failure, 06l)
                 before = self._sessions.get(name)
-                self._sessions[name] = McpSession(name, self._servers[name], tell=lambda said: self.tell(name, said), after=before)
+                self._sessions[name] = McpSession(
+                    name, self._servers[name], tell=lambda said: self.tell(name, said), on_failure=self._on_failure, after=before
+                )
             session = self._sessions.get(name)
             if session is None:
                 return McpCall.failed(message.get("id"), INTERNAL_ERROR, f"the server {name!r} has not been initialised")
             return session.accept(message)
-        except Exception as exc:
-            logger.exception("a message could not be handed to the MCP server %r", name)
+        except Exception as exc:  # noqa: BLE001 - it is noted, and the call answered
+            self._on_failure(f"handing a message to the MCP server {name!r}", exc)
             return McpCall.failed(message.get("id"), INTERNAL_ERROR, f"the host failed ({type(exc).__name__})")
 
     async def aclose(self) -> None:

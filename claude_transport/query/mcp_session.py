@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
     from mcp.shared.message import SessionMessage
 
-__all__ = ["INTERNAL_ERROR", "McpCall", "McpSession"]
+__all__ = ["INTERNAL_ERROR", "McpCall", "McpSession", "OnFailure"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,9 @@ INTERNAL_ERROR = -32603
 _INVALID_REQUEST = -32600
 _CANCELLED = -32800
 """JSON-RPC error codes: "internal error", "invalid request", and the one the Language Server Protocol gave to cancelled requests."""
+
+OnFailure = Callable[[str, BaseException], object]
+"""Told what failed, and what it raised."""
 
 _HANG_UP_GRACE = 2.0
 _CANCEL_GRACE = 1.0
@@ -45,10 +48,19 @@ class McpSession:
     within one conversation never overlap.
     """
 
-    def __init__(self, name: str, server: Server[Any], *, tell: Callable[[dict[str, Any]], None], after: McpSession | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        server: Server[Any],
+        *,
+        tell: Callable[[dict[str, Any]], None],
+        on_failure: OnFailure,
+        after: McpSession | None = None,
+    ) -> None:
         self._name = name
         self._server = server
         self._tell = tell
+        self._on_failure = on_failure
         self._after = after
         self._waiting: dict[str | int, McpCall] = {}
         self._over = False
@@ -101,8 +113,8 @@ class McpSession:
         try:
             options = self._server.create_initialization_options()
             await guarded(self._server.run(self._from_cli, _ToCli(self._hear), options))
-        except Exception:
-            logger.exception("the MCP server %r failed", self._name)
+        except Exception as exc:  # noqa: BLE001 - a server is a callback, too: whatever it raises is noted, and calls are answered
+            self._on_failure(f"the MCP server {self._name!r}", exc)
 
     def _end(self) -> None:
         """Also when the task was cancelled before its first step."""

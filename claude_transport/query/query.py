@@ -9,6 +9,7 @@ How it begins is in `starting`, how it is closed in `closing`, what it says in `
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -40,6 +41,7 @@ from claude_transport.query.talking import Talking
 from claude_transport.query.watchdog import DEFAULT_WATCHDOG, Watchdog
 from claude_transport.query.watching import Watch
 from claude_transport.transport import TransportLike
+from claude_transport.wrappers.redactor import redactor_for
 
 __all__ = ["Query"]
 
@@ -93,7 +95,10 @@ class Query(Facts, Talking):
         check_number("initialize_timeout", initialize_timeout, positive=True)
         check_number("transport_close_timeout", transport_close_timeout, positive=False)
         check_number("max_buffered_bytes", max_buffered_bytes, positive=True)
-        self._questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp_servers=mcp_servers)
+        redactor = functools.partial(redactor_for, transport, confidential=mcp_servers)
+        self._questions = Questions(
+            can_use_tool, hooks, on_request, on_error=on_callback_error, mcp_servers=mcp_servers, make_redactor=redactor
+        )
         self._questions.mcp.tell = self._tell_for_mcp
         self._conversation = Conversation()
         self._connection = Connection(transport, close_timeout=transport_close_timeout)
@@ -275,11 +280,13 @@ class Query(Facts, Talking):
             self._perform(action)
         self._storage.end(error)
 
-    def _reply(self, request_id: str, line: bytes) -> None:
-        if self._conversation.answered(request_id):
+    def _reply(self, request_id: str, line: bytes) -> bool:
+        is_wanted = self._conversation.answered(request_id)
+        if is_wanted:
             self._outbox.post(line)
             self._watch.restart()
         self._storage.note_change()
+        return is_wanted
 
     def _tell_for_mcp(self, name: str, message: dict[str, Any]) -> None:
         """What an in-process MCP server says on its own; the CLI's acknowledgement is of no interest."""

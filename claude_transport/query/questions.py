@@ -18,8 +18,10 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
+from claude_transport.protocol.redaction import Redactor
 from claude_transport.query.arguments import check_callback, check_on_error
 from claude_transport.query.cancellation import guarded
+from claude_transport.query.failures import CallbackFailures
 from claude_transport.query.handlers import (
     CallbackContext,
     CanUseToolCallback,
@@ -61,11 +63,13 @@ class Questions:
         *,
         on_error: OnCallbackError,
         mcp_servers: Mapping[str, Any] | None = None,
+        make_redactor: Callable[[], Redactor] = Redactor,
     ) -> None:
         check_on_error(on_error)
         check_callback("can_use_tool", can_use_tool)
         check_callback("on_request", on_request)
-        self.mcp = McpServers(mcp_servers)
+        self.failures = CallbackFailures(make_redactor)
+        self.mcp = McpServers(mcp_servers, on_failure=self.failures.note)
         self._permission = PermissionHandler(can_use_tool, on_error=on_error)
         self._hooks = HookRegistry(hooks, on_error=on_error)
         self._on_request = on_request
@@ -114,10 +118,10 @@ class Questions:
                 question.call.withdraw()
             question.scope.cancel()
 
-    async def answer(self, question: Question, reply: Callable[[str, bytes], None]) -> None:
-        """Work on a question and hand the line that answers it to `reply(request_id, line)`.
+    async def answer(self, question: Question, reply: Callable[[str, bytes], bool]) -> None:
+        """Work on a question and hand the line that answers it to `reply(request_id, line)`, which says whether it was still wanted.
 
-        Also when its scope was cancelled, which the callback itself may do; whether an answer is still wanted then, `reply` knows.
+        Also when its scope was cancelled, which the callback itself may do.
         """
         _answering.set((*_answering.get(), self))
         line = None
@@ -129,18 +133,38 @@ class Questions:
             if is_current := self._open.get(question.request_id) is question:
                 del self._open[question.request_id]
         # a callback may outlive its question, and the CLI may by then have asked another one under the same id (recording 08e)
-        if is_current:
-            reply(question.request_id, line or self._line_for_failure(question, "cancelled"))
+        is_wanted = is_current and reply(question.request_id, line or self._line_for_failure(question, "cancelled"))
+        if is_wanted and line is None:
+            self.failures.note(self._name_of(question))
+        elif line is not None and not is_wanted:
+            self.failures.note_late(self._name_of(question))
 
     async def _line_for(self, question: Question) -> bytes:
         try:
             return encode_control_success(question.request_id, await self._response_to(question))
-        except ControlRequestFailed as exc:
-            return encode_control_error(question.request_id, str(exc), exc.error_code)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001
             # whatever went wrong here, the CLI must hear of it: it would wait for ever (PROTOCOL (g) 4)
-            logger.exception("answering %r failed", question.request.subtype)
+            if isinstance(exc, ControlRequestFailed) and not self._is_for_a_guard(question):
+                return encode_control_error(question.request_id, str(exc), exc.error_code)  # how on_request refuses
+            self.failures.note(self._name_of(question), exc)
             return self._line_for_failure(question, type(exc).__name__)
+
+    def _is_for_a_guard(self, question: Question) -> bool:
+        """Whether can_use_tool or a hook is asked."""
+        body = question.request.request
+        asks_permission = isinstance(body, CanUseTool) and self._permission.has_callback
+        return asks_permission or (isinstance(body, HookCallback) and body.callback_id in self._hooks)
+
+    def _name_of(self, question: Question) -> str:
+        """Which callback works on it, for people who read a log."""
+        body = question.request.request
+        if isinstance(body, CanUseTool) and self._permission.has_callback:
+            return f"can_use_tool, asked about {body.tool_name!r},"
+        if isinstance(body, HookCallback) and body.callback_id in self._hooks:
+            return f"the {self._hooks.event_of(body.callback_id)} hook"
+        if isinstance(body, McpMessage) and body.server_name in self.mcp:
+            return f"the MCP server {body.server_name!r}"
+        return f"on_request, asked {question.request.subtype!r},"
 
     def _line_for_failure(self, question: Question, what: str) -> bytes:
         """The answer when the callback has none, or one that cannot be written down."""

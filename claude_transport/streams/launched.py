@@ -189,8 +189,7 @@ class LaunchedStream(ByteStream):
         if isinstance(error, ProcessError):
             if self._diagnose is not None:
                 error = self._diagnose(error)
-            if error.stderr_tail:
-                error.add_note("its last words: " + error.stderr_tail[-500:])
+            self._stream.add_last_words(error)
         return error
 
     def _fact(self, attribute: Any, default: Any) -> Any:

@@ -28,6 +28,7 @@ from claude_transport.errors import (
     WorkingDirectoryError,
     WrongLibcError,
 )
+from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.streams.guard import guard
 from claude_transport.streams.marking import MARK_VARIABLE, new_mark
@@ -41,6 +42,9 @@ DEFAULT_CLOSE_TIMEOUT = 5.0
 
 _EXIT_GRACE = 2.0
 """Seconds a child may go on living after it closed its output, before the stream is considered over."""
+
+_SHOWN_CHARS = 500
+"""Characters of the last words in a traceback: the whole tail is `ProcessError.stderr_tail`."""
 
 _HOPELESS = frozenset({errno.E2BIG, errno.ENAMETOOLONG, errno.ELOOP})
 """What the system will say again when the same command is tried again."""
@@ -65,6 +69,7 @@ class ProcessConnectable:
 
     `env` is the child's whole environment (None: the host's); `user` whom to run as. `diagnose` may turn the `ProcessError`
     of a failed exit into a more telling one. `on_gone` is called once when the process is gone and released, in whatever way.
+    The secrets that stand in `env` and in `confidential`, such as options, are taken out of the last words that an error shows.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class ProcessConnectable:
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
         diagnose: Callable[[ProcessError], ProcessError] | None = None,
         on_gone: Callable[[], object] | None = None,
+        confidential: object = None,
     ) -> None:
         self._command = list(command)
         self._cwd = cwd
@@ -87,6 +93,7 @@ class ProcessConnectable:
         self._close_timeout = close_timeout
         self._diagnose = diagnose
         self._on_gone = on_gone
+        self._confidential = confidential
 
     async def connect(self) -> ProcessStream:
         """Start the process.
@@ -107,7 +114,9 @@ class ProcessConnectable:
             popen = self._spawn(mark)
             guard.watch(mark, popen.pid)
             child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
-            return ProcessStream(child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose)
+            return ProcessStream(
+                child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose, last_words=self._last_words
+            )
         except BaseException:
             # nobody owns it yet: a Ctrl-C, for one, may come between any two lines
             if child is not None:
@@ -157,6 +166,11 @@ class ProcessConnectable:
             return NotExecutableError(f"{path!r} is not an executable program", path=path)
         return SpawnError(f"{path!r} cannot be started: {exc.strerror}", path=path, retryable=exc.errno not in _HOPELESS)
 
+    def _last_words(self, said: str) -> str:
+        environment = os.environ if self._env is None else self._env
+        # before it is cut: half a key looks like none
+        return redactor_knowing([environment], confidential=self._confidential).text(said)[-_SHOWN_CHARS:]
+
     def _find(self) -> str | None:
         """Where the program is: on the child's PATH for a bare name, else a path that the child sees from its working directory."""
         program = self._command[0]
@@ -180,8 +194,10 @@ class ProcessStream(ByteStream):
         command: Sequence[str],
         close_timeout: float,
         diagnose: Callable[[ProcessError], ProcessError] | None = None,
+        last_words: Callable[[str], str],
     ) -> None:
         self._child = child
+        self._last_words = last_words
         self._name = Path(command[0]).name
         self._close_timeout = close_timeout
         self._diagnose = diagnose
@@ -260,9 +276,13 @@ class ProcessStream(ByteStream):
         )
         if self._diagnose is not None:
             error = self._diagnose(error)
-        if error.stderr_tail:
-            error.add_note("its last words: " + error.stderr_tail[-500:])
+        self.add_last_words(error)
         return error
+
+    def add_last_words(self, error: ProcessError) -> None:
+        """Add a note with the end of what it said on standard error, for whoever reads the traceback; without secrets, as far as known."""
+        if error.stderr_tail:
+            error.add_note("its last words: " + self._last_words(error.stderr_tail))
 
     async def _cause_of(self, broken_pipe: BrokenPipeError) -> BaseException:
         cause = await self._how_it_ended()

@@ -154,7 +154,8 @@ class MockTransport(Scripted, Transport):
         try:
             message = msgspec.json.decode(line, type=dict[str, Any])
         except (msgspec.MsgspecError, ValueError) as exc:
-            raise UsageError(f"the CLI would die of a line that is no JSON object: {line[:80]!r}") from exc
+            # what it holds is not shown: a prompt, or a key in one
+            raise UsageError(f"the CLI would die of a line that is no JSON object ({len(line)} bytes): {exc}") from exc
         self.written.append(message)
         if self._script is not None:
             self._wake()  # a reader, too, is told of a message that the script does not expect

@@ -186,6 +186,7 @@ class SubprocessTransport(StreamTransport):
             close_timeout=self._close_timeout,
             diagnose=None if remote else diagnose,
             on_gone=payloads.remove,
+            confidential=self._options,
         )
         if not remote:
             return await process.connect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -66,6 +67,9 @@ class _Envelope(msgspec.Struct, gc=False):
     api_message_id: str | None = None
     parent_tool_use_id: str | None = None
 
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
+"""What the types of messages look like."""
 
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
 _decode_api: Final = msgspec.json.Decoder(_APIHead).decode
@@ -253,7 +257,8 @@ def _message_of(head: _Head, line: bytes) -> Message | None:
 
 def _count(counts: dict[str, int], kind: str) -> None:
     kind = kind or "untyped"
-    if kind not in counts and len(counts) >= _MAX_TYPES:
+    # looked at once for each type: a label must be a name, and no place for whatever the peer says
+    if kind not in counts and (len(counts) >= _MAX_TYPES or not _NAME.fullmatch(kind)):
         kind = "other"
     counts[kind] = counts.get(kind, 0) + 1
 

@@ -10,7 +10,7 @@ import pytest
 from peers import ForeignTransport, Frame, permission, soon
 
 from claude_transport import Allow, Deny, HookMatcher, Query
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, ControlRequestFailed
 
 Policy = Literal["deny", "allow"]
 HOOK = {"subtype": "hook_callback", "callback_id": "hook_0", "input": {"hook_event_name": "PreToolUse"}, "tool_use_id": "t"}
@@ -108,6 +108,84 @@ async def test_a_hook_that_cancels_itself_is_a_failed_one(policy: Policy) -> Non
     transport = ForeignTransport()
     async with Query(transport, hooks={"PreToolUse": [HookMatcher(hooks=[before])]}, on_callback_error=policy):
         assert (await reply_to(transport, hook_question()))["subtype"] == ("error" if policy == "deny" else "success")
+
+
+async def test_every_failure_is_counted_and_logged_without_its_secrets_and_the_session_goes_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEPLOY_TOKEN", "Walnut-Kestrel-4471")
+
+    async def fail(*_: object) -> Any:
+        raise OSError("Walnut-Kestrel-4471 and sk-ant-api03-Yarrow-Falcon-9926")
+
+    async def give_up(_given: object, _tool: object, context: Any) -> Any:
+        context.cancel_scope.cancel()
+        await anyio.sleep_forever()
+
+    transport = ForeignTransport()
+    hooks = {"PreToolUse": [HookMatcher(hooks=[fail])], "Stop": [HookMatcher(hooks=[give_up])]}
+    async with Query(transport, can_use_tool=fail, hooks=hooks, on_request=fail) as query:
+        assert query.failed_callbacks == 0
+        await reply_to(transport, permission("q1"))
+        await reply_to(transport, hook_question("q2"))
+        await reply_to(transport, {**hook_question("q3"), "request": {**HOOK, "callback_id": "hook_1"}})
+        await reply_to(transport, {"type": "control_request", "request_id": "q4", "request": {"subtype": "odd"}})
+        assert (query.failed_callbacks, query.late_answers) == (4, 0)
+        assert "4 failed callbacks" in repr(query)
+        assert (await query.request("still_there")) == {}
+    failed = [record for record in caplog.records if record.name == "claude_transport.query.failures"]
+    assert [record.getMessage().partition("\n")[0] for record in failed] == [
+        "can_use_tool, asked about 'Bash', failed (OSError)",
+        "the PreToolUse hook failed (OSError)",
+        "the Stop hook failed: it was cancelled",
+        "on_request, asked 'odd', failed (OSError)",
+    ]
+    assert "in fail" in failed[0].getMessage(), "the traceback says where"
+    assert "OSError: [secret] and [secret]" in failed[0].getMessage()
+    assert not any(record.exc_info for record in failed)
+
+
+@pytest.mark.parametrize("guard", ["can_use_tool", "hook"])
+async def test_a_guard_that_fails_with_a_refused_request_of_its_own_is_a_failed_guard(guard: str) -> None:
+    async def ask(*_: object) -> Any:
+        raise ControlRequestFailed("no such file")
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=ask, hooks={"PreToolUse": [HookMatcher(hooks=[ask])]}) as query:
+        reply = await reply_to(transport, permission() if guard == "can_use_tool" else hook_question())
+        assert query.failed_callbacks == 1
+    assert "no such file" not in str(reply)
+    assert reply["response"]["behavior"] == "deny" if guard == "can_use_tool" else reply["subtype"] == "error"
+
+
+async def test_a_refusal_by_on_request_is_no_failure() -> None:
+    async def refuse(*_: object) -> Any:
+        raise ControlRequestFailed("not here", error_code="elsewhere")
+
+    transport = ForeignTransport()
+    async with Query(transport, on_request=refuse) as query:
+        reply = await reply_to(transport, {"type": "control_request", "request_id": "q1", "request": {"subtype": "odd"}})
+        assert (reply["error"], reply["error_code"], query.failed_callbacks) == ("not here", "elsewhere", 0)
+
+
+async def test_an_answer_that_comes_after_the_question_was_withdrawn_is_counted_as_late() -> None:
+    asked, go_on = anyio.Event(), anyio.Event()
+
+    async def stubborn(*_: object) -> Allow:
+        asked.set()
+        with anyio.CancelScope(shield=True):
+            await go_on.wait()
+        return Allow()
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=stubborn) as query:
+        transport.say(permission("q1"))
+        await asked.wait()
+        transport.say({"type": "control_cancel_request", "request_id": "q1"})
+        assert (await query.request("still_there")) == {}
+        go_on.set()
+        await soon(lambda: query.late_answers == 1)
+        assert (query.failed_callbacks, transport.responses()) == (0, {})
 
 
 @pytest.mark.parametrize("message", [5, None, object()])

@@ -252,6 +252,7 @@ async def test_a_server_that_ends_in_a_cancellation_of_its_own_is_a_failed_one(c
         await cli.shake_hands()
         assert "error" in await cli.reply(cli.call("any"))
         assert await query.request("still_there") == {}
+        assert query.failed_callbacks == 1
     assert "the MCP server 'box' failed" in caplog.text
 
 

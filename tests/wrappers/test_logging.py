@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from span_recorder import SpanRecorder
 
 from claude_transport.errors import ConfigurationError, ConnectTimeout, ProcessError, TransportClosed
 from claude_transport.launch.options import ClaudeOptions
@@ -21,8 +23,11 @@ from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.logging import LoggingTransport
+from claude_transport.wrappers.metrics import MetricsTransport
+from claude_transport.wrappers.metrics_registry import MetricsRegistry
 from claude_transport.wrappers.recording import RecordingTransport
 from claude_transport.wrappers.stateful import StatefulTransport
+from claude_transport.wrappers.tracing import TracingTransport
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done", "uuid": "u-1"}
 PATIENCE = 30.0
@@ -408,6 +413,7 @@ def indiscreet() -> Scenario:
                 steps.EmitRaw(b"\xff\xfe " + everything.encode() + b"\n"),
                 steps.EmitRaw(b'{"type":"' + everything.encode() + b'","uuid":"' + everything.encode() + b'"}\n'),
                 steps.Text(everything),
+                steps.ToolUse("Bash", input={"command": everything}, output=everything, ask=True),
                 steps.Exit(3),
             ]
         ]
@@ -420,36 +426,48 @@ def everything_in(record: logging.LogRecord) -> str:
     return f"{record.getMessage()} {shown!r} {logging.Formatter().format(record)}"
 
 
-async def test_no_sentinel_of_the_environment_the_options_the_messages_or_the_errors_is_in_a_log_a_tape_or_an_error(
+async def test_no_sentinel_of_the_environment_the_options_the_messages_or_the_errors_is_in_anything_that_leaves(
     kept: Kept, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("DEPLOY_TOKEN", SENTINELS["a variable of this process"])
     tape = tmp_path / "tape.ndjson"
+    spans, registry = SpanRecorder(), MetricsRegistry()
     failures: list[BaseException] = []
+
+    async def quote(_tool: str, given: dict[str, Any], _context: object) -> Any:
+        raise ValueError(f"not allowed: {given}")
+
     with FakeClaude(indiscreet()) as fake:
         inside = SubprocessTransport(options_with_secrets(), command=fake.command)
-        transport = LoggingTransport(StatefulTransport(RecordingTransport(inside, tape)), bodies=True, max_body_chars=10**6)
+        watched = TracingTransport(MetricsTransport(inside, registry=registry), tracer_provider=spans, content=True)
+        transport = LoggingTransport(StatefulTransport(RecordingTransport(watched, tape)), bodies=True, max_body_chars=10**6)
         with anyio.fail_after(PATIENCE):
             try:
-                async with Query(transport) as query:
+                async with Query(transport, can_use_tool=quote) as query:
                     await (await query.send(" ".join(SENTINELS.values()))).result()
             except ProcessError as error:
                 failures.append(error)
     (failure,) = failures
     assert isinstance(failure, ProcessError)
+    assert query.failed_callbacks == 1
     assert SENTINELS["a setting"] in failure.stderr_tail, "the last words are data, for the program; the text is what is shown"
     shown = {
         "the wire's log": "\n".join(map(everything_in, kept.records)),
         "the library's own log": "\n".join(map(everything_in, caplog.records)),
         "the tape": tape.read_text("utf-8", "replace") + "".join(repr(record.line) for record in Tape.read(tape)),
         "the error's text": f"{failure} {failure!r}",
+        "the traceback": "".join(traceback.format_exception(failure)),
+        "the spans": spans.text,
+        "the metrics": registry.prometheus_text() + repr(watched.transport),
     }
     for place, text in shown.items():
         assert text
         for kind, sentinel in SENTINELS.items():
             assert sentinel.lower() not in text.lower(), f"{kind} is in {place}"
-    assert "[secret]" in shown["the wire's log"]
+    for place in ("the wire's log", "the library's own log", "the tape", "the traceback", "the spans"):
+        assert "[secret]" in shown[place], place
+    assert "its last words: " in shown["the traceback"]
     assert "/home/user/project" in shown["the wire's log"]
 
 

@@ -224,6 +224,12 @@ def test_a_peer_that_makes_up_types_does_not_grow_the_memory() -> None:
     assert read["other"] == 4900
 
 
+def test_a_type_that_is_no_name_is_counted_and_not_shown() -> None:
+    metrics = Metrics(clock=lambda: 0.0)
+    metrics.read([b'{"type":"hunter2 and more"}', b'{"type":"%s"}' % (b"x" * 51), b'{"type":"Hunter2"}', b'{"type":"keep_alive"}'])
+    assert metrics.snapshot().messages_read == {"other": 3, "keep_alive": 1}
+
+
 async def test_bytes_are_those_that_the_transport_inside_carried() -> None:
     with FakeClaude(Scenario.text("Hello")) as fake, anyio.fail_after(30):
         transport = MetricsTransport(SubprocessTransport(command=fake.command))
