@@ -442,9 +442,10 @@ async def test_no_sentinel_of_the_environment_the_options_the_messages_or_the_er
         inside = SubprocessTransport(options_with_secrets(), command=fake.command)
         watched = TracingTransport(MetricsTransport(inside, registry=registry), tracer_provider=spans, content=True)
         transport = LoggingTransport(StatefulTransport(RecordingTransport(watched, tape)), bodies=True, max_body_chars=10**6)
+        query = Query(transport, can_use_tool=quote)
         with anyio.fail_after(PATIENCE):
             try:
-                async with Query(transport, can_use_tool=quote) as query:
+                async with query:
                     await (await query.send(" ".join(SENTINELS.values()))).result()
             except ProcessError as error:
                 failures.append(error)
