@@ -24,10 +24,10 @@ from claude_transport.app.render import Face
 from claude_transport.app.summary import summarize
 from claude_transport.app.terminal import choose_look, is_terminal
 from claude_transport.completion.announcement import announce
+from claude_transport.completion.classification import classify_result
 from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
-from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage, ResultMessage
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -133,7 +133,7 @@ async def _converse(args: argparse.Namespace, prompt: str, transport: Subprocess
         raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
     if _wants_summary(args):
         face.say(summarize(result, model=reader.model, seconds=time.monotonic() - started, look=face.look), style="dim")
-    failure = error_for(result)
+    failure = classify_result(result)
     if failure is not None:
         raise failure
     return EXIT_OK

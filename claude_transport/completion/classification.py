@@ -165,14 +165,24 @@ def classify_result(result: ReportedResult) -> errors.ResultError | None:
     error = error_for(result)
     if error is None:
         return None
-    denied = getattr(result, "permission_denials", ())
-    undecided = isinstance(error, errors.RunInterrupted) or error.code in {"result.startup_failed", errors.APIFailed.code}
-    if undecided and (denied or result.startup_failure_reason == "bypass_root"):
+    if _was_not_allowed(result, error):
         text = "The permissions did not allow what the run needed."
-        error = _worded(errors.ResultError, "cli", text, code="exec.cli.permission_denied", category="permission")
-        error.result = result
+        told = _worded(type(error), "cli", text, code="exec.cli.permission_denied", category="permission")
+        told.result = result
+        error = told
     error.__cause__ = Detail(detail_text(result))
     return error
+
+
+def _was_not_allowed(result: ReportedResult, error: errors.ResultError) -> bool:
+    """Whether it was the permissions that stopped a run whose failure has no better name: a denial that interrupts [04c], or root.
+
+    An interrupt while a tool waits to be allowed looks the same on the wire [07g]; one of a run that was speaking does not.
+    """
+    if error.code == "result.startup_failed":
+        return result.startup_failure_reason == "bypass_root"
+    stopped = isinstance(error, errors.RunInterrupted) and result.terminal_reason == "aborted_tools"
+    return bool(getattr(result, "permission_denials", ())) and (stopped or error.code == errors.APIFailed.code)
 
 
 def classify_cli_exception(error: BaseException) -> errors.ClaudeTransportError:

@@ -18,7 +18,8 @@ from claude_transport.app.arguments import TRANSPORTS
 from claude_transport.completion.resolution import CHOICES
 from claude_transport.testing import FakeMessagesAPI, replies
 from claude_transport.testing.fake_claude import FakeClaude
-from claude_transport.testing.scenario import Scenario
+from claude_transport.testing.scenario import Scenario, Turn
+from claude_transport.testing.steps import Result
 
 Play = Callable[..., FakeClaude]
 SECRET = "sk-ant-nobody-may-see-this"
@@ -130,6 +131,18 @@ def test_s1_4_an_auto_that_comes_to_a_claude_is_one_line_on_stderr(program: Prog
 def test_s1_4_an_explicit_choice_says_nothing(program: Program, play: Play, arguments: tuple[str, ...]) -> None:
     ran = program.run("ask", *arguments, "hi", env={"CLAUDE_CLI_PATH": str(play(Scenario.echo()).path)})
     assert b"using the Claude CLI" not in ran.stderr
+
+
+def test_s4_5_a_run_that_the_permissions_stopped_says_so(program: Program, play: Play) -> None:
+    stopped = Result(
+        is_error=True,
+        subtype="error_during_execution",
+        terminal_reason="aborted_tools",
+        extra={"permission_denials": [{"tool_name": "Bash"}]},
+    )
+    ran = program.run("ask", "--cli-path", str(play(Scenario(otherwise=Turn((stopped,)))).path), "hi")
+    assert ran.returncode == 1
+    assert b"The permissions did not allow what the run needed. [exec.cli.permission_denied]" in ran.stderr
 
 
 def test_row_2_a_claude_that_was_insisted_on_and_is_not_there_is_exit_code_2(program: Program) -> None:

@@ -348,6 +348,26 @@ def test_s4_5_the_codes_are_the_seeds_on_every_transport(error: errors.ClaudeTra
     assert not error.retryable
 
 
+@pytest.mark.parametrize(
+    ("recording", "code"),
+    [
+        ("04b_permission_deny", None),
+        ("04c_permission_deny_interrupt", "exec.cli.permission_denied"),
+        ("07b_interrupt_then_close", "result.interrupted"),
+    ],
+)
+def test_s4_5_a_denial_that_stops_the_run_is_told_from_one_that_does_not_and_from_an_interrupt(recording: str, code: str | None) -> None:
+    found = classify_result(recorded_result(recording))
+    assert (found and found.code) == code
+    assert found is None or isinstance(found, errors.RunInterrupted)
+
+
+def test_s4_5_an_interrupt_long_after_a_denial_is_an_interrupt() -> None:
+    found = classify_result(result(terminal_reason="aborted_streaming", permission_denials=({"tool_name": "Bash"},)))
+    assert found is not None
+    assert found.code == "result.interrupted"
+
+
 def test_s4_5_a_denied_tool_is_not_blamed_for_a_failure_with_a_cause_of_its_own() -> None:
     found = classify_result(result(api_error_status=429, permission_denials=({"tool_name": "Bash"},)))
     assert isinstance(found, errors.RateLimited)
