@@ -98,3 +98,44 @@ async def test_the_doctor_says_in_words_that_everything_works(run: Ask) -> None:
     assert ran.returncode == 0, ran.stdout
     assert ran.stdout.endswith(b"Everything works.\n")
     assert b"sk-ant-fake" not in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "agent", "said"),
+    [
+        (("--transport", "auto"), "claude-cli/", "claude-transport: using the Claude CLI (an API account pays"),
+        (("--transport", "cli"), "claude-cli/", ""),
+        (("--transport", "api"), "AsyncAnthropic/", ""),
+    ],
+    ids=["auto", "cli", "api"],
+)
+async def test_each_choice_reaches_the_api_through_whom_it_says(
+    arguments: tuple[str, ...],
+    agent: str,
+    said: str,
+    claude_cli: str,
+    cli_home: Any,
+    cli_env: Callable[..., dict[str, str]],
+    anyio_backend: str,
+) -> None:
+    argv = [sys.executable, "-W", "error", "-m", "claude_transport", "ask", "--backend", anyio_backend, *arguments, "Who?"]
+    async with FakeMessagesAPI([replies.text("You.")]) as api:
+        with anyio.fail_after(PATIENCE):
+            env = cli_env(api, CLAUDE_CLI_PATH=claude_cli)
+            ran = await anyio.run_process(argv, check=False, cwd=cli_home.project, env=env)
+        (request,) = api.conversation
+    assert (ran.returncode, ran.stdout) == (0, b"You.\n"), ran.stderr
+    assert request.headers["user-agent"].startswith(agent)
+    assert ran.stderr.decode().startswith(said)
+    assert bool(ran.stderr) == bool(said)
+
+
+async def test_the_doctor_asks_the_real_claude_whether_it_is_logged_in(run: Ask) -> None:
+    async with FakeMessagesAPI() as api:
+        with_a_key = await run(api, "doctor", "--json", "--login-status")
+        without = await run(api, "doctor", "--json", "--login-status", env={"ANTHROPIC_API_KEY": ""})
+        assert api.requests == []
+    found = [msgspec.json.decode(ran.stdout)["paths"] for ran in (with_a_key, without)]
+    assert [each["logged_in"] for each in found] == [True, False]
+    assert [each["credential"] for each in found] == ["ANTHROPIC_API_KEY", None]
+    assert "not logged in" in found[1]["problem"]
