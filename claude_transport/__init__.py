@@ -63,6 +63,10 @@ if TYPE_CHECKING:
         WorkingDirectoryError,
         WrongLibcError,
     )
+    from claude_transport.gateway.gateway import Gateway
+    from claude_transport.gateway.limits import GatewayLimits
+    from claude_transport.gateway.serve import serve
+    from claude_transport.gateway.tokens import GatewayTokens
     from claude_transport.launch.argv import build_argv
     from claude_transport.launch.credentials import CredentialReport, describe_credentials
     from claude_transport.launch.discovery import CLI, find_cli
@@ -337,6 +341,9 @@ __all__ = [
     "FaultyTransport",
     "FileChangedInput",
     "FilesPersisted",
+    "Gateway",
+    "GatewayLimits",
+    "GatewayTokens",
     "HookCallback",
     "HookEffort",
     "HookEvent",
@@ -548,6 +555,7 @@ __all__ = [
     "query",
     "read_login_status",
     "resolve_transport",
+    "serve",
     "split_by_parent",
     "stream",
 ]
@@ -569,6 +577,10 @@ _HOMES = {
         "ResultError RunInterrupted SpawnError StructuredOutputMissing TransportClosed TruncatedStream UsageError WorkingDirectoryError "
         "WrongLibcError"
     ),
+    "gateway.gateway": "Gateway",
+    "gateway.limits": "GatewayLimits",
+    "gateway.serve": "serve",
+    "gateway.tokens": "GatewayTokens",
     "launch.argv": "build_argv",
     "launch.credentials": "CredentialReport describe_credentials",
     "launch.discovery": "CLI find_cli",

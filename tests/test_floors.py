@@ -58,7 +58,9 @@ FORBIDDEN_MODULES: Mapping[str, tuple[frozenset[str], str]] = {
     "launch": (EVENT_LOOPS, "deciding what would be run needs no event loop"),
 }
 # Two units on one floor are neighbours, and neighbours do not know each other, except these: "importer → imported": why.
-NEIGHBOURS: Mapping[str, str] = {}
+NEIGHBOURS: Mapping[str, str] = {
+    "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
+}
 FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}
 FORBIDDEN_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "types", "_internal", "misc"})
 

@@ -19,9 +19,9 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.gateway.serve import serve
-from claude_transport.gateway.tokens import Tokens
+from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.launch.options import ClaudeOptions
 
 __all__ = ["run"]
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         "ssl_context": _ssl_context(args),
         "origins": args.origin,
         "choices": DEFAULT_CHOICES.union(split_rules(args.choice)) if not args.no_choices else frozenset(args.choice),
-        "limits": Limits(lease=args.lease, sessions=args.max_sessions, total_sessions=args.max_total_sessions),
+        "limits": GatewayLimits(lease=args.lease, sessions=args.max_sessions, total_sessions=args.max_total_sessions),
         "modes": (args.mode,) if args.mode else ("link", "plain"),
         "compression": args.compression,
         "allow_plaintext": args.allow_plaintext,
@@ -74,12 +74,12 @@ def _announce(gateway: Gateway) -> None:
         print(url, flush=True)
 
 
-def _tokens(args: argparse.Namespace) -> Tokens:
-    tokens = Tokens()
+def _tokens(args: argparse.Namespace) -> GatewayTokens:
+    tokens = GatewayTokens()
     if args.token_file is not None:
-        tokens = tokens.joined(Tokens.from_file(args.token_file))
+        tokens = tokens.joined(GatewayTokens.from_file(args.token_file))
     if args.token_env is not None:
-        tokens = tokens.joined(Tokens.from_environment(args.token_env))
+        tokens = tokens.joined(GatewayTokens.from_environment(args.token_env))
     return tokens
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import anyio
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.gateway.limits import Allowance, Limits
-from claude_transport.gateway.tokens import Tokens
+from claude_transport.gateway.limits import Allowance, GatewayLimits
+from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
 
 __all__ = ["ANYBODY", "Door"]
@@ -25,7 +25,7 @@ class Door:
     is refused, for a browser lets any page connect to any address.
     """
 
-    def __init__(self, *, tokens: Tokens, origins: Collection[str] = (), limits: Limits) -> None:
+    def __init__(self, *, tokens: GatewayTokens, origins: Collection[str] = (), limits: GatewayLimits) -> None:
         if isinstance(origins, str) or not all(isinstance(origin, str) and "://" in origin for origin in origins):
             raise ConfigurationError("origins is a collection of origins, each like 'https://example.org'", option="origins")
         self._tokens = tokens

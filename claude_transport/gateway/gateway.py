@@ -17,7 +17,7 @@ from claude_transport.gateway.arrival import Arrival, Mode
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices
 from claude_transport.gateway.door import Door
 from claude_transport.gateway.health import Health
-from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.gateway.link_session import LinkSession
 from claude_transport.gateway.listeners import Listener, check_exposure, open_listeners
 from claude_transport.gateway.metrics import GatewayMetrics
@@ -26,7 +26,7 @@ from claude_transport.gateway.reception import Guest, Reception
 from claude_transport.gateway.roster import Roster
 from claude_transport.gateway.session import GONE, Session, SessionInfo, close_quietly
 from claude_transport.gateway.starting import Launch, Starter
-from claude_transport.gateway.tokens import Tokens
+from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.link_frames import Hello, Refusal, encode_frame
@@ -75,11 +75,11 @@ class Gateway:
         *,
         listen: Sequence[str] = (),
         command: Sequence[str] | None = None,
-        tokens: Tokens | Mapping[str, str] | None = None,
+        tokens: GatewayTokens | Mapping[str, str] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         origins: Collection[str] = (),
         choices: Collection[str] = DEFAULT_CHOICES,
-        limits: Limits | None = None,
+        limits: GatewayLimits | None = None,
         modes: Collection[Mode] = ("link", "plain"),
         compression: bool = False,
         allow_plaintext: bool = False,
@@ -90,10 +90,10 @@ class Gateway:
             raise ConfigurationError("listen is a sequence of URLs", option="listen")
         if not modes or not set(modes) <= {"link", "plain"}:
             raise ConfigurationError("modes are 'link', 'plain' or both", option="modes")
-        self._limits = limits or Limits()
+        self._limits = limits or GatewayLimits()
         self._limits.check()
         self._addresses = [parse_address(url) for url in listen]
-        tokens = tokens if isinstance(tokens, Tokens) else Tokens(tokens)
+        tokens = tokens if isinstance(tokens, GatewayTokens) else GatewayTokens(tokens)
         certifies = ssl_context is not None and ssl_context.verify_mode is ssl.CERT_REQUIRED
         for address in self._addresses:
             authenticates = bool(tokens) or (certifies and address.is_encrypted)

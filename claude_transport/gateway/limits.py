@@ -1,4 +1,4 @@
-"""`Limits`: how much of everything, and `Allowance`: what one owner of a token has left of it."""
+"""`GatewayLimits`: how much of everything, and `Allowance`: what one owner of a token has left of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.turned_away import TurnedAway
 
-__all__ = ["Allowance", "Limits"]
+__all__ = ["Allowance", "GatewayLimits"]
 
 _MINUTE = 60.0
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a gateway lets happen: numbers, sizes in bytes, times in seconds.
 
     Of the whole gateway:
@@ -71,7 +71,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Allowance:
     """What one owner has taken of the limits. Nothing here waits, except `spend`, for its share of the rate."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: GatewayLimits) -> None:
         self._limits = limits
         self.connections = 0
         self.sessions = 0

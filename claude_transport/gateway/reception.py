@@ -14,7 +14,7 @@ from claude_transport.errors import ConfigurationError, ProtocolError
 from claude_transport.gateway.arrival import Arrival, Authentication, Mode, mode_of, read_authentication
 from claude_transport.gateway.door import Door
 from claude_transport.gateway.health import Health
-from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.link_frames import LINK_VERSION, Hello, decode_frame
 from claude_transport.streams.address import Address
@@ -55,7 +55,7 @@ class Reception:
         self,
         door: Door,
         *,
-        limits: Limits,
+        limits: GatewayLimits,
         health: Health,
         modes: frozenset[Mode],
         ssl_context: ssl.SSLContext | None,

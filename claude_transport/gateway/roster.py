@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from claude_transport.gateway.limits import Allowance, Limits
+from claude_transport.gateway.limits import Allowance, GatewayLimits
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.session import Session
@@ -18,7 +18,7 @@ __all__ = ["Roster"]
 class Roster:
     """Who is there. Nothing here waits."""
 
-    def __init__(self, *, limits: Limits, metrics: GatewayMetrics) -> None:
+    def __init__(self, *, limits: GatewayLimits, metrics: GatewayMetrics) -> None:
         self._limits = limits
         self._metrics = metrics
         self._sessions: dict[str, Session] = {}  # by id

@@ -15,7 +15,7 @@ import msgspec
 from claude_transport.errors import ConnectionLost
 from claude_transport.gateway.activity import Activity
 from claude_transport.gateway.initialization import ServerFields
-from claude_transport.gateway.limits import Allowance, Limits
+from claude_transport.gateway.limits import Allowance, GatewayLimits
 from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.oversized import OversizedLine
@@ -49,7 +49,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is given by the gateway: whose it is, within which limits, and where its numbers go."""
 
     owner: str
-    limits: Limits
+    limits: GatewayLimits
     allowance: Allowance
     metrics: GatewayMetrics
     fields: ServerFields

@@ -12,7 +12,7 @@ import anyio
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.gateway.choices import Choices, check_answers
 from claude_transport.gateway.initialization import ServerFields
-from claude_transport.gateway.limits import Allowance, Limits
+from claude_transport.gateway.limits import Allowance, GatewayLimits
 from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.reception import Guest
 from claude_transport.gateway.session import Surroundings, close_quietly
@@ -45,7 +45,7 @@ class Starter:
         command: Sequence[str] | None,
         launch: Launch | None,
         choices: Choices,
-        limits: Limits,
+        limits: GatewayLimits,
         metrics: GatewayMetrics,
     ) -> None:
         if command is not None and launch is not None:

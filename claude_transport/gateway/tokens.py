@@ -1,4 +1,4 @@
-"""`Tokens`: bearer tokens by the name of their owner, kept as digests, compared in constant time."""
+"""`GatewayTokens`: bearer tokens by the name of their owner, kept as digests, compared in constant time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 
 from claude_transport.errors import ConfigurationError
 
-__all__ = ["MIN_TOKEN_CHARS", "Tokens"]
+__all__ = ["MIN_TOKEN_CHARS", "GatewayTokens"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # what fits into an HTTP header and on a line
 
 
-class Tokens:
+class GatewayTokens:
     """The bearer tokens that are accepted, each with the name its owner is known by in logs and limits.
 
     Only digests are kept: neither a core dump nor a `repr` gives a token away. `bool(tokens)` is False when there are none.
@@ -40,7 +40,7 @@ class Tokens:
             self._add(name, token)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Tokens:
+    def from_file(cls, path: str | os.PathLike[str]) -> GatewayTokens:
         """The tokens in a file: one on each line, `NAME TOKEN` or only the token; blank lines and those that begin with `#` are nothing.
 
         Raises:
@@ -69,16 +69,16 @@ class Tokens:
         return tokens
 
     @classmethod
-    def from_environment(cls, variable: str, *, env: Mapping[str, str] | None = None) -> Tokens:
+    def from_environment(cls, variable: str, *, env: Mapping[str, str] | None = None) -> GatewayTokens:
         """The one token in an environment variable, whose owner is called like the variable; `ConfigurationError` when it is not set."""
         value = (os.environ if env is None else env).get(variable, "")
         if not value:
             raise ConfigurationError(f"the environment variable {variable} is not set: there is no token in it", option="tokens")
         return cls({variable: value})
 
-    def joined(self, other: Tokens) -> Tokens:
+    def joined(self, other: GatewayTokens) -> GatewayTokens:
         """These and those; `ConfigurationError` when a name or a token is in both."""
-        both = Tokens()
+        both = GatewayTokens()
         for tokens in (self, other):
             for name, digest in tokens._names.items():  # noqa: SLF001 - one of us
                 both._keep(name, digest)
@@ -114,7 +114,7 @@ class Tokens:
 
     def __repr__(self) -> str:
         """Names only."""
-        return f"Tokens({', '.join(sorted(self._names))})"
+        return f"GatewayTokens({', '.join(sorted(self._names))})"
 
 
 def _digest(token: str) -> bytes:

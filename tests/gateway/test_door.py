@@ -15,8 +15,8 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.door import Door
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import Limits
-from claude_transport.gateway.tokens import Tokens
+from claude_transport.gateway.limits import GatewayLimits
+from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 
@@ -31,21 +31,21 @@ def token_file(folder: Path, text: str, *, mode: int = 0o600) -> Path:
 
 
 def test_a_token_belongs_to_its_owner_and_to_nobody_else() -> None:
-    tokens = Tokens({"alice": TOKEN, "bob": TOKEN[::-1]})
+    tokens = GatewayTokens({"alice": TOKEN, "bob": TOKEN[::-1]})
     assert tokens.owner(TOKEN) == "alice"
     assert tokens.owner(TOKEN[::-1]) == "bob"
     assert [tokens.owner(wrong) for wrong in (None, "", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "\ud800")] == [None] * 6
 
 
 def test_no_token_is_kept_or_shown() -> None:
-    tokens = Tokens({"alice": TOKEN})
+    tokens = GatewayTokens({"alice": TOKEN})
     assert TOKEN not in repr(tokens)
     assert TOKEN not in repr(vars(tokens))
 
 
 def test_tokens_from_a_file_have_names_comments_and_blank_lines(tmp_path: Path) -> None:
     path = token_file(tmp_path, f"# ours\n\nalice {TOKEN}\n{TOKEN[::-1]}\n")
-    tokens = Tokens.from_file(path)
+    tokens = GatewayTokens.from_file(path)
     assert tokens.owner(TOKEN) == "alice"
     assert tokens.owner(TOKEN[::-1]) == "token-4"
 
@@ -54,9 +54,9 @@ def test_a_token_file_that_everybody_can_read_is_refused_and_one_of_a_group_is_w
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ConfigurationError, match="chmod 600"):
-        Tokens.from_file(token_file(tmp_path, f"alice {TOKEN}\n", mode=0o644))
+        GatewayTokens.from_file(token_file(tmp_path, f"alice {TOKEN}\n", mode=0o644))
     with caplog.at_level(logging.WARNING):
-        Tokens.from_file(token_file(tmp_path, f"alice {TOKEN}\n", mode=0o640))
+        GatewayTokens.from_file(token_file(tmp_path, f"alice {TOKEN}\n", mode=0o640))
     assert "open to its group" in caplog.text
 
 
@@ -74,17 +74,17 @@ def test_a_token_file_that_everybody_can_read_is_refused_and_one_of_a_group_is_w
 )
 def test_a_token_file_with_a_mistake_is_refused_without_showing_a_token(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        Tokens.from_file(token_file(tmp_path, text))
+        GatewayTokens.from_file(token_file(tmp_path, text))
     assert caught.value.option == "tokens"
     assert TOKEN not in str(caught.value)
 
 
 def test_a_token_from_the_environment_is_called_like_its_variable() -> None:
-    tokens = Tokens.from_environment("GATEWAY_TOKEN", env={"GATEWAY_TOKEN": TOKEN})
+    tokens = GatewayTokens.from_environment("GATEWAY_TOKEN", env={"GATEWAY_TOKEN": TOKEN})
     assert tokens.owner(TOKEN) == "GATEWAY_TOKEN"
     with pytest.raises(ConfigurationError, match="OTHER is not set"):
-        Tokens.from_environment("OTHER", env={})
-    assert tokens.joined(Tokens({"bob": TOKEN[::-1]})).owner(TOKEN[::-1]) == "bob"
+        GatewayTokens.from_environment("OTHER", env={})
+    assert tokens.joined(GatewayTokens({"bob": TOKEN[::-1]})).owner(TOKEN[::-1]) == "bob"
     with pytest.raises(ConfigurationError, match="two tokens of the name"):
         tokens.joined(tokens)
 
@@ -102,7 +102,7 @@ def test_a_token_from_the_environment_is_called_like_its_variable() -> None:
     ],
 )
 def test_a_page_in_a_browser_is_let_in_only_by_its_name(origin: str | None, welcome: bool) -> None:
-    door = Door(tokens=Tokens(), origins=["https://example.org"], limits=Limits())
+    door = Door(tokens=GatewayTokens(), origins=["https://example.org"], limits=GatewayLimits())
     if welcome:
         door.check_origin(origin)
     else:
@@ -141,8 +141,8 @@ def mutual_context() -> ssl.SSLContext:
         ({"modes": ["telnet"]}, "modes"),
         ({"origins": ["example.org"]}, "origins"),
         ({"choices": ["moddel"]}, "choices"),
-        ({"limits": Limits(sessions=0)}, "sessions"),
-        ({"limits": Limits(lease=0)}, "lease"),
+        ({"limits": GatewayLimits(sessions=0)}, "sessions"),
+        ({"limits": GatewayLimits(lease=0)}, "lease"),
         ({"tokens": {"a": "short"}}, "tokens"),
         ({"command": []}, "command"),
     ],

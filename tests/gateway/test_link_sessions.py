@@ -7,7 +7,7 @@ import pytest
 import trio.testing
 from rehearsal import ALICE, rehearsal
 
-from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.protocol.link_frames import Ack, Bye, Data, End, ProcessEnd, Refusal, Welcome
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
@@ -118,7 +118,7 @@ async def test_a_goodbye_ends_the_process_at_once() -> None:
 
 @virtual_time
 async def test_a_session_whose_client_does_not_come_back_ends_with_its_lease() -> None:
-    async with rehearsal(limits=Limits(lease=300.0)) as stage:
+    async with rehearsal(limits=GatewayLimits(lease=300.0)) as stage:
         client = await stage.link()
         process = await stage.processes.next()
         await client.hear_frame(Welcome)
@@ -132,7 +132,7 @@ async def test_a_session_whose_client_does_not_come_back_ends_with_its_lease() -
 
 @virtual_time
 async def test_a_client_that_comes_back_in_time_has_a_whole_lease_again() -> None:
-    async with rehearsal(limits=Limits(lease=300.0)) as stage:
+    async with rehearsal(limits=GatewayLimits(lease=300.0)) as stage:
         client = await stage.link()
         process = await stage.processes.next()
         key = (await client.hear_frame(Welcome)).session
@@ -150,7 +150,7 @@ async def test_a_client_that_comes_back_in_time_has_a_whole_lease_again() -> Non
 
 @virtual_time
 async def test_a_client_that_fell_silent_is_asked_and_then_given_up() -> None:
-    async with rehearsal(limits=Limits(heartbeat=20.0)) as stage:
+    async with rehearsal(limits=GatewayLimits(heartbeat=20.0)) as stage:
         client = await stage.link()
         await stage.processes.next()
         await client.hear_frame(Welcome)
@@ -176,7 +176,7 @@ async def test_who_has_missed_more_than_can_be_said_again_is_told_of_the_gap() -
 
 
 async def test_a_process_that_says_more_than_is_kept_waits_for_its_client() -> None:
-    async with rehearsal(limits=Limits(replay_bytes=1000)) as stage:
+    async with rehearsal(limits=GatewayLimits(replay_bytes=1000)) as stage:
         client = await stage.link()
         process = await stage.processes.next()
         key = (await client.hear_frame(Welcome)).session

@@ -9,7 +9,7 @@ import pytest
 import trio.testing
 from rehearsal import rehearsal
 
-from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.limits import GatewayLimits
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
@@ -84,7 +84,7 @@ async def test_without_tokens_the_first_line_is_already_for_the_process() -> Non
 
 
 async def test_a_first_message_may_be_larger_than_any_greeting() -> None:
-    async with rehearsal(tokens=None, limits=Limits(first_line_bytes=1000)) as stage:
+    async with rehearsal(tokens=None, limits=GatewayLimits(first_line_bytes=1000)) as stage:
         client = stage.connect()
         line = b'{"image":"%s"}' % (b"x" * 100_000)
         await client.say(line)
@@ -124,7 +124,7 @@ async def test_options_the_gateway_has_for_initialize_are_put_into_the_clients_r
 
 
 async def test_a_token_with_all_its_sessions_gets_no_other_and_somebody_else_does() -> None:
-    async with rehearsal(limits=Limits(sessions=1, total_sessions=2)) as stage:
+    async with rehearsal(limits=GatewayLimits(sessions=1, total_sessions=2)) as stage:
         first = await stage.plain()
         await stage.processes.next()
         second = await stage.plain()
@@ -140,7 +140,7 @@ async def test_a_token_with_all_its_sessions_gets_no_other_and_somebody_else_doe
 
 @virtual_time
 async def test_who_sends_faster_than_the_rate_waits_and_loses_nothing() -> None:
-    async with rehearsal(limits=Limits(bytes_per_second=1000)) as stage:
+    async with rehearsal(limits=GatewayLimits(bytes_per_second=1000)) as stage:
         client = await stage.plain()
         process = await stage.processes.next()
         began = anyio.current_time()
@@ -153,7 +153,7 @@ async def test_who_sends_faster_than_the_rate_waits_and_loses_nothing() -> None:
 
 @virtual_time
 async def test_starting_sessions_over_and_over_is_refused_for_a_minute() -> None:
-    async with rehearsal(limits=Limits(starts_per_minute=2)) as stage:
+    async with rehearsal(limits=GatewayLimits(starts_per_minute=2)) as stage:
         for _ in range(2):
             client = await stage.plain()
             await stage.processes.next()

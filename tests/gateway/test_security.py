@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rehearsal import ALICE, BOB, TOKENS, Rehearsal, Talker, rehearsal
 
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import Limits
+from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.protocol.link_frames import Data, Hello, Refusal, Welcome, encode_frame
 from claude_transport.streams.compression import load_zstd
 from claude_transport.testing.fake_claude import FakeClaude
@@ -131,7 +131,7 @@ async def test_frames_that_are_replayed_do_nothing_twice_and_gaps_end_the_connec
 
 
 async def test_a_client_that_claims_what_never_was_is_refused() -> None:
-    async with under_attack(limits=Limits(lease=0.01)) as (stage, _):
+    async with under_attack(limits=GatewayLimits(lease=0.01)) as (stage, _):
         client = await stage.link(received=10**17)
         process = await stage.processes.next()
         assert (await client.hear_frame(Refusal)).code == "malformed"
@@ -140,7 +140,7 @@ async def test_a_client_that_claims_what_never_was_is_refused() -> None:
 
 
 async def test_a_line_over_the_limit_ends_the_session_and_is_never_held() -> None:
-    async with under_attack(limits=Limits(line_bytes=100_000, lease=0.1)) as (stage, _):
+    async with under_attack(limits=GatewayLimits(line_bytes=100_000, lease=0.1)) as (stage, _):
         link, plain = await stage.link(), await stage.plain()
         first, second = await stage.processes.next(), await stage.processes.next()
         tracemalloc.start()
@@ -166,7 +166,7 @@ async def test_a_line_over_the_limit_ends_the_session_and_is_never_held() -> Non
 
 
 async def test_a_session_that_has_carried_its_share_ends() -> None:
-    async with under_attack(limits=Limits(session_bytes=10_000)) as (stage, _):
+    async with under_attack(limits=GatewayLimits(session_bytes=10_000)) as (stage, _):
         plain, link = await stage.plain(), await stage.link()
         process, other = await stage.processes.next(), await stage.processes.next()
         for _ in range(11):
@@ -183,7 +183,7 @@ async def test_a_session_that_has_carried_its_share_ends() -> None:
 @pytest.mark.parametrize("beginning", [b"", b"H ", b'H {"version":1,', b'{"type":', b"\n\n\n", b" "])
 @virtual_time
 async def test_who_never_finishes_its_first_line_is_shown_out(beginning: bytes) -> None:
-    async with under_attack(limits=Limits(handshake_timeout=10.0)) as (stage, _):
+    async with under_attack(limits=GatewayLimits(handshake_timeout=10.0)) as (stage, _):
         began = anyio.current_time()
         client = stage.connect()
         await client.stream.send(beginning)
@@ -194,7 +194,7 @@ async def test_who_never_finishes_its_first_line_is_shown_out(beginning: bytes) 
 
 @virtual_time
 async def test_a_first_line_that_comes_drop_by_drop_has_no_more_time_than_another() -> None:
-    async with under_attack(limits=Limits(handshake_timeout=10.0)) as (stage, _):
+    async with under_attack(limits=GatewayLimits(handshake_timeout=10.0)) as (stage, _):
         client = stage.connect()
         sent = 0
         with pytest.raises(anyio.BrokenResourceError):
@@ -207,7 +207,7 @@ async def test_a_first_line_that_comes_drop_by_drop_has_no_more_time_than_anothe
 
 
 async def test_a_first_line_without_end_is_cut_off_at_its_limit() -> None:
-    async with under_attack(limits=Limits(first_line_bytes=10_000)) as (stage, _):
+    async with under_attack(limits=GatewayLimits(first_line_bytes=10_000)) as (stage, _):
         client = stage.connect(capacity=4096)
         sent = 0
         with pytest.raises(anyio.BrokenResourceError), anyio.fail_after(30):
@@ -220,7 +220,7 @@ async def test_a_first_line_without_end_is_cut_off_at_its_limit() -> None:
 
 
 async def test_ten_thousand_half_open_connections_are_bounded_and_honest_clients_get_in() -> None:
-    async with under_attack(limits=Limits(half_open=200, handshake_timeout=600.0)) as (stage, bystander):
+    async with under_attack(limits=GatewayLimits(half_open=200, handshake_timeout=600.0)) as (stage, bystander):
         for number in range(10_000):
             holder = stage.connect(capacity=64)
             await holder.stream.send(b"H ")
@@ -240,7 +240,7 @@ async def test_ten_thousand_half_open_connections_are_bounded_and_honest_clients
 
 async def test_many_silent_sockets_are_bounded_too() -> None:
     with FakeClaude(Scenario()) as fake:
-        limits = Limits(half_open=20, handshake_timeout=600.0)
+        limits = GatewayLimits(half_open=20, handshake_timeout=600.0)
         async with Gateway(command=fake.command, listen=["tcp://127.0.0.1:0"], tokens=TOKENS, limits=limits) as gateway:
             port = int(gateway.urls[0].rpartition(":")[2])
             silent = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(300)]
@@ -302,7 +302,7 @@ async def test_a_bomb_inside_zstd_stays_small() -> None:
 
 async def test_a_deflated_bomb_on_a_websocket_ends_its_connection_alone() -> None:
     with FakeClaude(Scenario()) as fake:
-        limits = Limits(line_bytes=1_000_000)
+        limits = GatewayLimits(line_bytes=1_000_000)
         async with Gateway(command=fake.command, listen=["ws://127.0.0.1:0"], compression=True, limits=limits) as gateway:
             port = int(gateway.urls[0].rpartition(":")[2].rstrip("/"))
             async with await anyio.connect_tcp("127.0.0.1", port) as client:
@@ -379,7 +379,7 @@ FRAMES = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b"")) | st.
 @given(frames=st.lists(FRAMES, max_size=12))
 def test_no_frame_of_an_admitted_client_harms_anybody_else(frames: list[bytes]) -> None:
     async def attack() -> None:
-        async with under_attack(limits=Limits(lease=0.01)) as (stage, _):
+        async with under_attack(limits=GatewayLimits(lease=0.01)) as (stage, _):
             client = await stage.link()
             process = await stage.processes.next()
             await client.hear_frame(Welcome)

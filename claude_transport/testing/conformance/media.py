@@ -10,11 +10,13 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import anyio.lowlevel
 
 from claude_transport.backoff import Backoff
 from claude_transport.streams.memory import MemoryStream
+from claude_transport.testing.conformance.gateway_medium import GatewayMedium
 from claude_transport.testing.conformance.link_medium import LinkMedium
 from claude_transport.testing.conformance.medium import LiveMedium, Medium, Wrapped
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
@@ -41,6 +43,7 @@ from claude_transport.wrappers.stateful import StatefulTransport
 from claude_transport.wrappers.tracing import TracingTransport
 
 __all__ = [
+    "gateway",
     "link",
     "lockstep",
     "logged",
@@ -101,6 +104,11 @@ def link() -> Medium:
     return LinkMedium()
 
 
+def gateway(mode: Literal["link", "plain"] = "link") -> Medium:
+    """`StreamTransport` to a real child behind a `Gateway`, in one of its two modes."""
+    return GatewayMedium(mode)
+
+
 def ws() -> Medium:
     """`NetworkTransport` over `ws://`, to a WebSocket server of our own."""
     return WebSocketMedium()
@@ -134,6 +142,8 @@ def shipped() -> tuple[Medium, ...]:
         ws(),
         wss(),
         link(),
+        gateway("link"),
+        gateway("plain"),
         wrapped(memory(), TransportWrapper),
         wrapped(memory(), LineWrapper),
         wrapped(memory(), ObservingWrapper),

@@ -18,6 +18,8 @@ class Reason(enum.Enum):
     scripted = "what its peer says is fixed before it is connected: nothing can be said in reply, or later"
     never_waits = "its writes are taken at once: no writer ever waits"
     cannot_break = "its peer cannot go away badly"
+    no_status = "bare lines have no word for how the process ended; the link has"
+    whole_lines = "something on the way takes each line whole before it hands it on: a single line, however long, does not wait"
 
 
 class Inexpressible(Exception):
