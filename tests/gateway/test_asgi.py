@@ -1,0 +1,181 @@
+"""The gateway as an ASGI application: driven by hand, event by event, and served by a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import anyio
+import anyio.to_thread
+import pytest
+
+import claude_transport as ct
+from claude_transport.gateway.asgi import GatewayApplication
+from claude_transport.gateway.gateway import Gateway
+from claude_transport.testing import FakeClaude, Scenario
+
+TOKEN = "alice-has-a-token-0123456789"
+BEARER = [(b"authorization", b"Bearer " + TOKEN.encode())]
+
+
+@asynccontextmanager
+async def served(**options: Any) -> AsyncIterator[GatewayApplication]:
+    """A gateway of simulated Claudes, as an application."""
+    with FakeClaude(Scenario.simulated(pace=0)) as fake:
+        async with Gateway(command=fake.command, tokens={"alice": TOKEN}, **options) as gateway:
+            yield GatewayApplication(gateway)
+
+
+class Events:
+    """Events on their way, in order."""
+
+    def __init__(self) -> None:
+        self.waiting: list[MutableMapping[str, Any]] = []
+        self._news = anyio.Event()
+
+    async def put(self, event: MutableMapping[str, Any]) -> None:
+        self.put_now(event)
+
+    def put_now(self, event: MutableMapping[str, Any]) -> None:
+        self.waiting.append(event)
+        news, self._news = self._news, anyio.Event()
+        news.set()
+
+    async def get(self) -> MutableMapping[str, Any]:
+        while not self.waiting:
+            await self._news.wait()
+        return self.waiting.pop(0)
+
+
+class Server:
+    """What an ASGI server is to an application, for one connection."""
+
+    def __init__(self, kind: str = "websocket", **scope: Any) -> None:
+        self.scope = {"type": kind, "path": "/", "headers": [], **scope}
+        self._told = Events()
+        self._said = Events()
+
+    def tell(self, kind: str, **event: Any) -> Self:
+        self._told.put_now({"type": kind, **event})
+        return self
+
+    async def hear(self) -> MutableMapping[str, Any]:
+        with anyio.fail_after(10):
+            return await self._said.get()
+
+    async def run(self, application: GatewayApplication) -> None:
+        await application(self.scope, self._told.get, self._said.put)
+
+    async def answers(self, application: GatewayApplication) -> list[MutableMapping[str, Any]]:
+        """All that is said to a connection that is over by itself."""
+        with anyio.fail_after(10):
+            await self.run(application)
+        return self._said.waiting
+
+
+async def test_a_prompt_in_a_message_is_answered_in_messages_and_the_end_follows_the_end() -> None:
+    async with served() as application, anyio.create_task_group() as tasks:
+        server = Server(headers=BEARER, client=("127.0.0.1", 5)).tell("websocket.connect")
+        tasks.start_soon(server.run, application)
+        assert await server.hear() == {"type": "websocket.accept"}
+        prompt = json.dumps({"type": "user", "message": {"role": "user", "content": "Hello"}})
+        server.tell("websocket.receive", text=prompt).tell("websocket.receive", text="")
+        said = ""
+        while (event := await server.hear()).get("text"):
+            said += event["text"]
+        assert "result" in [json.loads(line)["type"] for line in said.splitlines()]
+        assert event["type"] == "websocket.send"
+        assert (await server.hear())["type"] == "websocket.close"
+
+
+@pytest.mark.parametrize("how", ["bytes", "leaves"])
+async def test_a_client_that_leaves_ends_its_session(how: str) -> None:
+    async with served() as application, anyio.create_task_group() as tasks:
+        server = Server(headers=BEARER).tell("websocket.connect")
+        tasks.start_soon(server.run, application)
+        await server.hear()
+        server.tell("websocket.receive", bytes=b'{"type":"keep_alive"}\n')
+        server.tell("websocket.disconnect", code=1006 if how == "leaves" else 1000)
+    assert application.gateway.sessions == ()
+
+
+@pytest.mark.parametrize("extensions", [{}, {"websocket.http.response": {}}])
+async def test_a_page_of_another_origin_is_refused_before_the_connection_is_open(extensions: Any) -> None:
+    async with served() as application:
+        server = Server(headers=[*BEARER, (b"origin", b"https://evil.example")], extensions=extensions).tell("websocket.connect")
+        first, *_ = await server.answers(application)
+        assert first.get("status", first.get("code")) == (403 if extensions else 1008)
+
+
+@pytest.mark.parametrize("headers", [[(b"authorization", b"Bearer wrong-wrong-wrong-wrong")]])
+async def test_a_stranger_gets_no_process(headers: Any) -> None:
+    async with served() as application:
+        events = await Server(headers=headers).tell("websocket.connect").answers(application)
+        assert events[-1]["type"] == "websocket.close"
+        assert application.gateway.metrics.refused == {"auth": 1}
+
+
+async def test_a_gateway_without_tokens_is_not_handed_to_a_server_by_accident() -> None:
+    async with Gateway(command=["true"]) as gateway:
+        with pytest.raises(ct.ConfigurationError, match="tokens"):
+            GatewayApplication(gateway)
+        assert GatewayApplication(gateway, allow_anyone=True).gateway is gateway
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "status"), [("/healthz", "", 200), ("/api/healthz", "/api", 200), ("/metrics", "", 401), ("/x", "", 404)]
+)
+async def test_plain_http_gets_the_health_page_and_nothing_else(path: str, root: str, status: int) -> None:
+    async with served() as application:
+        start, body = await Server("http", path=path, root_path=root).answers(application)
+        assert start["status"] == status
+        assert body["body"]
+
+
+async def test_the_end_of_the_server_is_the_end_of_the_gateway() -> None:
+    async with served() as application:
+        server = Server("lifespan").tell("lifespan.startup").tell("lifespan.shutdown")
+        assert [event["type"] for event in await server.answers(application)] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        with anyio.fail_after(5):
+            await application.gateway.wait_closed()
+
+
+async def test_what_asgi_does_not_know_is_refused() -> None:
+    async with served() as application:
+        with pytest.raises(ct.errors.UsageError):
+            await application({"type": "smtp"}, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("resume", [True, False])
+async def test_a_real_server_carries_a_conversation(resume: bool) -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"ws://127.0.0.1:{listening.getsockname()[1]}/claude"
+    servers: list[Any] = []
+    ready = threading.Event()
+
+    async def main() -> None:
+        async with served() as application:
+            config = uvicorn.Config(application, ws="websockets-sansio", log_level="error", lifespan="off")
+            servers.append(uvicorn.Server(config))
+            ready.set()
+            await servers[0].serve(sockets=[listening])
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    try:
+        await anyio.to_thread.run_sync(ready.wait)
+        with anyio.fail_after(20):
+            async with ct.Query(ct.NetworkTransport(url, token=TOKEN, resume=resume)) as query:
+                turn = await query.send("Hello")
+                assert "Hello" in ((await turn.result()).result or "")
+    finally:
+        with anyio.CancelScope(shield=True):
+            servers[0].should_exit = True
+            await anyio.to_thread.run_sync(thread.join)
+        listening.close()
