@@ -144,6 +144,8 @@ async def test_s1_2_the_binary_gets_exactly_the_environment_and_arguments_that_w
         world(api, row)
         promised = ct.build_launch(AS_RUN, cli=claude_cli, inherited=os.environ)
         arguments, environment = await watched(api, claude_cli, partial(call, choice))
+    added = {"CLAUDE_CODE_MAX_RETRIES": "0", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
+    assert environment == {**os.environ, **added}
     assert environment == promised.env
     assert environment == ct.build_environment(AS_RUN, os.environ)
     assert tuple(arguments[: len(promised.argv)]) == promised.argv
