@@ -30,10 +30,15 @@ __all__ = [
 ]
 
 PermissionMode: TypeAlias = Literal["default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"]
+"""The permission modes that `--permission-mode` takes."""
 Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
+"""How hard the model is to think."""
 SettingSource: TypeAlias = Literal["user", "project", "local"]
+"""Whose settings files the CLI reads."""
 BillingPolicy: TypeAlias = Literal["inherit", "subscription", "subscription_strict", "api_key"]
+"""Who is to pay: see `ClaudeOptions.billing`."""
 EnvironmentMode: TypeAlias = Literal["inherit", "allowlist", "exact"]
+"""What of this process's environment the CLI gets, below `env`: all, what is harmless, or nothing."""
 
 StrPath: TypeAlias = str | PathLike[str]
 

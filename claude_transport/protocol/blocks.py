@@ -209,3 +209,4 @@ ContentBlock: TypeAlias = (
     | ContainerUploadBlock
     | UnknownBlock
 )
+"""Everything that the content of a message may be made of."""
