@@ -58,7 +58,8 @@ def running_sshd(*, login_script: str = "") -> Iterator[Sshd]:
     """An sshd until the end of the block. `login_script` is what a login says before the command is run, in shell code."""
     program = sshd_program()
     assert program is not None
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True) if os.geteuid() == 0 else None  # where root's sshd separates privileges
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where root's sshd separates privileges
     with tempfile.TemporaryDirectory(prefix="sshd-") as name, socket.socket() as probe:
         folder = Path(name)
         for key in ("host_key", "client_key"):
@@ -69,13 +70,14 @@ def running_sshd(*, login_script: str = "") -> Iterator[Sshd]:
         _configure(folder, port, login_script)
         probe.close()
         # its own process group: what it starts for a connection is a child of it, and none of ours
-        server = subprocess.Popen(
-            [program, "-D", "-e", "-f", str(folder / "sshd_config")],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / "log").open("wb"),
-            start_new_session=True,
-        )
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [program, "-D", "-e", "-f", str(folder / "sshd_config")],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
         try:
             _wait_until_it_listens(port, server, folder)
             yield Sshd(folder, port, server.pid)

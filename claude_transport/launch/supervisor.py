@@ -6,15 +6,17 @@ Why a program at the other end:
   So the command line is the same for everybody (`bootstrap`), and everything of this launch (arguments, directory, environment) is the
   first thing on standard input (`instructions`); not before the other end has said that it is our program that reads it.
 * The end. `docker exec` and `kubectl exec` never end what they started, and sshd closes two pipes, which a CLI that waits for its API
-  does not notice. The supervisor sees its parent go (sshd), or is told by a second command (`end_command`: containers, whose processes
-  have no parent to watch), and then ends everything that carries its mark, tool shells in sessions of their own included.
+  does not notice. The supervisor sees its parent go (sshd), or is signalled itself (srun), or a second command does its work
+  (`end_command`: containers, whose processes have no parent to watch). Then everything that carries its mark is asked to go, and made to
+  two seconds later, tool shells in sessions of their own included.
 * The exit. ssh says 255 for a connection that broke and for a program that said 255; kubectl says 1 for both. The supervisor's last word
   on standard error is the program's own exit code. Where it is missing, the connection was lost.
 
 Its words are lines of their own, `claude-transport MARK WORD ...`: `ready`, `started PATH` and `refused WHY` on standard output, before the
 program's first byte; `ended CODE` on standard error, after its last.
 
-The program is in the foreground: dash starts background commands with SIGINT ignored, for good.
+The program is in the foreground: dash starts background commands with SIGINT ignored, for good. SIGPIPE is caught because a shell says on
+standard error, where nobody may listen any more, that a signal ended its child, and that must not be its own end.
 """
 
 from __future__ import annotations
@@ -84,10 +86,11 @@ orphaned() {
   [ "$PPID" -gt 1 ] && ! kill -s 0 "$PPID" 2>/dev/null
 }
 watch() {
-  trap '' TERM HUP INT
+  told=
+  trap told=1 TERM HUP INT
   cd /
-  while sleep 1; do
-    orphaned || continue
+  while sleep 1 || [ -n "$told" ]; do
+    [ -n "$told" ] || orphaned || continue
     if [ -r /proc/self/environ ]; then sweep; else kill -s TERM 0; sleep 2; kill -s KILL 0; fi
     return
   done
@@ -97,7 +100,7 @@ find "$program"
 [ -n "$found" ] || refuse not-found
 look
 first=$now
-trap : TERM HUP INT
+trap : TERM HUP INT PIPE
 say started "$found"
 watch </dev/null >/dev/null 2>&1 &
 watcher=$!
@@ -112,18 +115,30 @@ exit "$code"
 
 _KEEPER: Final = """\
 end=$1; shift
-trap : TERM HUP INT
+trap : TERM HUP INT PIPE
 "$@"
 code=$?
 [ $code -eq 0 ] && exit 0
-eval "$end" </dev/null >/dev/null 2>&1 &
-ender=$!
-(sleep 5; kill -s KILL $ender) </dev/null >/dev/null 2>&1 &
-while kill -s 0 $ender 2>/dev/null; do wait $ender; done
-kill -s KILL $! 2>/dev/null
+trap '' TERM HUP INT
+unset CLAUDE_TRANSPORT_CHILD
+away=; command -v setsid >/dev/null && away=setsid
+is_away=$($away sh -c "$end" </dev/null 2>/dev/null &)
 exit $code
 """
-"""Runs a client that does not end what it started, and the command that does when the client ends in any way but well."""
+"""Runs a client that does not end what it started, and, when the client ends in any way but well, the command that does.
+
+That command is on its own (a session, and no mark of ours): closing is bounded, and must not kill it on its way there. So the keeper does
+not leave before it is: the substitution ends when the command has let go of its standard output.
+"""
+
+_ENDER: Final = """\
+exec >/dev/null
+{command} &
+tries=0
+while kill -s 0 $! 2>/dev/null && [ $tries -lt 100 ]; do sleep 0.1 2>/dev/null || sleep 1; tries=$((tries + 1)); done
+kill -s KILL $! 2>/dev/null
+"""
+"""The second command, for at most ten seconds."""
 
 
 class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +209,7 @@ def end_command(mark: str) -> list[str]:
 
 def keeper(client: Sequence[str], *, ender: Sequence[str]) -> list[str]:
     """A local command that runs `client`, and then `ender` unless the client ended with 0; its exit code is the client's."""
-    return ["/bin/sh", "-c", _KEEPER, _NAME, shlex.join(ender), *client]
+    return ["/bin/sh", "-c", _KEEPER, _NAME, _ENDER.format(command=shlex.join(ender)), *client]
 
 
 def instructions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from claude_transport.launch.launcher_rules import RULES
 from claude_transport.launch.planning import plan_launch
 from claude_transport.launch.remote_end import exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import REMOTE_MARK, RemoteEnvironment, bootstrap, find_word, instructions, without_words
+from claude_transport.streams.marking import MARK_VARIABLE
 
 MARK = "0123abcd"
 BOOT = f'echo claude-transport {MARK} ready; IFS= read -r l && eval "$l"'
@@ -81,7 +83,7 @@ def kept(client: list[str]) -> tuple[list[str], list[str]]:
     """The command that ends, and the client, of a command line with a keeper."""
     assert client[:2] == ["/bin/sh", "-c"]
     assert client[3] == "claude-transport"
-    return shlex.split(client[4]), client[5:]
+    return shlex.split(client[4].partition("\n")[2].partition(" &\ntries")[0]), client[5:]
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
@@ -125,6 +127,10 @@ def test_no_command_line_of_a_supervised_launch_holds_an_argument_or_a_value(tmp
         assert b"mine" not in told
         assert planned.launch.files == ()
         assert planned.launch.initialize["appendSystemPrompt"] == "hidden"
+
+
+def test_the_command_that_ends_is_no_child_that_closing_would_kill() -> None:
+    assert f"unset {MARK_VARIABLE}\n" in command(ct.Launcher.docker("box"))[2]
 
 
 # ------------------------------------------------------------------------------------------------------------------ what is refused
@@ -444,3 +450,13 @@ def test_every_launcher_there_is_has_its_rules() -> None:
         assert ("sent on standard input" in rule.environment) is launcher.supervised
         assert ("quoted" in rule.quoting) is (launcher.quoting == "shell")
         assert ("second command" in rule.end) is bool(launcher.ender)
+
+
+def test_the_reference_page_is_what_the_table_says() -> None:
+    path = Path(__file__).parents[2] / "docs" / "generate_launchers.py"
+    spec = importlib.util.spec_from_file_location("generate_launchers", path)
+    assert spec is not None
+    assert spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    assert generator.PAGE.read_text("utf-8") == generator.render()
