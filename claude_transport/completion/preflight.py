@@ -103,13 +103,15 @@ def preflight(
     options = (options or ClaudeOptions()).replace(**({} if billing is None else {"billing": billing}))
     cli, searched = _find(agent, options, env) if cli_available is not False else (None, ())
     has_cli = cli is not None if cli_available is None else cli_available
-    has_key = has_api_key(env) if api_key_available is None else api_key_available
+    # the API path reads its key from the environment that a CLI would be given; what may pay is asked below
+    given = build_environment(options.replace(billing="inherit"), env)
+    has_key = has_api_key(given) if api_key_available is None else api_key_available
     choice, resolution = _resolve(transport, env, declared, has_cli=has_cli, has_key=has_key)
     cell = cell_of(choice, api_key=has_key, cli=has_cli)
     by_cli, broken = _describe(options, env, login_status) if has_cli else (None, "")
-    by_api = api_credential_of(env)
+    by_api = api_credential_of(given)
     kind = cell.kind
-    problem, code, option = _problem(cell, env, options, strict=strict, broken=broken, status=login_status)
+    problem, code, option = _problem(cell, given, options, strict=strict, broken=broken, status=login_status)
     return PreflightReport(
         ok=not problem,
         row=Row(api_key=has_key, cli=has_cli),

@@ -183,6 +183,13 @@ def test_settings_decide_about_credentials_and_those_of_the_options_win(world: A
     assert set(read_user_settings(world(), project=tmp_path / "project")) == {"env", "apiKeyHelper"}
 
 
+def test_a_key_in_the_options_counts_and_one_that_they_keep_out_does_not(world: Any, project: ClaudeOptions) -> None:
+    brought = preflight("api", env=world(), options=project.replace(env={"ANTHROPIC_API_KEY": SECRET}), strict=True)
+    assert (brought.ok, brought.row.api_key, brought.credential) == (True, True, "ANTHROPIC_API_KEY")
+    kept_out = preflight(env=world(cli=False, ANTHROPIC_API_KEY=SECRET), options=project.replace(env_mode="allowlist"))
+    assert (kept_out.ok, kept_out.code) == (False, "config.no_auth_path")
+
+
 def test_the_key_is_named_before_the_token_and_nothing_for_blanks() -> None:
     assert api_credential_of({"ANTHROPIC_API_KEY": " ", "ANTHROPIC_AUTH_TOKEN": "x"}) == "ANTHROPIC_AUTH_TOKEN"
     assert api_credential_of({}) is None
