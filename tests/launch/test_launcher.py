@@ -114,14 +114,16 @@ def test_a_step_of_slurm_takes_little_of_this_machines_environment_along() -> No
 
 
 def test_no_command_line_of_a_supervised_launch_holds_an_argument_or_a_value(tmp_path: Path) -> None:
-    options = ct.ClaudeOptions(env={"ANTHROPIC_API_KEY": "sk-secret"}, model="opus", append_system_prompt="hidden")
+    options = ct.ClaudeOptions(env={"ANTHROPIC_API_KEY": "sk-secret"}, model="opus", append_system_prompt="hidden", cwd="/srv/there")
     launchers = [ct.Launcher.ssh("h"), ct.Launcher.docker("c"), ct.Launcher.podman("c"), ct.Launcher.kubectl("p"), ct.Launcher.srun()]
     for launcher in launchers:
         (tmp_path / launcher.program).touch(mode=0o755)
         planned = plan_launch(options, inherited={"PATH": str(tmp_path), "ALSO": "mine"}, launcher=launcher)
         local = planned.for_this_machine(planned.launch, mark=MARK)
         assert not [word for word in local.argv if "sk-secret" in word or "opus" in word or "hidden" in word]
+        assert (local.cwd, local.env) == (None, dict(os.environ))
         told = planned.instructions(mark=MARK)
+        assert b"cd -- /srv/there" in told
         assert b"ANTHROPIC_API_KEY=sk-secret" in told
         assert b"--model=opus" in told
         assert b"mine" not in told
