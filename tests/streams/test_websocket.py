@@ -104,6 +104,22 @@ async def test_closing_wakes_who_receives_and_who_sends() -> None:
             await call()
 
 
+async def test_a_receiver_is_woken_before_the_peer_has_answered_the_farewell() -> None:
+    async with client_and_frames(close_timeout=60) as (client, _peer), anyio.create_task_group() as tasks:
+        woken = anyio.Event()
+
+        async def wait() -> None:
+            with pytest.raises(anyio.ClosedResourceError):
+                await client.receive()
+            woken.set()
+
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(client.aclose)
+        await woken.wait()
+        tasks.cancel_scope.cancel()
+
+
 async def test_closing_a_connection_whose_peer_does_not_take_part_does_not_wait_for_it() -> None:
     async with client_and_frames(close_timeout=0.01) as (client, peer):
         await client.aclose()

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from websocket_peers import URL, Given, both_ends
+from websocket_peers import PATIENCE, URL, Given, both_ends
 
 from claude_transport.errors import (
     AuthenticationError,
@@ -34,11 +34,10 @@ async def answered(answer: bytes, *, then_hangs_up: bool = True, **options: Any)
     await there.send(answer)
     if then_hangs_up:
         await there.send_eof()
-    with pytest.raises(CLIConnectionError) as caught:
-        await WebSocketConnectable(URL, opener=Given(here), **options).connect()
-    with pytest.raises(anyio.EndOfStream):  # after the request, nothing is left open
-        while True:
-            await there.receive()
+    with anyio.fail_after(PATIENCE):
+        with pytest.raises(CLIConnectionError) as caught:
+            await WebSocketConnectable(URL, opener=Given(here), **options).connect()
+        await everything(there)  # after the request, nothing is left open
     return caught.value
 
 
@@ -48,15 +47,17 @@ async def asked(request: bytes, *, then_hangs_up: bool = True, **options: Any) -
     await there.send(request)
     if then_hangs_up:
         await there.send_eof()
-    stream = await accept_websocket(here, **options)
-    return stream, await there.receive()
+    with anyio.fail_after(PATIENCE):
+        stream = await accept_websocket(here, **options)
+        return stream, await there.receive()
 
 
 async def everything(wire: MemoryStream) -> bytes:
     said = b""
     try:
-        while True:
-            said += await wire.receive()
+        with anyio.fail_after(PATIENCE):
+            while True:
+                said += await wire.receive()
     except anyio.EndOfStream:
         return said
 
@@ -283,7 +284,8 @@ async def test_frames_right_behind_the_request_are_not_lost() -> None:
     masked_hello = b"\x81\x85\x00\x00\x00\x00hello"
     stream, _said = await asked(REQUEST + b"\r\n" + masked_hello, then_hangs_up=False)
     assert stream is not None
-    assert await stream.receive() == b"hello\n"
+    with anyio.fail_after(PATIENCE):
+        assert await stream.receive() == b"hello\n"
     await anyio.aclose_forcefully(stream)
 
 

@@ -21,6 +21,9 @@ from claude_transport.streams.websocket import WebSocketConnectable, WebSocketSt
 
 URL = "ws://claude.example/talk"
 
+PATIENCE = 20.0
+"""Seconds after which a test fails instead of waiting on."""
+
 
 class Given:
     """An opener that gives the stream it was made with."""
@@ -51,7 +54,8 @@ async def both_ends(
     (client,), (server,) = clients, ends
     assert server is not None
     try:
-        yield client, server
+        with anyio.fail_after(PATIENCE):
+            yield client, server
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.aclose_forcefully(client)
@@ -110,7 +114,8 @@ async def client_and_frames(
         clients.append(await WebSocketConnectable(URL, opener=Given(here), compression=compression, **options).connect())
     (client,) = clients
     try:
-        yield client, FramePeer(there, protocol)
+        with anyio.fail_after(PATIENCE):
+            yield client, FramePeer(there, protocol)
     finally:
         await _close(client, there)
 
@@ -137,7 +142,8 @@ async def server_and_frames(
     (server,) = ends
     assert server is not None
     try:
-        yield server, FramePeer(there, protocol)
+        with anyio.fail_after(PATIENCE):
+            yield server, FramePeer(there, protocol)
     finally:
         await _close(server, there)
 
