@@ -32,7 +32,7 @@ _LINGER_SECONDS = 1.0
 
 
 class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client asks for: the path with its query, and the headers (names in lower case, several of one name joined by `, `)."""
+    """What a client asks for: the path with its query, and the headers (names in lower case, several of one name joined by commas)."""
 
     path: str
     headers: Mapping[str, str]
