@@ -86,8 +86,8 @@ def build_api_message(messages: Sequence[Message], *, usage: Usage) -> dict[str,
     reason is kept all the same, and the calls themselves are still in the messages.
     """
     spoken = _spoken(messages)
-    answered = {result.tool_use_id for message in messages if isinstance(message, UserMessage) for result in message.tool_results}
-    content = [block for message in spoken for block in _wire_blocks(message) if block.get("id") is None or block.get("id") not in answered]
+    answered = [result.tool_use_id for message in messages if isinstance(message, UserMessage) for result in message.tool_results]
+    content = [block for message in spoken for block in _wire_blocks(message) if block.get("id") is None or block["id"] not in answered]
     assembly = assemble(messages)
     last = spoken[-1].message if spoken else None
     return {

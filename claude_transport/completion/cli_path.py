@@ -15,7 +15,6 @@ from claude_transport.completion.resolution import TransportKind
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.conversation import TurnState
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import InitMessage
 from claude_transport.query.query import Query
@@ -74,10 +73,10 @@ async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message
     message = everything.take()
     if message is not None:
         return message
-    if turn.is_open() or turn.state is TurnState.lost:
-        return await anext(everything, None)  # which raises why it was lost
+    if turn.is_open():
+        return await anext(everything, None)
     if query.is_quiet:
-        return None
+        return None  # never so after a bad end, which the next line raises
     with anyio.move_on_after(math.inf if query.background_tasks else _SETTLE):
         return await anext(everything, None)
     return None

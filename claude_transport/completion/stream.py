@@ -152,8 +152,9 @@ class _Flow:
             self._error = exc
 
     def _put(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self._news.set()
+        if not self._over:  # until it is gone, the task may still hear something
+            self._pieces.append(piece)
+            self._news.set()
 
     def _end(self) -> None:
         self._over = True

@@ -8,7 +8,7 @@ from typing import Any
 
 import anthropic.types
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claude_transport.completion.assembly import NO_RESULT, TextFlow, assemble, build_api_message, may_have_side_effects
@@ -150,6 +150,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -198,6 +199,11 @@ def test_the_whole_message_keeps_what_this_version_does_not_know() -> None:
     thinking, hologram = (block.to_dict() for block in message.content)
     assert thinking == {"type": "thinking", "thinking": "hm", "signature": "s"}
     assert hologram["depth"] == 3
+
+
+def test_an_id_of_any_shape_is_no_obstacle() -> None:
+    content = completion_of(said({**TOOL, "id": ["odd"]}, "text"), RESULT).raw_message.content
+    assert [block.type for block in content] == ["tool_use", "text"]
 
 
 def test_the_whole_message_of_nothing_is_an_empty_one() -> None:

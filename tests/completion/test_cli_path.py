@@ -170,8 +170,11 @@ async def test_s2_8_a_timeout_keeps_the_text_and_leaves_no_process(fake_claude: 
     assert all(has_gone(pid) for pid in [call.pid, *call.grandchildren])
 
 
-async def test_a_process_that_dies_without_having_used_a_tool_is_started_again(cli_options: Options, tmp_path: Path, waits: Waits) -> None:
-    options = cli_options(turn(steps.Text("I was about to"), steps.Exit(3)))
+@pytest.mark.parametrize("tells_its_state", [True, False])
+async def test_a_process_that_dies_without_having_used_a_tool_is_started_again(
+    cli_options: Options, waits: Waits, tells_its_state: bool
+) -> None:
+    options = cli_options(turn(steps.Text("I was about to"), steps.Exit(3)), session_state_events=tells_its_state)
     with pytest.raises(ct.ProcessError) as caught:
         await ask(options, sleep=waits)
     assert caught.value.exit_code == 3

@@ -56,6 +56,11 @@ class World:
                 await anyio.lowlevel.checkpoint()
         return True
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether neither was ever asked."""
+        return not self._api.requests and not any(fake.calls() for fake in self._fakes)
+
     def _is_empty(self) -> bool:
         if any(request.outcome == "pending" for request in self._api.requests):
             return False
@@ -151,9 +156,11 @@ async def test_it_is_closed_from_another_task_and_the_reader_is_told_that_it_is_
     assert await world.is_empty()
 
 
-async def test_a_stream_that_is_never_read_does_nothing(world: World) -> None:
+async def test_a_stream_that_was_closed_before_it_began_never_begins(world: World) -> None:
     stream = world.stream()
     await stream.aclose()
+    assert [piece async for piece in stream] == []
+    assert world.is_untouched
     with pytest.raises(ct.UsageError):
         _ = stream.completion
 
@@ -184,6 +191,30 @@ async def test_a_failure_after_the_first_piece_is_final_and_comes_behind_it(worl
     assert waits.seconds == []
     with pytest.raises(ct.UsageError):
         _ = stream.completion
+
+
+async def test_half_of_one_answer_is_not_followed_by_half_of_another(cli_options: Callable[..., ct.ClaudeOptions], waits: Waits) -> None:
+    """A CLI that begins again by itself, as 2.1.329 does after a stream that was cut, in the frames it sends then."""
+
+    def event(kind: str, **fields: object) -> steps.Step:
+        outer = {"abandoned_blocks": fields.pop("abandoned_blocks")} if "abandoned_blocks" in fields else {}
+        return steps.Emit({"type": "stream_event", "event": {"type": kind, **fields}, "parent_tool_use_id": None, **outer})
+
+    deeds = (
+        event("message_start", message={"id": "msg_1"}),
+        event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        event("content_block_delta", index=0, delta={"type": "text_delta", "text": "half"}),
+        event("message_stop", abandoned_blocks={"api_message_id": "msg_1", "from_block_index": 0}),
+        steps.Assistant([{"type": "text", "text": "whole"}]),
+        steps.Result(),
+    )
+    options = cli_options(Scenario(otherwise=ScriptedTurn(deeds)))
+    pieces = []
+    with anyio.fail_after(30), pytest.raises(ct.APIFailed) as caught:
+        async for piece in ct.stream("Hi", transport="cli", options=options, sleep=waits):
+            pieces.append(piece)  # noqa: PERF401 - what came before the error counts
+    assert (pieces, caught.value.code, waits.seconds) == (["half"], "result.connection_failed", [])
+    assert (await ct.complete("Hi", transport="cli", options=options)).text == "whole"
 
 
 async def test_a_timeout_comes_behind_what_was_said(world: World) -> None:
