@@ -75,6 +75,8 @@ class GatewayMedium(LiveMedium):
                     max_line_bytes=_LINE_LIMIT,
                     close_timeout=3 * _CLOSE_TIMEOUT,
                     absorbs=_ABSORBS,
+                    # in plain mode nothing says that the process is there; its first answer does
+                    prime=peer.resume_reading,
                 )
                 await gateway.aclose()
             tasks.cancel_scope.cancel()
