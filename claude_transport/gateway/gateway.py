@@ -1,4 +1,4 @@
-"""`Gateway`: serves local `claude` processes to clients elsewhere, over any of five media at once, and as an ASGI application."""
+"""`Gateway`: serves local `claude` processes to clients elsewhere, over any of five media at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Gateway:
     Args:
         options: how each `claude` is run.
         listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`; port 0 is any free one.
-            None is needed for `asgi`.
+            None is needed behind a `GatewayApplication`.
         command: an NDJSON program to run in place of `claude`.
         tokens: who may come in. Without them only this machine may, or who has a client certificate that `ssl_context` asks for.
         ssl_context: the certificate for `tls://` and `wss://`; `verify_mode = CERT_REQUIRED` makes TLS mutual.
@@ -233,7 +233,7 @@ class Gateway:
                 await anyio.aclose_forcefully(stream)
 
     async def attend(self, arrival: Arrival) -> None:
-        """Serve a connection that another server has accepted, until it is over; the stream is closed then. For adapters such as `asgi`.
+        """Serve a connection that another server has accepted, until it is over; the stream is closed then. For adapters such as `GatewayApplication`.
 
         The adapter has looked at the origin (`check_origin`) and at what it says at `health`; the token in `arrival` is looked at here.
         """
