@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from claude_transport.backoff import Backoff, RetryPolicy
+    from claude_transport.bridge.configuration import bridge_config
+    from claude_transport.bridge.host import BridgeHost
+    from claude_transport.bridge.tools import HostTool, ToolContext
     from claude_transport.completion.complete import complete
     from claude_transport.completion.completion import Completion, partial_completion
     from claude_transport.completion.login_status import LoginStatus, read_login_status
@@ -293,6 +296,7 @@ __all__ = [
     "BillingFailed",
     "BillingPolicy",
     "Block",
+    "BridgeHost",
     "BudgetExceeded",
     "Busy",
     "CLIChange",
@@ -355,6 +359,7 @@ __all__ = [
     "HookProgress",
     "HookResponse",
     "HookStarted",
+    "HostTool",
     "ImageBlock",
     "Informational",
     "InitMessage",
@@ -496,6 +501,7 @@ __all__ = [
     "Timing",
     "TokenCounts",
     "ToolCallRecord",
+    "ToolContext",
     "ToolHookInput",
     "ToolProgress",
     "ToolReferenceBlock",
@@ -536,6 +542,7 @@ __all__ = [
     "WorktreeRemoveInput",
     "WriteUncertain",
     "WrongLibcError",
+    "bridge_config",
     "build_argv",
     "build_environment",
     "build_launch",
@@ -563,6 +570,9 @@ __all__ = [
 # Where each name lives; a test holds that this says the same as the imports above.
 _HOMES = {
     "backoff": "Backoff RetryPolicy",
+    "bridge.configuration": "bridge_config",
+    "bridge.host": "BridgeHost",
+    "bridge.tools": "HostTool ToolContext",
     "completion.complete": "complete",
     "completion.completion": "Completion partial_completion",
     "completion.login_status": "LoginStatus read_login_status",

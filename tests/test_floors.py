@@ -28,6 +28,7 @@ FLOORS = {
     "transports": 4,
     "wrappers": 4,
     "query": 5,
+    "bridge": 6,
     "completion": 6,
     "gateway": 6,
     "interop": 6,
@@ -59,6 +60,7 @@ FORBIDDEN_MODULES: Mapping[str, tuple[frozenset[str], str]] = {
 }
 # Two units on one floor are neighbours, and neighbours do not know each other, except these: "importer → imported": why.
 NEIGHBOURS: Mapping[str, str] = {
+    "bridge → gateway": "a listening socket, private from its first instant, is made in one place",
     "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
 }
 FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}

@@ -52,6 +52,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     serve = commands.add_parser("serve", help="let clients elsewhere talk to the claude here", epilog=EXIT_CODES, allow_abbrev=False)
     add_serve(serve, integer=_positive_integer, number=_positive_number, permission_modes=PERMISSION_MODES)
+    bridge = commands.add_parser(
+        "mcp-bridge", help="a stdio MCP server with the tools of another program: for claude to start", allow_abbrev=False
+    )
+    bridge.add_argument("--url", help="where the host is: unix:///PATH or tcp://127.0.0.1:PORT (default: CLAUDE_TRANSPORT_BRIDGE_URL)")
+    bridge.add_argument("--server", metavar="NAME", help="which of its servers (default: CLAUDE_TRANSPORT_BRIDGE_SERVER)")
     return parser
 
 

@@ -41,6 +41,10 @@ def _run(argv: Sequence[str] | None) -> int:
             from claude_transport.app import serve
 
             return serve.run(args)
+        if args.command == "mcp-bridge":
+            from claude_transport.app import mcp_bridge
+
+            return mcp_bridge.run(args)
         from claude_transport.app import ask
 
         return ask.run(args)

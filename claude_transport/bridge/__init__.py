@@ -1,0 +1,4 @@
+"""A stdio MCP server that the CLI starts, and the host whose tools it hands on, for when the control channel is not an option.
+
+Only names; the parts are imported from their modules. `stdio` is what runs inside the bridge, the rest belongs to the host.
+"""

@@ -1,0 +1,378 @@
+"""`BridgeHost`: who is let in, what tools get and give, and that no bridge can take more than its share. No process is started here."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from bridge_peers import PATIENCE, Client, knock, text_of
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+
+import claude_transport as ct
+from claude_transport.bridge.greeting import Greeting
+from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.streams.address import parse_address
+from claude_transport.streams.sockets import SocketConnectable
+
+
+class Workshop:
+    """Tools that wait for the test, in the two ways in which a host can have them."""
+
+    def __init__(self) -> None:
+        self.waiting = anyio.Event()
+        self.cancelled = anyio.Event()
+
+    async def add(self, a: float, b: float) -> str:
+        return f"the sum is {a + b:g}"
+
+    async def wait(self) -> str:
+        self.waiting.set()
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.set()
+            raise
+        return "never"
+
+    async def fail(self) -> str:
+        raise RuntimeError("out of order")
+
+    async def large(self) -> str:
+        return "x" * 2_000_000
+
+    async def walk(self, context: Any) -> str:
+        for step in (1, 2):
+            told = context.report_progress(step, total=2, message=f"step {step}")
+            if told is not None:
+                await told
+        return "there"
+
+    def plain(self) -> list[ct.HostTool]:
+        schema = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
+        return [
+            ct.HostTool(
+                name="add", call=lambda given, _: self.add(**given), description="Adds a and b.", input_schema=schema, read_only=True
+            ),
+            ct.HostTool(name="wait", call=lambda _, __: self.wait()),
+            ct.HostTool(name="fail", call=lambda _, __: self.fail()),
+            ct.HostTool(name="large", call=lambda _, __: self.large()),
+            ct.HostTool(name="walk", call=lambda _, context: self.walk(context)),
+        ]
+
+    def server(self) -> MCPServer[Any]:
+        server: MCPServer[Any] = MCPServer("box")
+        for function in (self.add, self.wait, self.fail, self.large):
+            server.tool(structured_output=False)(function)
+
+        @server.tool(structured_output=False)
+        async def walk(context: Context) -> str:
+            return await self.walk(context)
+
+        return server
+
+
+@pytest.fixture(params=["plain", "mcp"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def workshop(anyio_backend: object) -> Workshop:
+    return Workshop()
+
+
+@pytest.fixture
+def tools(workshop: Workshop, kind: str) -> Any:
+    """The same tools, as plain functions and as an `mcp` server."""
+    return workshop.plain() if kind == "plain" else workshop.server()
+
+
+@pytest.mark.parametrize("listen", [None, "tcp://127.0.0.1:0"], ids=["unix", "tcp"])
+async def test_tools_are_listed_and_called(tools: Any, listen: str | None) -> None:
+    async with ct.BridgeHost({"box": tools}, listen=listen) as host, knock(host.mcp_servers["box"]) as (client, welcome):
+        assert welcome.refused is None
+        introduction = await client.shake_hands()
+        assert introduction["result"]["protocolVersion"] == "2025-11-25"
+        listed = (await client.ask("tools/list"))["result"]["tools"]
+        assert [tool["name"] for tool in listed] == ["add", "wait", "fail", "large", "walk"]
+        assert set(listed[0]["inputSchema"]["properties"]) == {"a", "b"}
+        assert text_of(await client.call("add", a=1, b=2)) == "the sum is 3"
+        assert host.bridges == 1
+
+
+async def test_a_tool_that_raises_is_a_failed_tool_and_the_next_call_works(tools: Any, kind: str) -> None:
+    async with ct.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        failed = await client.call("fail")
+        assert failed["result"]["isError"] is True
+        assert ("out of order" if kind == "plain" else "fail") in text_of(failed)  # what mcp 2.3 tells of its tools is their name
+        assert text_of(await client.call("add", id=3, a=2, b=2)) == "the sum is 4"
+
+
+async def test_a_cancelled_call_is_cancelled_and_gets_no_answer(tools: Any, workshop: Workshop) -> None:
+    async with ct.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        await client.say("tools/call", id=7, name="wait", arguments={})
+        with anyio.fail_after(PATIENCE):
+            await workshop.waiting.wait()
+            await client.say("notifications/cancelled", requestId=7, reason="interrupted")
+            await workshop.cancelled.wait()
+        await client.call("add", id=8, a=1, b=1)
+        assert 7 not in {message.get("id") for message in client.heard}
+
+
+async def test_the_tools_of_a_bridge_that_hangs_up_are_cancelled(tools: Any, workshop: Workshop) -> None:
+    async with ct.BridgeHost({"box": tools}) as host:
+        async with knock(host.mcp_servers["box"]) as (client, _):
+            await client.shake_hands()
+            await client.say("tools/call", id=7, name="wait", arguments={})
+            with anyio.fail_after(PATIENCE):
+                await workshop.waiting.wait()
+        with anyio.fail_after(PATIENCE):
+            await workshop.cancelled.wait()
+
+
+async def test_progress_comes_before_the_answer(tools: Any) -> None:
+    async with ct.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        assert text_of(await client.call("walk", id=5)) == "there"
+        told = [message["params"] for message in client.heard if message.get("method") == "notifications/progress"]
+        assert [(step["progressToken"], step["progress"], step["message"]) for step in told] == [(5, 1, "step 1"), (5, 2, "step 2")]
+
+
+async def test_a_large_answer_arrives_whole(tools: Any) -> None:
+    async with ct.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        assert len(text_of(await client.call("large"))) == 2_000_000
+
+
+async def test_an_answer_over_the_limit_is_an_error_and_not_silence(tools: Any) -> None:
+    async with ct.BridgeHost({"box": tools}, max_line_bytes=100_000) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        error = (await client.call("large"))["error"]
+        assert error["data"]["code"] == "bridge.too_large"
+        assert text_of(await client.call("add", id=3, a=1, b=1)) == "the sum is 2"
+
+
+async def test_more_calls_than_allowed_are_refused_and_a_cancellation_still_gets_through(tools: Any, workshop: Workshop) -> None:
+    async with ct.BridgeHost({"box": tools}, max_calls=1) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        await client.say("tools/call", id=7, name="wait", arguments={})
+        with anyio.fail_after(PATIENCE):
+            await workshop.waiting.wait()
+        error = (await client.call("add", id=8, a=1, b=1))["error"]
+        assert error["data"]["code"] == "bridge.busy"
+        await client.say("notifications/cancelled", requestId=7)
+        with anyio.fail_after(PATIENCE):
+            await workshop.cancelled.wait()
+
+
+async def test_a_second_request_under_the_same_id_is_refused_and_the_first_is_answered(workshop: Workshop) -> None:
+    async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        await client.say("tools/call", id=7, name="wait", arguments={})
+        await client.say("tools/call", id=7, name="add", arguments={"a": 1, "b": 1})
+        refused = await client.next()
+        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+
+
+# ---------------------------------------------------------------------------------------------------------------- who is let in
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"), [({"token": "not-the-token-of-this-host"}, "auth"), ({"server": "attic"}, "server")], ids=["token", "server"]
+)
+async def test_who_has_no_token_or_wants_another_server_is_turned_away(workshop: Workshop, given: dict[str, str], refused: str) -> None:
+    async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"], **given) as (client, welcome):
+        assert welcome.refused == refused
+        with pytest.raises(anyio.EndOfStream):
+            await client.line()
+        assert host.bridges == 0
+
+
+async def test_without_the_token_nobody_learns_which_servers_there_are(workshop: Workshop) -> None:
+    given = {"token": "not-the-token-of-this-host", "server": "attic"}
+    async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"], **given) as (_, welcome):
+        assert welcome.refused == "auth"
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b'{"mcp_bridge":1}\n'], ids=["http", "too long", "no token"])
+async def test_what_is_no_bridge_is_hung_up_on_without_a_word(workshop: Workshop, said: bytes) -> None:
+    async with ct.BridgeHost({"box": workshop.plain()}) as host:
+        stream = await SocketConnectable(parse_address(host.url)).connect()
+        await stream.send(said)
+        with anyio.fail_after(PATIENCE), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await stream.receive()
+        await stream.aclose()
+
+
+async def test_more_bridges_than_allowed_are_told_that_the_host_is_busy(workshop: Workshop) -> None:
+    async with (
+        ct.BridgeHost({"box": workshop.plain()}, max_bridges=1) as host,
+        knock(host.mcp_servers["box"]),
+        knock(host.mcp_servers["box"]) as (_, welcome),
+    ):
+        assert welcome.refused == "busy"
+
+
+async def test_the_socket_is_for_its_owner_alone_and_gone_afterwards(workshop: Workshop) -> None:
+    async with ct.BridgeHost({"box": workshop.plain()}) as host:
+        path = Path(parse_address(host.url).path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert not path.parent.exists()
+
+
+# ------------------------------------------------------------------------------------------------------------ many, and the end
+
+
+async def test_bridges_have_sessions_of_their_own(tools: Any, workshop: Workshop) -> None:
+    """The same id, at the same time; one of them hangs up, and the other one's call goes on."""
+    async with ct.BridgeHost({"box": tools, "shed": [ct.HostTool(name="hello", call=hello)]}) as host, anyio.create_task_group() as tasks:
+
+        async def visit(number: int) -> None:
+            async with knock(host.mcp_servers["box"]) as (client, _):
+                await client.shake_hands()
+                for each in range(20):
+                    assert text_of(await client.call("add", id=each, a=number, b=each)) == f"the sum is {number + each}"
+
+        for number in range(5):
+            tasks.start_soon(visit, number)
+        async with knock(host.mcp_servers["shed"]) as (client, _):
+            await client.shake_hands()
+            assert text_of(await client.call("hello", name="Ada")) == "Hello, Ada"
+
+
+async def hello(given: dict[str, Any], _context: ct.ToolContext) -> str:
+    return f"Hello, {given['name']}"
+
+
+async def test_closing_the_host_cancels_tools_and_hangs_up(tools: Any, workshop: Workshop) -> None:
+    host = ct.BridgeHost({"box": tools})
+    await host.start()
+    async with knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        await client.say("tools/call", id=7, name="wait", arguments={})
+        with anyio.fail_after(PATIENCE):
+            await workshop.waiting.wait()
+            await host.aclose()
+            assert workshop.cancelled.is_set()
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                while True:
+                    await client.stream.receive()
+    await host.aclose()
+    with pytest.raises(UsageError):
+        await host.start()
+
+
+async def test_a_bridge_that_does_not_read_makes_its_tools_wait_and_not_the_host_grow(anyio_backend: object) -> None:
+    """Ten answers of a megabyte for a bridge that reads nothing: those over the bound wait with their calls; then all of them arrive."""
+
+    async def much(_given: dict[str, Any], _context: ct.ToolContext) -> str:
+        return "x" * 1_000_000
+
+    async with ct.BridgeHost({"box": [ct.HostTool(name="much", call=much)]}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        for each in range(20):
+            await client.say("tools/call", id=each, name="much", arguments={})
+        answers = [await client.next() for _ in range(20)]
+        assert sorted(answer["id"] for answer in answers) == list(range(20))
+
+
+# --------------------------------------------------------------------------------------------------------------- what tools give
+
+
+@pytest.mark.parametrize(
+    ("returned", "result"),
+    [
+        ("words", {"content": [{"type": "text", "text": "words"}]}),
+        ({"n": 3}, {"content": [{"type": "text", "text": '{"n": 3}'}], "structuredContent": {"n": 3}}),
+        ([{"type": "image", "data": "", "mimeType": "image/png"}], {"content": [{"type": "image", "data": "", "mimeType": "image/png"}]}),
+        (None, {"content": []}),
+        ("a \ud800 alone", {"content": [{"type": "text", "text": "a \ud800 alone"}]}),
+    ],
+    ids=["text", "mapping", "blocks", "none", "lone surrogate"],
+)
+async def test_what_a_tool_returns_is_what_the_model_gets(returned: Any, result: dict[str, Any]) -> None:
+    async def give(_given: dict[str, Any], _context: ct.ToolContext) -> Any:
+        return returned
+
+    async with ct.BridgeHost({"box": [ct.HostTool(name="give", call=give)]}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        assert (await client.call("give"))["result"] == result
+
+
+@pytest.mark.parametrize("returned", [object(), {"x": object()}, [{"no": "type"}], 7], ids=["object", "in a mapping", "no block", "number"])
+async def test_what_cannot_be_told_to_a_model_is_a_failed_tool(returned: Any) -> None:
+    async def give(_given: dict[str, Any], _context: ct.ToolContext) -> Any:
+        return returned
+
+    async with ct.BridgeHost({"box": [ct.HostTool(name="give", call=give)]}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        assert (await client.call("give"))["result"]["isError"] is True
+        assert host.failed_calls == 1
+
+
+async def ask_wrongly(client: Client, *lines: bytes) -> list[tuple[Any, Any]]:
+    await client.send(*lines)
+    answers = [await client.next() for _ in lines]
+    return [(answer.get("id"), answer["error"]["code"]) for answer in answers]
+
+
+async def test_every_bad_request_gets_its_error_and_the_next_one_its_answer(workshop: Workshop) -> None:
+    async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+
+        def request(method: str, **params: Any) -> bytes:
+            return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+
+        assert await ask_wrongly(client, b"not json") == [(None, -32700)]
+        assert await ask_wrongly(client, b"[1]") == [(None, -32700)]
+        assert await ask_wrongly(client, b'{"id":1.5,"method":"ping"}') == [(None, -32600)]
+        assert await ask_wrongly(client, request("resources/list")) == [(1, -32601)]
+        assert await ask_wrongly(client, request("tools/call", name="nothing")) == [(1, -32602)]
+        assert await ask_wrongly(client, request("tools/call", name="add", arguments=[1])) == [(1, -32602)]
+        assert await ask_wrongly(client, request("tools/call", name="add", arguments={"a": 1})) == [(1, -32602)]
+        assert (await client.ask("ping", id="p"))["result"] == {}
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is refused
+
+
+async def nothing(_given: dict[str, Any], _context: ct.ToolContext) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("servers", "options"),
+    [
+        ({}, {}),
+        ({"a b": [], "a_b": []}, {}),
+        ({"x": object()}, {}),
+        ({"x": {"command": "y"}}, {}),
+        ({"x": [nothing]}, {}),
+        ({"x": [ct.HostTool(name="t", call=nothing)] * 2}, {}),
+        ({"x": []}, {"token": "short"}),
+        ({"x": []}, {"listen": "tcp://0.0.0.0:0"}),
+        ({"x": []}, {"listen": "wss://127.0.0.1:1/"}),
+        ({"x": []}, {"max_calls": 0}),
+    ],
+)
+async def test_a_host_that_makes_no_sense_is_refused_before_it_listens(servers: Any, options: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        ct.BridgeHost(servers, **options)
+
+
+@pytest.mark.parametrize("wrong", [{"name": "a b"}, {"name": "a", "input_schema": {"type": "array"}}, {"name": "a", "call": 3}])
+def test_a_tool_that_could_not_be_called_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        ct.HostTool(**{"call": nothing, **wrong})
+
+
+async def test_no_token_in_what_is_printed(workshop: Workshop) -> None:
+    host = ct.BridgeHost({"box": workshop.plain()})
+    async with host:
+        token = host.token
+        assert token not in repr(host)
+        assert token not in repr(Greeting(server="box", token=token))

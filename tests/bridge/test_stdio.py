@@ -1,0 +1,212 @@
+"""The bridge itself, as the process that the CLI starts: it hands messages on, and answers for a host that is not there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from bridge_peers import PATIENCE, bridge_process, text_of
+
+import claude_transport as ct
+from claude_transport.errors import ConfigurationError, ProcessError
+
+TOKEN = "a-token-that-is-long-enough"
+GONE = -32000
+
+
+class Tools:
+    def __init__(self) -> None:
+        self.waiting = anyio.Event()
+        self.cancelled = anyio.Event()
+
+    async def echo(self, given: dict[str, Any], _context: ct.ToolContext) -> str:
+        return str(given["text"])
+
+    async def wait(self, _given: dict[str, Any], context: ct.ToolContext) -> str:
+        context.report_progress(1)
+        self.waiting.set()
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.set()
+            raise
+        return "never"
+
+    def host(self, **options: Any) -> ct.BridgeHost:
+        return ct.BridgeHost({"box": [ct.HostTool(name="echo", call=self.echo), ct.HostTool(name="wait", call=self.wait)]}, **options)
+
+
+@pytest.fixture
+def tools(anyio_backend: object) -> Tools:
+    return Tools()
+
+
+@pytest.mark.parametrize("listen", [None, "tcp://127.0.0.1:0"], ids=["unix", "tcp"])
+async def test_the_cli_calls_a_tool_of_the_host_through_the_bridge(tools: Tools, listen: str | None) -> None:
+    text = "ä\u2028" + "x" * 3_000_000
+    async with tools.host(listen=listen) as host, bridge_process(host.mcp_servers["box"]) as client:
+        assert (await client.shake_hands())["result"]["serverInfo"]["name"] == "box"
+        assert text_of(await client.call("echo", text=text)) == text
+
+
+async def test_a_cancellation_and_progress_go_through(tools: Tools) -> None:
+    async with tools.host() as host, bridge_process(host.mcp_servers["box"]) as client:
+        await client.shake_hands()
+        await client.say("tools/call", id=7, name="wait", arguments={}, _meta={"progressToken": "p"})
+        told = await client.next()
+        assert (told["method"], told["params"]) == ("notifications/progress", {"progressToken": "p", "progress": 1})
+        await client.say("notifications/cancelled", requestId=7)
+        with anyio.fail_after(PATIENCE):
+            await tools.cancelled.wait()
+
+
+async def test_when_the_host_goes_open_and_later_calls_are_answered_with_an_error(tools: Tools) -> None:
+    host = tools.host()
+    await host.start()
+    async with bridge_process(host.mcp_servers["box"]) as client:
+        await client.shake_hands()
+        await client.say("tools/call", id=7, name="wait", arguments={})
+        with anyio.fail_after(PATIENCE):
+            await tools.waiting.wait()
+        await host.aclose()
+        open_call, later_call = await client.answer(7), await client.call("echo", id=8, text="x")
+        for answer in (open_call, later_call):
+            assert (answer["error"]["code"], answer["error"]["data"]["code"]) == (GONE, "bridge.host_gone")
+        await client.stream.send_eof()
+        with pytest.raises(ProcessError) as ended:
+            await client.next()
+    assert ended.value.exit_code == 1
+    assert "[bridge.host_gone]" in ended.value.stderr_tail
+
+
+async def test_a_host_that_was_killed_is_told_of_at_once(anyio_backend: object, tmp_path: Path) -> None:
+    """A process of its own, which answers nothing but the greeting and the handshake, and is killed with a call open."""
+    path = str(tmp_path / "s")
+    code = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True); c, _ = s.accept()\n"
+        "f = c.makefile('rwb', 0); f.readline(); f.write(b'{\"mcp_bridge\":1}\\n')\n"
+        "for line in f: print(flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        async with bridge_process(ct.bridge_config(f"unix://{path}", token=TOKEN, server="box")) as client:
+            await client.say("initialize", id=0)
+            await anyio.to_thread.run_sync(process.stdout.readline)
+            process.send_signal(signal.SIGKILL)
+            assert (await client.answer(0))["error"]["data"]["code"] == "bridge.host_gone"
+
+
+async def test_a_host_that_is_not_there_is_an_error_for_whoever_asks(anyio_backend: object, tmp_path: Path) -> None:
+    async with bridge_process(ct.bridge_config(f"unix://{tmp_path}/none", token=TOKEN, server="box")) as client:
+        answer = await client.shake_hands()
+        assert (answer["error"]["code"], answer["error"]["data"]["code"]) == (GONE, "bridge.host_unreachable")
+
+
+@pytest.mark.parametrize(("given", "words"), [({"token": TOKEN}, "token"), ({"server": "attic"}, "server")], ids=["token", "server"])
+async def test_a_bridge_that_is_turned_away_says_why(tools: Tools, given: dict[str, str], words: str) -> None:
+    async with tools.host() as host:
+        config = ct.bridge_config(host.url, **{"token": host.token, "server": "box", **given})
+        async with bridge_process(config) as client:
+            error = (await client.shake_hands())["error"]
+            assert error["data"]["code"] == "bridge.refused"
+            assert words in error["message"]
+            assert TOKEN not in error["message"]
+
+
+async def test_what_answers_and_is_no_host_is_an_error_and_not_a_hang(anyio_backend: object) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connected, _ = listening.accept()
+            with connected:
+                connected.recv(4096)
+                connected.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        config = ct.bridge_config(f"tcp://127.0.0.1:{listening.getsockname()[1]}", token=TOKEN, server="box")
+        async with bridge_process(config) as client:
+            assert (await client.shake_hands())["error"]["data"]["code"] == "bridge.protocol"
+        await anyio.to_thread.run_sync(answering.join)
+
+
+async def test_the_bridge_ends_well_when_its_input_does(tools: Tools) -> None:
+    async with tools.host() as host, bridge_process(host.mcp_servers["box"]) as client:
+        await client.shake_hands()
+        await client.stream.send_eof()
+        with pytest.raises(anyio.EndOfStream):
+            await client.next()
+
+
+async def test_several_bridges_at_once_do_not_disturb_each_other(tools: Tools) -> None:
+    async with tools.host() as host, anyio.create_task_group() as tasks:
+
+        async def talk(number: int) -> None:
+            async with bridge_process(host.mcp_servers["box"]) as client:
+                await client.shake_hands()
+                for each in range(10):
+                    assert text_of(await client.call("echo", id=each, text=f"{number}/{each}")) == f"{number}/{each}"
+
+        for number in range(3):
+            tasks.start_soon(talk, number)
+
+
+async def test_a_project_with_modules_of_known_names_does_not_get_into_the_bridge(tools: Tools, tmp_path: Path) -> None:
+    """The CLI starts its servers in the project, where a `socket.py` would be imported in place of Python's."""
+    (tmp_path / "socket.py").write_text("raise SystemExit('hijacked')")
+    async with tools.host() as host:
+        config = host.mcp_servers["box"]
+        ran = await anyio.to_thread.run_sync(
+            lambda: subprocess.run(
+                [config["command"], *config["args"]],
+                input=b'{"jsonrpc":"2.0","id":0,"method":"ping"}\n',
+                capture_output=True,
+                env={"PATH": os.defpath, **config["env"]},
+                cwd=tmp_path,
+                timeout=PATIENCE,
+                check=False,
+            )
+        )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_the_token_is_in_the_environment_and_not_in_the_arguments() -> None:
+    config = ct.bridge_config("unix:///run/host.sock", token=TOKEN, server="box")
+    assert TOKEN not in str([config["command"], *config["args"]])
+    assert TOKEN in config["env"].values()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "tcp://example.org:1"},
+        {"url": "wss://127.0.0.1:1/"},
+        {"url": "nonsense"},
+        {"token": "short"},
+        {"token": "with a blank in the middle"},
+        {"server": ""},
+        {"command": "python"},
+    ],
+)
+def test_a_configuration_that_could_not_work_is_refused(wrong: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"url": "unix:///run/host.sock", "token": TOKEN, "server": "box", **wrong}
+    with pytest.raises(ConfigurationError) as refused:
+        ct.bridge_config(given.pop("url"), **given)
+    assert "blank in the middle" not in str(refused.value)
+
+
+def test_without_its_environment_the_program_is_exit_code_2_and_names_what_is_missing() -> None:
+    command = [sys.executable, "-m", "claude_transport", "mcp-bridge", "--server", "box"]
+    ran = subprocess.run(command, input=b"", capture_output=True, env={"PATH": os.defpath}, timeout=PATIENCE, check=False)
+    assert ran.returncode == 2
+    assert b"CLAUDE_TRANSPORT_BRIDGE_URL" in ran.stderr
+    assert ran.stdout == b""
