@@ -13,7 +13,9 @@ A newer CLI never ends a session, and every message keeps its line.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
@@ -73,6 +75,8 @@ _decode_subtype: Final[dict[str, Callable[[bytes], SystemMessage]]] = {
 
 # What msgspec raises for bytes it does not like: its own errors, UnicodeDecodeError (a ValueError), and for 10 000 brackets RecursionError.
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+_BYTES_ONLY: Final[frozenset[type]] = frozenset({bytes})
 
 _BOM: Final = b"\xef\xbb\xbf"
 _HEAD_BYTES: Final = 1024  # kept of a line over `max_line_bytes`, to recognise it in a log
@@ -134,6 +138,10 @@ class LineDecoder:
         """One message for each line, in order; blank lines give none."""
         if self._max_line_bytes is not None:
             lines = self._bounded(lines)
+        if (good := _read_plain(lines)) is not None:
+            self.counters.lines += len(good)
+            self.counters.typed += len(good)
+            return good
         out: list[Message] = []
         append, decode, set_raw = out.append, _decode, force_setattr
         first, rescued, blank, failed = self.counters.lines, 0, 0, 0
@@ -229,6 +237,20 @@ def _error_for(message: DecodeFailure | OversizedMessage) -> ProtocolError:
 
 
 # ---------------------------------------------------------------------------------------------------------------- the ladder
+
+
+def _read_plain(lines: Sequence[bytes]) -> list[Message] | None:
+    """The messages of a batch in which nothing is special, without a step of the interpreter for each; None when something is."""
+    if not _BYTES_ONLY.issuperset(map(type, lines)):
+        return None
+    try:
+        out = list(map(_decode, lines))
+        if SystemMessage in set(map(type, out)):
+            out = list(map(_second_look, out, lines))
+    except _REFUSED:
+        return None
+    deque(map(force_setattr, out, repeat("raw"), lines), maxlen=0)
+    return out
 
 
 def _second_look(message: Message, line: bytes) -> Message:

@@ -13,7 +13,7 @@ All the hard knowledge about the CLI lives here and next door:
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import force_setattr
@@ -170,8 +170,10 @@ class Conversation:
 
     # ----------------------------------------------------------------------------------------------------- stimuli: theirs
 
-    def received(self, messages: Iterable[Message]) -> list[Action]:
+    def received(self, messages: Sequence[Message]) -> list[Action]:
         """What to do about a batch of messages, in order. Runs of messages with the same owner become one `Deliver`."""
+        if messages and self._prompts.is_steady and _HANDLERS.keys().isdisjoint(map(type, messages)):
+            return [Deliver(list(messages), self._prompts.current)]  # nothing but data for the turn that runs: asked of all at once
         actions: list[Action] = []
         run: list[Message] = []
         owners: tuple[str, ...] = ()

@@ -40,11 +40,14 @@ class Storage:
         self._sequence = 0
         self._needs: list[Callable[[], bool]] = []
         self._room = anyio.Event()
-        self._is_full = False
+        self.is_full = False
+        """True while reading has to wait for somebody who reads (a plain attribute: it is looked at for every message)."""
         self._change = anyio.Event()
         self.dropped_messages = 0
         self.check_reader: Callable[[], None] = _anybody
         """Called before somebody reads or waits; raises for those who may not."""
+        self.call_in_loop: Callable[[Callable[[], object]], object] = _at_once
+        """How a finaliser, which runs in whichever thread it pleases, says that something was dropped."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -55,7 +58,7 @@ class Storage:
         """Keep messages of this turn for as long as somebody holds its handle."""
         self._turns[turn.uuid] = turn
         # with the handle goes what it has not read, and then there may be room
-        weakref.finalize(turn, self.look_again).atexit = False
+        weakref.finalize(turn, self.call_in_loop, self.look_again).atexit = False
 
     def put(self, messages: list[Message], turns: tuple[str, ...]) -> None:
         """Store a run of messages that belong to the same turns."""
@@ -123,11 +126,6 @@ class Storage:
 
     # ---------------------------------------------------------------------------------------------------------- backpressure
 
-    @property
-    def is_full(self) -> bool:
-        """True while reading has to wait for somebody who reads."""
-        return self._is_full
-
     async def make_room(self, *, closing: anyio.Event) -> bool:
         """Return when reading may go on: whether it had to wait."""
         waited = False
@@ -137,14 +135,15 @@ class Storage:
                 self._shed(excess + self._max_buffered_bytes // 4)
                 break
             self._room = anyio.Event()
-            self._is_full = waited = True
+            self.is_full = waited = True
             await self._room.wait()
-        self._is_full = False
+        self.is_full = False
         return waited
 
     def look_again(self) -> None:
         """Something was taken, or something is needed: perhaps reading may go on."""
-        self._room.set()
+        if self.is_full:
+            self._room.set()
 
     @contextlib.contextmanager
     def needing_input(self, is_needed: Callable[[], bool]) -> Iterator[None]:
@@ -171,13 +170,18 @@ def _anybody() -> None:
     """No reader is refused."""
 
 
+def _at_once(func: Callable[[], object]) -> None:
+    """In whichever thread this is."""
+    func()
+
+
 class AllMessages:
     """An iteration over every message. Dropping it ends it; what it has not taken stays where the next one finds it."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._inbox = storage.subscribe()
-        self._finish = weakref.finalize(self, storage.unsubscribe)
+        self._finish = weakref.finalize(self, storage.call_in_loop, storage.unsubscribe)
         self._finish.atexit = False
 
     @property
@@ -196,13 +200,14 @@ class AllMessages:
         return self
 
     async def __anext__(self) -> Message:
-        while True:
-            message = self.take()
-            if message is not None:
-                return message
-            if self._inbox.has_ended:
-                if self._inbox.error is not None:
-                    raise raised_again(self._inbox.error)
+        inbox, storage = self._inbox, self._storage
+        while (message := inbox.take()) is None:
+            if inbox.has_ended:
+                if inbox.error is not None:
+                    raise raised_again(inbox.error)
                 raise StopAsyncIteration
-            with self._storage.needing_input(self._inbox.is_waiting):
-                await self._inbox.arrival()
+            with storage.needing_input(inbox.is_waiting):
+                await inbox.arrival()
+        if storage.is_full:
+            storage.look_again()
+        return message
