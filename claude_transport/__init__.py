@@ -79,6 +79,9 @@ if TYPE_CHECKING:
     from claude_transport.launch.options import BillingPolicy, ClaudeOptions, EnvironmentMode, PermissionMode
     from claude_transport.launch.pin import CLIChange, on_cli_change
     from claude_transport.one_shot import OneShot, query
+    from claude_transport.pool.limits import Retirement
+    from claude_transport.pool.pool import SessionPool
+    from claude_transport.pool.snapshot import PoolSnapshot
     from claude_transport.protocol.blocks import (
         Block,
         CodeExecutionToolResultBlock,
@@ -424,6 +427,7 @@ __all__ = [
     "PermissionUpdate",
     "PluginInstall",
     "PluginState",
+    "PoolSnapshot",
     "PostCompactInput",
     "PostModelSwitchInput",
     "PostToolBatchInput",
@@ -453,6 +457,7 @@ __all__ = [
     "ResultError",
     "ResultMessage",
     "ResumePoint",
+    "Retirement",
     "RetryAttempt",
     "RetryPolicy",
     "RetryingTransport",
@@ -463,6 +468,7 @@ __all__ = [
     "SessionCron",
     "SessionEndInput",
     "SessionForked",
+    "SessionPool",
     "SessionStartInput",
     "SessionStartOutput",
     "SessionStateChanged",
@@ -600,6 +606,9 @@ _HOMES = {
     "launch.pin": "CLIChange on_cli_change",
     "launch.options": "BillingPolicy ClaudeOptions EnvironmentMode PermissionMode",
     "one_shot": "OneShot query",
+    "pool.limits": "Retirement",
+    "pool.pool": "SessionPool",
+    "pool.snapshot": "PoolSnapshot",
     "protocol.blocks": (
         "Block CodeExecutionToolResultBlock ContainerUploadBlock ContentBlock DocumentBlock ImageBlock MCPToolResultBlock "
         "MCPToolUseBlock RedactedThinkingBlock SearchResultBlock ServerToolResultBlock ServerToolUseBlock TextBlock ThinkingBlock "

@@ -64,6 +64,7 @@ PROMISED = [
     "StartGate",
     "StatefulTransport",
     "SessionForked",
+    "SessionPool",
     "StreamEvent",
     "StreamTransport",
     "Launcher",

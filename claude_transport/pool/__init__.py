@@ -1,0 +1,5 @@
+"""Warm sessions: started and initialised before anybody asks for them, never more than so many, each for one use.
+
+Each module owns one noun: `limits` how many, how old and how large (pure), `recipe` what every session is made of, `session` one of them,
+`memory` how large a process is, `snapshot` what can be seen of it all, `waiter` somebody who waits for one, `pool` the whole.
+"""
