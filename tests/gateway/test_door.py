@@ -37,6 +37,11 @@ def test_a_token_belongs_to_its_owner_and_to_nobody_else() -> None:
     assert [tokens.owner(wrong) for wrong in (None, "", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "\ud800")] == [None] * 6
 
 
+def test_no_other_token_opens_the_door() -> None:
+    tokens = GatewayTokens({"alice": TOKEN, "bob": TOKEN[::-1]})
+    assert {tokens.owner(f"{TOKEN}{number}") for number in range(5000)} == {None}
+
+
 def test_no_token_is_kept_or_shown() -> None:
     tokens = GatewayTokens({"alice": TOKEN})
     assert TOKEN not in repr(tokens)

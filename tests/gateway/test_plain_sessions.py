@@ -10,6 +10,7 @@ import trio.testing
 from rehearsal import rehearsal
 
 from claude_transport.gateway.limits import GatewayLimits
+from claude_transport.protocol.link_frames import Refusal
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
@@ -136,6 +137,18 @@ async def test_a_token_with_all_its_sessions_gets_no_other_and_somebody_else_doe
         await stage.until(sessions=1)
         await stage.plain()
         await stage.processes.next()
+
+
+async def test_a_process_that_does_not_start_takes_no_place_and_tells_no_paths(caplog: pytest.LogCaptureFixture) -> None:
+    async with rehearsal(launch=None, command=["/no/such/program"], limits=GatewayLimits(sessions=1)) as stage:
+        for _ in range(3):
+            client = await stage.plain()
+            error = json.loads(await client.hear())["error"]
+            assert (error["code"], "/no/such" in error["message"]) == ("start", False)
+        link = await stage.link()
+        assert (await link.hear_frame(Refusal)).code == "start"
+        assert stage.gateway.metrics.refused == {"start": 4}
+    assert "/no/such/program" in caplog.text
 
 
 @virtual_time
