@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         WorkingDirectoryError,
         WrongLibcError,
     )
+    from claude_transport.gateway.asgi import GatewayApplication
     from claude_transport.gateway.gateway import Gateway
     from claude_transport.gateway.limits import GatewayLimits
     from claude_transport.gateway.serve import serve
@@ -254,6 +255,7 @@ if TYPE_CHECKING:
     from claude_transport.query.handlers import Allow, CallbackContext, Deny, HookMatcher
     from claude_transport.query.lanes import Lane, Lanes, split_by_parent
     from claude_transport.query.query import Query
+    from claude_transport.query.query_options import QueryOptions
     from claude_transport.query.reports import CloseReport, InterruptOutcome, ResumePoint
     from claude_transport.query.turns import Turn
     from claude_transport.query.watchdog import StallEvent, Watchdog
@@ -278,6 +280,8 @@ if TYPE_CHECKING:
     from claude_transport.wrappers.retrying import RetryAttempt, RetryingTransport, WriteUncertain
     from claude_transport.wrappers.stateful import StatefulTransport, TransportState
     from claude_transport.wrappers.tracing import TracingTransport
+
+__version__: str
 
 __all__ = [
     "CLI",
@@ -349,6 +353,7 @@ __all__ = [
     "FileChangedInput",
     "FilesPersisted",
     "Gateway",
+    "GatewayApplication",
     "GatewayLimits",
     "GatewayTokens",
     "HookCallback",
@@ -445,6 +450,7 @@ __all__ = [
     "PromptTooLong",
     "ProtocolError",
     "Query",
+    "QueryOptions",
     "RateLimitEvent",
     "RateLimitInfo",
     "RateLimited",
@@ -593,6 +599,7 @@ _HOMES = {
         "ResultError RunInterrupted SpawnError StructuredOutputMissing TransportClosed TruncatedStream UsageError WorkingDirectoryError "
         "WrongLibcError"
     ),
+    "gateway.asgi": "GatewayApplication",
     "gateway.gateway": "Gateway",
     "gateway.limits": "GatewayLimits",
     "gateway.serve": "serve",
@@ -654,6 +661,7 @@ _HOMES = {
     "query.handlers": "Allow CallbackContext Deny HookMatcher",
     "query.lanes": "Lane Lanes split_by_parent",
     "query.query": "Query",
+    "query.query_options": "QueryOptions",
     "query.reports": "CloseReport InterruptOutcome ResumePoint",
     "query.turns": "Turn",
     "query.watchdog": "StallEvent Watchdog",
@@ -683,6 +691,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     home = _HOME_OF.get(name)
     if home is None:
         msg = f"module {__name__!r} has no attribute {name!r}"
@@ -693,7 +703,17 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    # asked for when somebody wants to know: reading it costs more than the rest of the import
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("claude-transport")
+    except PackageNotFoundError:
+        return "0+unknown"  # run from a copy of the source that was never installed
 
 
 class _Face(ModuleType):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import inspect
 import json
 import subprocess
@@ -33,6 +34,7 @@ PROMISED = [
     "Deny",
     "FaultyTransport",
     "Gateway",
+    "GatewayApplication",
     "GatewayLimits",
     "GatewayTokens",
     "HookEvent",
@@ -51,6 +53,7 @@ PROMISED = [
     "PermissionUpdate",
     "PreflightReport",
     "Query",
+    "QueryOptions",
     "RateLimitEvent",
     "RecordingTransport",
     "ReplayTransport",
@@ -194,6 +197,11 @@ def test_query_is_the_function_also_when_the_subpackage_of_that_name_is_imported
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = claude_transport.Nothing  # type: ignore[attr-defined]
+
+
+def test_the_version_is_that_of_the_installed_distribution() -> None:
+    assert claude_transport.__version__ == importlib.metadata.version("claude-transport")
+    assert "__version__" in dir(claude_transport)
 
 
 def test_everything_exported_is_listed_by_dir() -> None:
