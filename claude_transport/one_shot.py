@@ -7,7 +7,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import AsyncIterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import anyio
 
@@ -15,6 +15,7 @@ from claude_transport.errors import ClaudeTransportError, ConnectionLost, Missin
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.messages import Message, ResultMessage, StreamEvent
 from claude_transport.query.query import Query
+from claude_transport.query.query_options import QueryOptions
 from claude_transport.query.storage import AllMessages
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -36,7 +37,7 @@ def query(
     transport: TransportLike | None = None,
     exit_timeout: float = 5.0,
     background_timeout: float = 600.0,
-    **query_options: Any,
+    **query_options: Unpack[QueryOptions],
 ) -> OneShot:
     """Every message of a conversation that consists of `prompt`: `async for message in query("Hello"): ...`.
 
@@ -70,7 +71,7 @@ class OneShot:
         self,
         prompt: Prompt | AsyncIterable[Prompt],
         transport: TransportLike,
-        query_options: Mapping[str, Any],
+        query_options: QueryOptions,
         *,
         exit_timeout: float,
         background_timeout: float,
@@ -90,6 +91,11 @@ class OneShot:
         self._background_timeout = background_timeout
         # An object, not a generator: dropping a generator makes the event loop warn, and finish it where it likes.
         weakref.finalize(self, self._query.abandon, timeout=exit_timeout).atexit = False
+
+    def __repr__(self) -> str:
+        """Where it stands; nothing of what is said."""
+        state = "closed" if self._closed else "not started" if self._messages is None else "ending" if self._input_ended else "open"
+        return f"<OneShot over {self._query.info.kind}, {state}>"
 
     def __aiter__(self) -> Self:
         return self
