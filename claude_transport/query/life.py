@@ -54,11 +54,11 @@ class Life:
             self.ask_to_close(timeout=0.0)
 
     def ask_to_close(self, *, timeout: float, wait_for_background: bool = False) -> None:
-        """Somebody wants it closed, with so many seconds to end by itself."""
-        if not self.close_requested.is_set():
-            self.close_timeout = timeout
-            self.wait_for_background = wait_for_background
-            self.close_requested.set()
+        """Somebody wants it closed, with so many seconds to end by itself. Who asks later can only make it sooner."""
+        is_first = not self.close_requested.is_set()
+        self.close_timeout = timeout if is_first else min(timeout, self.close_timeout)
+        self.wait_for_background = wait_for_background and (is_first or self.wait_for_background)
+        self.close_requested.set()
 
     def end(self, error: ClaudeTransportError | None, *, lost_turns: tuple[str, ...], dropped_tasks: Mapping[str, str]) -> None:
         """It has ended; None when all was well. The others are what was cut off."""
@@ -86,6 +86,13 @@ class Life:
         if self.close_requested.is_set():
             return "closing"
         return "ready" if self.ready.is_set() else "starting"
+
+    def call(self, func: Callable[[], object]) -> None:
+        """Have `func` called in the event loop it is lived in, at once if that is here: for finalisers, which run in any thread."""
+        if self.loop is None or self.loop.is_current:
+            func()
+        else:
+            self.loop.call_soon(func)  # a loop that is over has ended everything in it
 
     def refuse_elsewhere(self) -> None:
         """Raise in any event loop but the one it is lived in: to wait for something of another loop is to wait for ever, or worse."""

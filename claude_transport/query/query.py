@@ -108,6 +108,7 @@ class Query(Facts, Talking):
         self._requests = Requests(self._conversation, self._outbox)
         self._life = Life(self._connection)
         self._storage.check_reader = self._life.refuse_elsewhere
+        self._storage.call_in_loop = self._life.call
         self._watch = Watch(watchdog, self._conversation, self._connection, self._storage)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
         fields = {**said(own), **(initialize or {})}
@@ -150,11 +151,12 @@ class Query(Facts, Talking):
         await self.aclose()
 
     async def aclose(self, *, wait_for_background: bool = False, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> CloseReport:
-        """End the conversation and close the transport, from any task; a cancelled close still closes.
+        """End the conversation and close the transport, from any task; a cancelled close still closes, in 5 s at most of the peer's time.
 
         A turn that is running is interrupted, input ends, and the peer gets `timeout` seconds to end by itself. With
         `wait_for_background`, that time begins with waiting for running turns and background agents instead.
-        The transport is closed in any case; after that, callbacks that resist their cancellation are waited for.
+        The transport is closed in any case; after that, callbacks that resist their cancellation are waited for. Of several who close
+        at once, the least patient decides.
         Called from one of the query's own callbacks it only begins to close, since closing waits for callbacks.
         """
         return await self._close.finish(timeout=timeout, wait_for_background=wait_for_background)

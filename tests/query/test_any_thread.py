@@ -201,6 +201,24 @@ async def test_a_query_may_be_abandoned_from_any_thread() -> None:
     assert transport.calls.count("close") == 1
 
 
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"debug": True}), "trio"])
+async def test_a_handle_that_is_dropped_in_another_thread_makes_room_like_any_other() -> None:
+    transport = ForeignTransport()
+    async with Query(transport, max_buffered_bytes=1000) as talk:
+        held = [await talk.send("go")]
+        transport.say(*[said("x" * 400) for _ in range(10)])
+        await anyio.wait_all_tasks_blocked()
+        assert talk.buffered_bytes > 1000  # nobody reads, and so reading has paused
+        await anyio.to_thread.run_sync(in_a_thread(held.clear))  # as the garbage collector may do it
+        await soon(lambda: talk.buffered_bytes > 1000)  # what came next waits in the inbox
+        everything = [talk.messages()]
+        transport.say(result())
+        await in_time(anext(everything[0]))
+        await anyio.to_thread.run_sync(in_a_thread(everything.clear))
+        await in_time(talk.aclose())
+    assert transport.calls[-1] == "close"
+
+
 def test_abandoning_after_the_loop_is_over_does_nothing() -> None:
     kept: list[Query] = []
 

@@ -166,6 +166,33 @@ async def test_a_close_cancelled_by_asyncio_itself_still_closes() -> None:
     assert transport.calls[-1] == "close"
 
 
+async def test_a_cancelled_close_waits_for_no_background_agents() -> None:
+    transport = ForeignTransport()
+    query = Query(transport)
+    await query.start()
+    transport.say(AGENT)
+    await soon(lambda: query.background_tasks)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: query.aclose(wait_for_background=True, timeout=3600))
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+    assert transport.calls[-3:] == ["end_input", "reader closed", "close"]
+
+
+async def test_of_several_who_close_at_once_the_least_patient_decides() -> None:
+    transport = ForeignTransport(ends=False)
+    query = Query(transport)
+    await query.start()
+    await query.send("a")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: query.aclose(wait_for_background=True, timeout=3600))
+        await anyio.wait_all_tasks_blocked()
+        await in_time(query.aclose(timeout=0.01))
+        await in_time(query.aclose(wait_for_background=True, timeout=3600))  # more patience changes nothing
+    assert transport.calls[-1] == "close"
+
+
 async def test_an_exception_in_the_block_closes() -> None:
     transport = ForeignTransport()
     with pytest.raises(KeyError):
