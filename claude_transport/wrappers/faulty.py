@@ -64,6 +64,8 @@ class FaultyTransport(LineWrapper):
         self._write_broken = False
         self._waiting: deque[tuple[float, list[bytes]]] = deque()  # lines that were read and not yet handed on, with the delay before them
         self._ready: deque[Sequence[bytes]] = deque()
+        self._delay: anyio.CancelScope | None = None  # the one that a reader waits for
+        self._closing = False
         self._end: ClaudeTransportError | StopAsyncIteration | None = None
         self.done: list[str] = []
         """What has gone wrong so far, in words, in order."""
@@ -115,6 +117,13 @@ class FaultyTransport(LineWrapper):
             await anyio.lowlevel.checkpoint()
             raise TransportClosed(f"injected fault: write {number} fails {moment} it was handed over")
 
+    async def close(self) -> None:
+        """Close the transport inside; nobody goes on waiting for a line that is delayed."""
+        self._closing = True
+        if self._delay is not None:
+            self._delay.cancel()
+        await super().close()
+
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
         """The next lines that survive."""
         if self.is_idle:  # a view of what was left of an earlier batch
@@ -141,8 +150,10 @@ class FaultyTransport(LineWrapper):
 
     async def _hand_on(self) -> None:
         delay, lines = self._waiting[0]
-        if delay:
-            await self._sleep(delay)
+        if delay and await self._is_closed_during(delay):
+            self._waiting.clear()
+            self._end = StopAsyncIteration()
+            return
         self._waiting.popleft()  # not before: a cancelled reader loses nothing
         for line in lines:
             self._ready.extend(self._byte_faults.feed(line, self.done))
@@ -153,6 +164,13 @@ class FaultyTransport(LineWrapper):
         if not self._waiting or self._waiting[0][0]:
             # a chunk ends where there is nothing more at the moment, as it does on a real connection
             self._ready.extend(self._byte_faults.flush())
+
+    async def _is_closed_during(self, delay: float) -> bool:
+        if not self._closing:
+            with anyio.CancelScope() as self._delay:
+                await self._sleep(delay)
+            self._delay = None
+        return self._closing
 
     def _finish(self, error: ClaudeTransportError | None) -> None:
         """The stream ends here, with `error` or with what the faults made of it."""

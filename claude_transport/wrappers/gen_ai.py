@@ -6,6 +6,8 @@ These are constants of our own: the conventions' own package changes with every 
 from __future__ import annotations
 
 from claude_transport.protocol.messages import ResultMessage
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.wrappers.model_labels import model_label
 
 __all__ = ["PROVIDER", "limited", "measured", "of_result", "of_tool", "of_turn"]
 
@@ -17,10 +19,12 @@ PROVIDER: Attributes = {"gen_ai.provider.name": "anthropic", "gen_ai.system": "a
 _MAX_VALUE = 200
 """Characters of a name that comes from the peer; real ones are far shorter."""
 
+_redact = Redactor().text
+
 
 def limited(value: str) -> str:
-    """`value`, cut to a length that is still a name, and writable as UTF-8."""
-    return value[:_MAX_VALUE].encode("utf-8", "replace").decode("utf-8")
+    """`value`, cut to a length that is still a name, writable as UTF-8, and without what looks like a secret."""
+    return _redact(value[: 2 * _MAX_VALUE])[:_MAX_VALUE].encode("utf-8", "replace").decode("utf-8")
 
 
 def of_turn(*, session_id: str | None, model: str | None) -> Attributes:
@@ -69,7 +73,7 @@ def measured(result: ResultMessage) -> Attributes:
     attributes: Attributes = {**PROVIDER, "gen_ai.operation.name": "invoke_agent"}
     models = list(result.model_usage_since_last_result or result.model_usage)
     if len(models) == 1:
-        attributes["gen_ai.request.model"] = limited(models[0])
+        attributes["gen_ai.request.model"] = model_label(models[0])
     if not result.outcome.ok:
         attributes["error.type"] = result.outcome.code
     return attributes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
 __all__ = ["Counted", "MetricsRegistry"]
+
+logger = logging.getLogger(__name__)
 
 
 class Counted(Protocol):
@@ -39,6 +42,7 @@ class MetricsRegistry:
         self._running: dict[int, Counted] = {}
         self._over = MetricsSnapshot(sessions=0)
         self._listeners: list[Callable[[float, ResultMessage], None]] = []
+        self._complained = False
         # Whoever scrapes does so from a thread of its own, and must not catch a session between running and over. Reentrant, because
         # a collection of garbage may retire one at any moment.
         self._lock = RLock()
@@ -73,7 +77,10 @@ class MetricsRegistry:
         return prometheus_text(self.snapshot(), labels=labels)
 
     def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
-        """Have `listener` told of every prompt, of any session, that gets a result: after how many seconds, and which."""
+        """Have `listener` told of every prompt, of any session, that gets a result: after how many seconds, and which.
+
+        What it raises is logged, once for each registry, and changes nothing.
+        """
         self._listeners.append(listener)
 
     def instrument(self, *, meter_provider: MeterProvider | None = None) -> None:
@@ -94,4 +101,9 @@ class MetricsRegistry:
 
     def _tell(self, seconds: float, result: ResultMessage) -> None:
         for listener in self._listeners:
-            listener(seconds, result)
+            try:
+                listener(seconds, result)
+            except Exception as error:  # noqa: BLE001 - whoever listens must cost neither the count nor the other listeners anything
+                if not self._complained:
+                    self._complained = True
+                    logger.warning("a listener of a MetricsRegistry raised %s", type(error).__name__)  # its text may hold what was said

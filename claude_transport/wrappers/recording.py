@@ -118,13 +118,17 @@ class RecordingTransport(LineWrapper):
 
     async def end_input(self) -> None:
         """Record the end of the input, then end it."""
-        if not self._input_ended and not self._closing:
+        ends = not self._input_ended and not self._closing and (self._file is not None or self.is_ready())
+        if ends:
             self._input_ended = True
             self._put("note", INPUT_ENDED)
         try:
             await super().end_input()
-        except Exception as error:
-            self._note_failure("end_input", error)
+        except BaseException as error:
+            if ends:
+                self._input_ended = False  # as far as anybody knows: what is written from now on counts
+            if isinstance(error, Exception):
+                self._note_failure("end_input", error)
             raise
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
@@ -200,7 +204,10 @@ class RecordingTransport(LineWrapper):
         if exit_code is None and signal is None:
             return
         self._exit_noted = True
-        for line in (getattr(error, "stderr_tail", "") or info.stderr_tail).encode("utf-8", "surrogatepass").split(b"\n"):
+        last_words = getattr(error, "stderr_tail", "") or info.stderr_tail
+        if self._redactor is not None:  # before it comes apart: a private key has many lines, and only the first one says what it is
+            last_words = self._redactor.text(last_words)
+        for line in last_words.encode("utf-8", "surrogatepass").split(b"\n"):
             if line:
                 self._put("err", line)
         self._put("note", note_of_exit(exit_code=exit_code, signal=signal))

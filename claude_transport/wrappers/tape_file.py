@@ -56,13 +56,17 @@ class TapeFile:
         self._writer.inbox.put(TapeRecord(t, direction, line))
 
     async def aclose(self, *, timeout: float) -> None:
-        """Return when everything is on its way to the disk, or after `timeout` seconds; nothing can be put any more."""
-        if self._finish.detach() is None:
+        """Return when everything is on its way to the disk, or after `timeout` seconds; nothing can be put any more.
+
+        Whoever calls it while another one waits, waits as well; once the disk was given up, nobody does.
+        """
+        if self._finish.detach() is not None:
+            self._writer.finish()
+        elif self._writer.failure is not None:
             return
         finished = anyio.Event()
         loop = HostLoop()
         self._writer.when_finished(lambda: loop.call_soon(finished.set))
-        self._writer.finish()
         with anyio.move_on_after(timeout, shield=True):
             await finished.wait()
             self._writer.join()
@@ -80,17 +84,21 @@ class _Writer:
         self._path = path
         self._header = header
         self._redactor = redactor
-        self._on_finished: Callable[[], object] | None = None
+        self._on_finished: list[Callable[[], object]] = []
         self._finished = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"claude tape {path}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system has no thread to spare: that costs the tape, and no more
+            self._finished = True
+            self.fail(error)
 
     def when_finished(self, call: Callable[[], object]) -> None:
         """Have `call` called, once, when nothing more will be written; perhaps at once, perhaps from the thread."""
         with self._lock:
             if not self._finished:
-                self._on_finished = call
+                self._on_finished.append(call)
                 return
         call()
 
@@ -98,11 +106,11 @@ class _Writer:
         """Write what is there and end; wait at most `patience` seconds for it."""
         self.inbox.put(None)
         if patience:
-            self._thread.join(patience)
+            self._join(patience)
 
     def join(self) -> None:
         """Wait for the last steps of a thread that has finished writing."""
-        self._thread.join(_EXIT_PATIENCE)
+        self._join(_EXIT_PATIENCE)
 
     def fail(self, error: Exception) -> None:
         """Note, once, that nothing more can be written."""
@@ -111,6 +119,10 @@ class _Writer:
                 return
             self.failure = error
         logger.warning("recording to %s has stopped: %s", self._path, error)
+
+    def _join(self, patience: float) -> None:
+        if self._thread.ident is not None:  # else it was never started
+            self._thread.join(patience)
 
     def _run(self) -> None:
         try:
@@ -125,8 +137,8 @@ class _Writer:
             self.fail(error)
         with self._lock:
             self._finished = True
-        if self._on_finished is not None:
-            self._on_finished()
+        for call in self._on_finished:
+            call()
 
     def _take(self) -> list[TapeRecord]:
         """Everything that waits, at least one record; an empty list at the end."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from claude_transport.protocol.messages import ModelUsage, ResultMessage, Usage
 from claude_transport.wrappers.metrics_snapshot import ModelCounts, TokenCounts
+from claude_transport.wrappers.model_labels import OTHER_MODEL, model_label
 
 __all__ = ["TokenLedger"]
 
 _REMEMBERED = 4096
 """API messages remembered so that another block of the same one is not counted again; their blocks come close together."""
+
+_MAX_MODELS = 100
+"""Models told apart; a peer that makes up more of them does not grow the memory, or the pages of a dashboard."""
 
 
 class TokenLedger:
@@ -71,12 +76,11 @@ class TokenLedger:
 
     def result(self, result: ResultMessage) -> None:
         """A turn is over."""
-        usage = result.usage
-        self._settled = self._settled.plus(TokenCounts(**{name: getattr(usage, name) for name in TokenCounts.__struct_fields__}))
+        self._settled = self._settled.plus(_tokens(result.usage))
         self._open.clear()
         before, cost_before = self._cumulative, self._cumulative_cost
         self._cumulative = {model: _counts(used) for model, used in result.model_usage.items()}
-        self._cumulative_cost = float(result.total_cost_usd)
+        self._cumulative_cost = _dollars(result.total_cost_usd)
         since = result.model_usage_since_last_result
         if since is not None:
             used = {model: _counts(counts) for model, counts in since.items()}
@@ -86,12 +90,26 @@ class TokenLedger:
             # less than before: a new conversation began in the same process, and counts from zero [18za]
             self._cost += self._cumulative_cost - (cost_before if self._cumulative_cost >= cost_before else 0.0)
         for model, counts in used.items():
-            self._models[model] = self._models.get(model, ModelCounts()).plus(counts)
+            label = model_label(model)
+            if label not in self._models and len(self._models) >= _MAX_MODELS:
+                label = OTHER_MODEL
+            self._models[label] = self._models.get(label, ModelCounts()).plus(counts)
+
+
+def _tokens(usage: Usage | ModelUsage) -> TokenCounts:
+    return TokenCounts(**{name: max(0, getattr(usage, name)) for name in TokenCounts.__struct_fields__})
+
+
+def _dollars(amount: float) -> float:
+    """`amount`, or 0 for what is none: one NaN would make every sum after it one, too."""
+    try:
+        return float(amount) if 0 <= amount < math.inf else 0.0
+    except OverflowError:  # a whole number beyond every float
+        return 0.0
 
 
 def _counts(usage: ModelUsage) -> ModelCounts:
-    tokens = TokenCounts(**{name: getattr(usage, name) for name in TokenCounts.__struct_fields__})
-    return ModelCounts(tokens=tokens, cost_usd=float(usage.cost_usd))
+    return ModelCounts(tokens=_tokens(usage), cost_usd=_dollars(usage.cost_usd))
 
 
 def _growth(before: ModelCounts | None, now: ModelCounts) -> ModelCounts:

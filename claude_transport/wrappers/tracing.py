@@ -117,7 +117,7 @@ class TracingTransport(ObservingWrapper):
             return
         for line in without_deltas(lines):
             if not line.startswith(_SILENT):
-                spans.received(decode_message(line), context=self._context)
+                self._tell(spans.received, decode_message(line), context=self._context)  # one that fails costs no other
 
     def on_read_end(self, error: Exception | None) -> None:
         """End what has no end yet."""

@@ -163,6 +163,22 @@ async def test_a_reader_cancelled_in_a_delay_loses_no_line() -> None:
         assert [line async for batch in faulty.read_lines() for line in batch] == LINES
 
 
+async def test_a_close_wakes_a_reader_who_waits_for_a_delayed_line() -> None:
+    ended: list[str] = []
+
+    async def read_on() -> None:
+        ended.extend([f"got {batch!r}" async for batch in faulty.read_lines()])
+        ended.append("the end")
+
+    async with FaultyTransport(MockTransport(LINES), [Delay(seconds=3600.0)]) as faulty:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read_on)
+                await anyio.wait_all_tasks_blocked()
+                await faulty.close()
+    assert ended == ["the end"]
+
+
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_write_fails_before_or_after_it_was_handed_over(after: bool) -> None:
     inside = MockTransport()

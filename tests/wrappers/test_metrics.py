@@ -308,6 +308,58 @@ async def test_connecting_is_timed_once_and_not_at_all_when_it_was_done_before()
     await transport.close()
 
 
+def test_names_of_models_are_labels_however_many_and_whatever_the_peer_makes_up() -> None:
+    metrics = Metrics(clock=lambda: 0.0)
+    made_up = [
+        "claude-opus-5-5[1m]",
+        "arn:aws:bedrock:us-east-1:1:inference-profile/x.y-v1:0",
+        "sk-ant-api03-Yarrow",
+        "bad\ud800",
+        "x" * 201,
+        "",
+    ]
+    used = {"inputTokens": 1, "costUSD": 0.5}
+    metrics.read([json.dumps({"type": "result", "modelUsage": dict.fromkeys(made_up, used)}).encode()])
+    models = metrics.snapshot().models
+    assert set(models) == {*made_up[:2], "other"}
+    assert (models["other"].tokens.input_tokens, models["other"].cost_usd) == (4, 2.0)
+    metrics.read([json.dumps({"type": "result", "modelUsage": {f"m{number}": used for number in range(5000)}}).encode()])
+    models = metrics.snapshot().models
+    assert (len(models), sum(model.tokens.input_tokens for model in models.values())) == (100, 5006)
+
+
+@pytest.mark.parametrize("nonsense", [-5, "NaN", "Infinity", "-Infinity"])
+def test_nonsense_from_the_peer_never_makes_a_counter_fall_or_end(nonsense: object) -> None:
+    metrics = Metrics(clock=lambda: 0.0)
+    honest = (
+        b'{"type":"result","uuid":"r1","total_cost_usd":1.5,"usage":{"input_tokens":5},"modelUsage":{"m":{"inputTokens":5,"costUSD":1.5}}}'
+    )
+    wild = honest.replace(b"1.5", f"{nonsense}".encode()).replace(b":5", b":-5").replace(b"r1", b"r2")
+    since = wild.replace(b'"modelUsage"', b'"modelUsageSinceLastResult"').replace(b"r2", b"r3")
+    metrics.read([honest, wild, since])
+    snapshot = metrics.snapshot()
+    assert (snapshot.tokens.input_tokens, snapshot.cost_usd) == (5, 1.5)
+    assert (snapshot.models["m"].tokens.input_tokens, snapshot.models["m"].cost_usd) == (5, 1.5)
+
+
+async def test_a_listener_that_fails_costs_nothing_of_the_count() -> None:
+    def fail(_seconds: float, _result: ResultMessage) -> None:
+        raise RuntimeError(SENTINEL)
+
+    registry = MetricsRegistry()
+    told: list[float] = []
+    registry.on_result(fail)
+    registry.on_result(lambda seconds, _result: told.append(seconds))
+    metrics = Metrics(clock=lambda: 0.0)
+    registry.add(metrics)
+    for _ in range(2):
+        metrics.writing(json.dumps(PROMPT))
+    metrics.read([b'{"type":"result"}', b'{"type":"keep_alive"}', b'{"type":"result"}'])
+    snapshot = metrics.snapshot()
+    assert snapshot.messages_read == {"result": 2, "keep_alive": 1}
+    assert (snapshot.result.count, told) == (2, [0.0, 0.0])
+
+
 # ------------------------------------------------------------------------------------------------------------ many sessions
 
 

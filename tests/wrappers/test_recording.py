@@ -9,24 +9,29 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
+from anyio.abc import ByteStream
 
-from claude_transport.errors import ConfigurationError, ConnectTimeout, ProcessError, TransportClosed
+from claude_transport.errors import ConfigurationError, ConnectTimeout, NotConnected, ProcessError, TransportClosed
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import Tape
 from claude_transport.query.query import Query
+from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import memory, wrapped
 from claude_transport.testing.conformance.media import subprocess as children
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.replay import ReplayTransport
+from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.recording import RecordingTransport
 
@@ -196,6 +201,47 @@ async def test_a_failed_connection_that_is_given_up_is_recorded_when_it_is_close
     assert not untouched.path.exists()
 
 
+PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\\nMIIEvWalnut\\nKestrel==\\n-----END PRIVATE KEY-----\\n"
+
+
+async def test_a_secret_of_several_lines_on_standard_error_is_not_on_the_tape(tmp_path: Path) -> None:
+    dying = f"import sys; sys.stderr.write('before\\n{PRIVATE_KEY}after\\n'); sys.exit(3)"
+    transport = RecordingTransport(SubprocessTransport(command=[sys.executable, "-c", dying]), tmp_path / "tape.ndjson")
+    with anyio.fail_after(30):
+        async with transport:
+            with pytest.raises(ProcessError):
+                await anext(transport.read_lines())
+    assert [record.line for record in Tape.read(transport.path) if record.dir == "err"] == [b"before", b"[secret]", b"after"]
+
+
+async def test_an_end_of_input_that_failed_or_was_cancelled_does_not_end_the_recording_of_what_is_written(tmp_path: Path) -> None:
+    transport = RecordingTransport(MockTransport(), tmp_path / "tape.ndjson")
+    with pytest.raises(NotConnected):
+        await transport.end_input()
+    async with transport:
+        await transport.write(b'{"type":"user"}')
+    assert kinds(Tape.read(transport.path)) == [("in", "user"), ("note", "closed by host")]
+
+    ours, theirs = memory_stream_pair()
+    async with theirs, RecordingTransport(StreamTransport(Opened(ours)), tmp_path / "cancelled.ndjson") as cancelled:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await cancelled.end_input()
+        await cancelled.write(b'{"type":"user"}')
+        assert await theirs.receive() == b'{"type":"user"}\n'
+    assert ("in", "user") in kinds(Tape.read(cancelled.path))
+
+
+class Opened:
+    """The opener of one stream."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self.stream = stream
+
+    async def connect(self) -> ByteStream:
+        return self.stream
+
+
 async def test_a_transport_that_knows_only_six_methods_is_recorded_too(tmp_path: Path) -> None:
     class Six:
         async def connect(self) -> None: ...
@@ -282,6 +328,47 @@ async def test_a_disk_that_hangs_blocks_nothing_and_closing_waits_for_it_no_long
     with path.open("rb") as reader:  # the writer's thread comes free, and writes what it had
         rows = reader.read().splitlines()
     assert json.loads(rows[-1])["line"] == "closed by host"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+async def test_whoever_closes_it_too_waits_for_the_disk_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    transport = RecordingTransport(MockTransport([RESULT]), path, flush_timeout=10)
+    closed: list[bool] = []
+    rows: list[bytes] = []
+
+    async def close() -> None:
+        await transport.close()
+        closed.append(transport.is_complete)
+
+    with anyio.fail_after(20):
+        await transport.connect()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(close)
+            await anyio.wait_all_tasks_blocked()
+            assert (closed, transport.is_complete) == ([], False)
+            rows += (await anyio.to_thread.run_sync(path.read_bytes)).splitlines()
+    assert json.loads(rows[-1])["line"] == "closed by host"
+    assert (closed, transport.failure) == ([True] * 3, None)
+
+
+async def test_a_system_without_threads_to_spare_costs_the_recording_and_not_the_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    transport = RecordingTransport(MockTransport([RESULT]), tmp_path / "tape.ndjson")
+    with anyio.fail_after(10):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            await transport.connect()
+        assert [message async for message in transport.read_messages()] == [RESULT]
+        await transport.close()
+    assert isinstance(transport.failure, RuntimeError)
+    assert transport.is_complete
 
 
 async def test_a_recorder_that_is_dropped_still_writes_what_it_had(tmp_path: Path) -> None:

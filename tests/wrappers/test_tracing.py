@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +241,28 @@ async def test_a_turn_that_nobody_waited_for_ends_with_the_session() -> None:
     assert (recorder.turns[0].ends, recorder.turns[0].attributes["error.type"]) == (1, "session_ended")
 
 
+async def test_a_tracer_that_fails_on_one_line_of_a_batch_is_still_told_of_the_others() -> None:
+    class Picky(SpanRecorder):
+        def start_span(self, name: str, *args: Any, **kwargs: Any) -> Any:
+            if name.startswith("execute_tool"):
+                raise RuntimeError("not this one")
+            return super().start_span(name, *args, **kwargs)
+
+    class OneBatch(MockTransport):
+        async def _batch(self) -> AsyncIterator[Sequence[bytes]]:
+            yield [json.dumps(message).encode() for message in (said(call("t1")), RESULT)]
+
+        def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+            return self._batch()
+
+    recorder = Picky()
+    async with TracingTransport(OneBatch(), tracer_provider=recorder) as transport:
+        await transport.write(PROMPT)
+        async for _ in transport.read_lines():
+            pass
+    assert [span.attributes["claude_transport.turn.state"] for span in recorder.turns] == ["done"]
+
+
 async def test_a_prompt_that_could_not_be_written_is_an_error() -> None:
     recorder = SpanRecorder()
     async with TracingTransport(FaultyTransport(MockTransport([]), [FailWrite()]), tracer_provider=recorder) as transport:
@@ -376,6 +398,13 @@ async def test_what_was_said_is_there_for_those_who_ask_without_its_secrets() ->
     assert json.loads(tool.attributes["gen_ai.tool.call.arguments"])["command"] == f"echo {SENTINEL}"
     assert SENTINEL in tool.attributes["gen_ai.tool.call.result"]
     assert KEY not in recorder.text
+
+
+async def test_what_looks_like_a_secret_is_in_no_name_either() -> None:
+    named = {**said(call(KEY, name=f"mcp__{KEY}"), call("x" * 390 + KEY)), "session_id": KEY}
+    recorder = await trace_of(named, {**RESULT, "session_id": KEY, "stop_reason": KEY})
+    assert len(recorder.tools) == 2
+    assert "sk-ant" not in recorder.text
 
 
 async def test_what_was_said_is_cut() -> None:
