@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from claude_transport.launch.options import SettingSource
+
 __all__ = ["find_config_dir", "read_user_settings"]
 
-_NAMES: Final = ("settings.json", "settings.local.json")
+_NAMES: Final[Mapping[SettingSource, str]] = {"project": "settings.json", "local": "settings.local.json"}
 
 
 def find_config_dir(env: Mapping[str, str]) -> Path:
@@ -23,14 +25,18 @@ def find_config_dir(env: Mapping[str, str]) -> Path:
     return (Path(home) if home else Path.home()) / ".claude"
 
 
-def read_user_settings(env: Mapping[str, str], *, project: str | PathLike[str] = ".") -> dict[str, Any]:
+def read_user_settings(
+    env: Mapping[str, str], *, project: str | PathLike[str] = ".", sources: Collection[SettingSource] | None = None
+) -> dict[str, Any]:
     """The user's settings with the project's laid over them: `env` and `apiKeyHelper`, and nothing else of them.
 
-    A file that is not there, or cannot be read, is left out, as the CLI leaves it out.
+    `sources` are those that the session reads; None is all of them, as it is for the CLI. A file that is not there, or cannot be read, is
+    left out, as the CLI leaves it out.
     """
     found: dict[str, Any] = {"env": {}}
-    below = Path(project) / ".claude"
-    for path in [find_config_dir(env) / _NAMES[0], *(below / name for name in _NAMES)]:
+    paths: dict[SettingSource, Path] = {"user": find_config_dir(env) / "settings.json"}
+    paths |= {source: Path(project) / ".claude" / name for source, name in _NAMES.items()}
+    for path in [path for source, path in paths.items() if sources is None or source in sources]:
         try:
             document = msgspec.json.decode(path.read_bytes())
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):

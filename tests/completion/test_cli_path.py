@@ -230,6 +230,19 @@ async def test_a_handshake_that_never_ends_is_ended_by_the_timeout(cli_options: 
     assert caught.value.code == "exec.cli.timeout"
 
 
+@pytest.mark.parametrize("billing", ["subscription", "subscription_strict"])
+async def test_s3_1_a_cli_that_would_charge_somebody_else_never_gets_the_prompt(fake_claude: FakeMaker, billing: Any, waits: Waits) -> None:
+    """Settings, a managed key and cloud switches are the CLI's to find: it says what it has found before it is asked anything."""
+    fake = fake_claude(Scenario(answers={"initialize": Answer(response={"account": {"apiKeySource": "/login managed key"}})}))
+    options = ct.ClaudeOptions(cli_path=fake.path, env={"PATH": "/usr/bin:/bin"}, env_mode="exact")
+    with pytest.raises(ct.ConfigurationError, match="/login managed key") as caught:
+        await ask(options, billing=billing, sleep=waits)
+    assert caught.value.option == "billing"
+    (call,) = fake.calls()
+    assert call.prompts == []
+    assert waits.seconds == []
+
+
 async def test_s1_1_blind_callers_catch_one_class_and_others_what_only_the_cli_raises(cli_options: Options) -> None:
     with pytest.raises(ct.ClaudeTransportError) as caught:
         await ask(cli_options(turn(steps.Exit(3))), retry=ct.RetryPolicy.none())

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from claude_transport.completion.login_status import LoginStatus, read_login_status
-from claude_transport.completion.preflight import api_credential_of, check_billing, preflight
+from claude_transport.completion.preflight import api_credential_of, check_account, check_billing, preflight
 from claude_transport.completion.resolution import CHOICES, MATRIX, Row, TransportChoice
 from claude_transport.completion.user_settings import read_user_settings
 from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.initialization import AccountInfo
 
 SECRET = "sk-ant-SENTINEL"
 posix_only = pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
@@ -161,6 +164,57 @@ def test_s3_1_a_billing_policy_that_cannot_be_kept_is_a_problem(world: Any, proj
     assert "knows no subscription" in by_api.problem
     by_key = preflight("cli", env=world(), options=project, billing="api_key")
     assert (by_key.ok, by_key.option) == (False, "billing")
+
+
+@pytest.mark.parametrize(
+    ("billing", "settings", "blamed"),
+    [
+        ("subscription", {"env": {"ANTHROPIC_API_KEY": SECRET}}, "ANTHROPIC_API_KEY"),
+        ("subscription", {"apiKeyHelper": "echo " + SECRET}, "apiKeyHelper"),
+        ("subscription_strict", {"env": {"ANTHROPIC_AUTH_TOKEN": SECRET}}, "ANTHROPIC_AUTH_TOKEN"),
+        ("subscription_strict", {"env": {"CLAUDE_CODE_USE_BEDROCK": "1"}}, "CLAUDE_CODE_USE_BEDROCK"),
+        ("api_key", {"env": {"ANTHROPIC_AUTH_TOKEN": SECRET}}, "ANTHROPIC_AUTH_TOKEN"),
+    ],
+)
+def test_s3_1_settings_that_break_the_billing_policy_are_a_problem(
+    billing: Any, settings: dict[str, Any], blamed: str, world: Any, project: ClaudeOptions, tmp_path: Path
+) -> None:
+    folder = tmp_path / "home" / ".claude"
+    folder.mkdir(parents=True)
+    (folder / "settings.json").write_text(json.dumps(settings))
+    env = world(**({"ANTHROPIC_API_KEY": SECRET} if billing == "api_key" else {"CLAUDE_CODE_OAUTH_TOKEN": SECRET}))
+    report = preflight("cli", env=env, options=project, billing=billing)
+    assert (report.ok, report.option) == (False, "billing")
+    assert blamed in report.problem
+    assert SECRET not in repr(report)
+    assert preflight("cli", env=env, options=project.replace(setting_sources=()), billing=billing).ok
+    assert preflight("cli", env=env, options=project.replace(setting_sources=["project"]), billing=billing).ok
+    assert not preflight("cli", env=env, options=project.replace(setting_sources=["user"]), billing=billing).ok
+
+
+@pytest.mark.parametrize(
+    ("billing", "account", "blamed"),
+    [
+        ("inherit", {"apiKeySource": "ANTHROPIC_API_KEY"}, None),
+        ("subscription", {"tokenSource": "CLAUDE_CODE_OAUTH_TOKEN"}, None),
+        ("subscription", {"tokenSource": "none", "apiKeySource": "none", "apiProvider": "firstParty"}, None),
+        ("subscription", {}, None),
+        ("subscription", {"tokenSource": "CLAUDE_CODE_OAUTH_TOKEN", "apiKeySource": "/login managed key"}, "/login managed key"),
+        ("subscription_strict", {"tokenSource": "ANTHROPIC_AUTH_TOKEN"}, "ANTHROPIC_AUTH_TOKEN"),
+        ("subscription_strict", {"apiProvider": "bedrock"}, "bedrock"),
+        ("api_key", {"apiKeySource": "ANTHROPIC_API_KEY", "tokenSource": "CLAUDE_CODE_OAUTH_TOKEN"}, None),
+        ("api_key", {"apiKeySource": "ANTHROPIC_API_KEY", "tokenSource": "ANTHROPIC_AUTH_TOKEN"}, "ANTHROPIC_AUTH_TOKEN"),
+        ("api_key", {"apiProvider": "vertex"}, "vertex"),
+    ],
+)
+def test_s3_1_what_the_cli_says_of_its_account_is_held_against_the_policy(billing: Any, account: Any, blamed: str | None) -> None:
+    said = msgspec.convert(account, AccountInfo)
+    if blamed is None:
+        check_account(billing, said)
+        return
+    with pytest.raises(ConfigurationError, match=re.escape(blamed)) as caught:
+        check_account(billing, said)
+    assert caught.value.option == "billing"
 
 
 def test_s3_1_the_policy_is_asked_only_of_the_path_that_is_taken(world: Any, project: ClaudeOptions) -> None:

@@ -6,6 +6,7 @@ were promised, and no secret among the arguments.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -185,6 +186,30 @@ async def test_s3_1_the_strict_policy_refuses_before_anything_runs(world: Any) -
             await call("cli", billing="subscription_strict")
         assert caught.value.option == "billing"
         assert api.requests == []
+
+
+@pytest.mark.parametrize("billing", ["subscription", "subscription_strict"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"env": {"ANTHROPIC_API_KEY": KEY}}, {"env": {"ANTHROPIC_AUTH_TOKEN": KEY}}, {"apiKeyHelper": f"echo {KEY}"}],
+    ids=["key", "token", "helper"],
+)
+async def test_s3_1_settings_of_the_user_do_not_pay_in_place_of_the_subscription(
+    settings: dict[str, Any], billing: ct.BillingPolicy, world: Any, cli_home: Any
+) -> None:
+    """For the CLI they win over the environment: without the refusal, this very call arrives with the key."""
+    (cli_home.config / "settings.json").write_text(json.dumps(settings))
+    as_user = OPTIONS.replace(setting_sources=["user"])
+    async with FakeMessagesAPI(replies.text("Somebody.", times=None)) as api:
+        world(api, Row(api_key=False, cli=True))
+        assert (await call("cli", options=as_user)).billing_source != "subscription"
+        asked = len(api.conversation)
+        with pytest.raises(ct.ConfigurationError) as caught:
+            await call("cli", options=as_user, billing=billing)
+        assert caught.value.option == "billing"
+        assert not any(secret in str(caught.value) for secret in SECRETS)
+        assert len(api.conversation) == asked
+        assert not ct.preflight("cli", options=as_user, billing=billing).ok
 
 
 @pytest.mark.parametrize(
