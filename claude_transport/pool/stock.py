@@ -108,6 +108,7 @@ class Stock:
 
     def _balance(self) -> None:
         """Give what is ready to those who wait, in the order of asking, and start what is missing."""
+        self._changed()
         if self.is_over:
             return
         while self._waiters:
@@ -128,7 +129,6 @@ class Stock:
             start.task = self.spawn(
                 functools.partial(self._start_one, start), name="start of a pooled session", at_end=functools.partial(self._started, start)
             )
-        self._changed()
 
     def _next_fit(self) -> PooledSession | None:
         # the longest wait first: nobody has used any of them, and this way the fewest grow too old
@@ -253,7 +253,6 @@ class Stock:
     def _ended(self, session: PooledSession) -> None:
         self.ending.discard(session)
         self._balance()
-        self._changed()
 
     # ----------------------------------------------------------------------------------------------------- opening, closing
 

@@ -1,0 +1,150 @@
+"""Sessions for the tests of the pool: transports that count who is there, and a clock that moves when it is told to."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from claude_transport import ClaudeOptions, TransportInfo
+
+Frame = dict[str, Any]
+
+
+class World:
+    """Makes the transports of one pool, and knows how many there are. `limit` is what must never be exceeded."""
+
+    def __init__(self, *, limit: int = 1000) -> None:
+        self.made: list[Peer] = []
+        self.live = 0
+        self.most_live = 0
+        self.limit = limit
+        self.gate = anyio.Event()
+        """Until it is set, no session's `initialize` is answered."""
+        self.gate.set()
+        self.failures: deque[Exception] = deque()
+        """What the next connections fail with."""
+
+    def __call__(self, options: ClaudeOptions) -> Peer:
+        self.made.append(Peer(self, pid=10_000 + len(self.made)))
+        return self.made[-1]
+
+    def hold(self) -> anyio.Event:
+        """From now on, no session gets ready before this event."""
+        self.gate = anyio.Event()
+        return self.gate
+
+    def count(self, change: int) -> None:
+        self.live += change
+        self.most_live = max(self.most_live, self.live)
+        assert self.live <= self.limit
+
+
+class Peer:
+    """A CLI that answers what it is asked, as a transport with the six methods."""
+
+    def __init__(self, world: World, *, pid: int) -> None:
+        self.world = world
+        self.info = TransportInfo(kind="peer", pid=pid)
+        self.pid = pid
+        self.is_deaf = False
+        """It takes what it is told, and says nothing."""
+        self.asked: list[str] = []
+        self.prompts: list[str] = []
+        self.questions: list[Frame] = []
+        self.answers: list[Frame] = []
+        self.is_connected = False
+        self.is_closed = False
+        self._frames: deque[Frame] = deque()
+        self._is_over = False
+        self._news = anyio.Event()
+
+    async def connect(self) -> None:
+        if self.world.failures:
+            raise self.world.failures.popleft()
+        self.is_connected = True
+        self.world.count(+1)
+
+    async def write(self, data: str) -> None:
+        frame = json.loads(data)
+        if frame["type"] == "control_response":
+            self.answers.append(frame["response"]["response"])
+        elif frame["type"] == "user":
+            self.prompts.append(frame["message"]["content"])
+            self.say({"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": f"peer {self.pid}"})
+        elif frame["type"] == "control_request" and not self.is_deaf:
+            subtype = frame["request"]["subtype"]
+            self.asked.append(subtype)
+            if subtype == "initialize":
+                await self.world.gate.wait()
+            self.say({"type": "control_response", "response": {"subtype": "success", "request_id": frame["request_id"], "response": {}}})
+
+    async def read_messages(self) -> AsyncIterator[Frame]:
+        while True:
+            while self._frames:
+                yield self._frames.popleft()
+            if self._is_over:
+                return
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    async def end_input(self) -> None:
+        self.die()
+
+    async def close(self) -> None:
+        self.die()
+        await anyio.lowlevel.checkpoint()  # a process takes a while to be gone
+        if self.is_connected and not self.is_closed:
+            self.world.count(-1)
+        self.is_closed = True
+
+    def is_ready(self) -> bool:
+        return self.is_connected and not self.is_closed
+
+    def say(self, *frames: Frame) -> None:
+        self._frames.extend(frames)
+        self._news.set()
+
+    def die(self) -> None:
+        """The process ends."""
+        self._is_over = True
+        self._news.set()
+
+    def ask_permission(self) -> None:
+        """It wants to run a command."""
+        body = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t1"}
+        self.say({"type": "control_request", "request_id": "q1", "request": body})
+
+
+class HandClock:
+    """Time that passes when the test says so: `clock` and `sleep` of one pool, on either event loop."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._due = 0.0
+        self._ring = anyio.Event()
+        self._asleep = anyio.Event()
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self._due = self.now + seconds
+        self._ring = anyio.Event()
+        self._asleep.set()
+        await self._ring.wait()
+
+    async def advance(self, seconds: float) -> None:
+        """Let that much time pass; return when the pool has done what it does meanwhile, and sleeps again."""
+        until = self.now + seconds
+        await self._asleep.wait()
+        while self._due <= until:
+            self.now = self._due
+            self._asleep = anyio.Event()
+            self._ring.set()
+            await self._asleep.wait()
+        self.now = until
