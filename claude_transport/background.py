@@ -8,6 +8,7 @@ the event loop, and callers only wait for them.
 
 from __future__ import annotations
 
+import _thread
 import contextvars
 import logging
 import sys
@@ -85,7 +86,8 @@ class BackgroundTask:
     """A top-level task of the running event loop, on asyncio and on trio.
 
     It ends when its function does, when `cancel()` is called, or when the event loop ends (which cancels it: the function
-    then has until its next `await` to leave things in order). An exception that escapes the function is logged.
+    then has until its next `await` to leave things in order). An exception that escapes the function is logged; Ctrl-C is
+    the program's, in whichever task it was noticed.
     """
 
     def __init__(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> None:
@@ -149,8 +151,25 @@ class BackgroundTask:
                 await self._func()
         except Exception:
             logger.exception("background task %r failed", self._name)
+        except (KeyboardInterrupt, SystemExit, BaseExceptionGroup) as exc:
+            if not self._hand_over(exc):
+                raise
         finally:
             self._finish()
+
+    def _hand_over(self, exc: BaseException) -> bool:
+        """Give what is meant for the whole program to the main task; False when there is nothing of the kind, or no need.
+
+        On trio only: Ctrl-C may hit any task below this one, and what leaves a system task is an "internal error" there.
+        """
+        group = exc if isinstance(exc, BaseExceptionGroup) else BaseExceptionGroup(self._name, [exc])
+        if _trio_here() is None or group.subgroup((KeyboardInterrupt, SystemExit)) is None:
+            return False
+        if group.subgroup(KeyboardInterrupt) is not None:
+            _thread.interrupt_main()  # pressed again, where trio knows what to do about it: nothing is interrupted in this frame
+        else:
+            logger.error("background task %r failed: it was told to exit", self._name, exc_info=exc)
+        return True
 
     def _done(self, handle: Task[None]) -> None:
         _running.discard(handle)

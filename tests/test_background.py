@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import logging
+import signal
 import threading
 from collections.abc import AsyncIterator
 
@@ -90,6 +91,24 @@ def test_a_running_task_ends_with_the_event_loop(backend: str) -> None:
 
     anyio.run(main, backend=backend)
     assert ends == ["end"]
+
+
+@BACKENDS
+def test_an_interrupt_that_hits_a_background_task_is_the_programs_interrupt(backend: str) -> None:
+    async def work() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, lambda: None)
+            tasks.start_soon(press_ctrl_c)
+
+    async def press_ctrl_c() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    async def main() -> None:
+        BackgroundTask.spawn(work, name="at work")
+        await anyio.sleep(20)
+
+    with pytest.raises(KeyboardInterrupt):
+        anyio.run(main, backend=backend)
 
 
 async def test_cancelling_a_waiter_does_not_touch_the_task() -> None:

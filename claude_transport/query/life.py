@@ -9,6 +9,7 @@ import anyio
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import ClaudeTransportError, NotConnected, ProcessError, TransportClosed, UsageError
 from claude_transport.query.connection import Connection
+from claude_transport.query.endings import raised_again
 
 __all__ = ["DEFAULT_CLOSE_TIMEOUT", "Life"]
 
@@ -111,6 +112,15 @@ class Life:
             raise self.gone("the conversation has ended") from self.error
         if self.close_requested.is_set():
             raise TransportClosed("the query is closed")
+
+    async def until_ready(self) -> None:
+        """Return when it has started, at once if it has; raise why it did not, or when there is nobody to talk to."""
+        self.refuse_if_over()
+        if not self.ready.is_set():
+            await self.ready.wait()
+            if self.start_error is not None:
+                raise raised_again(self.start_error)
+            self.refuse_if_over()
 
     def gone(self, message: str) -> TransportClosed:
         """`TransportClosed` with what is known of how the peer ended."""

@@ -107,8 +107,7 @@ class Query(Facts, Talking):
         self._outbox = Outbox(transport)
         self._requests = Requests(self._conversation, self._outbox)
         self._life = Life(self._connection)
-        self._storage.check_reader = self._life.refuse_elsewhere
-        self._storage.call_in_loop = self._life.call
+        self._storage.check_reader, self._storage.call_in_loop = self._life.refuse_elsewhere, self._life.call
         self._watch = Watch(watchdog, self._conversation, self._connection, self._storage)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
         fields = {**said(own), **(initialize or {})}

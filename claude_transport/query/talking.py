@@ -43,14 +43,14 @@ class Talking(Controls):
         Any text that was not used before will do for `uuid`, and without one it is made up. Empty content runs a turn like any other;
         text of nothing but blanks is answered by the CLI itself (2.1.329, real).
         `priority` is "now" (aborts the running turn), "next" (the default) or "later" (never folded into the running turn).
-        A cancelled call takes the prompt back, unless it is being written already.
+        A cancelled call takes the prompt back, unless it is being written already. While the query starts, it waits for that.
 
         Raises:
             NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent.
             UsageError: the uuid was used before; the CLI would drop the message without a word (recording 18u). Or it is empty or no
                 text, the content is neither text nor blocks, or the priority is none.
         """
-        self._life.refuse_if_over()
+        await self._life.until_ready()
         uuid = _checked(uuid)
         is_verbatim = self._connection.terms.verbatim_prompts
         delivery = Delivery(encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None))
