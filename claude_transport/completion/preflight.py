@@ -35,11 +35,10 @@ __all__ = ["PreflightReport", "api_credential_of", "check_account", "check_billi
 
 _SUBSCRIPTION: Final = frozenset({"subscription", "subscription_strict"})
 
-_NOBODY: Final[frozenset[Payer]] = frozenset({"nobody", "unknown"})
-_MAY_PAY: Final[Mapping[BillingPolicy, frozenset[Payer]]] = {
-    "subscription": _NOBODY | {"subscription"},
-    "subscription_strict": _NOBODY | {"subscription"},
-    "api_key": _NOBODY | {"api account"},
+_MAY_PAY: Final[Mapping[BillingPolicy, tuple[Payer, ...]]] = {
+    "subscription": ("subscription", "nobody", "unknown"),
+    "subscription_strict": ("subscription", "nobody", "unknown"),
+    "api_key": ("api account", "nobody", "unknown"),
 }
 """Who may turn out to pay under each policy; whoever there is under `inherit`."""
 
@@ -174,7 +173,7 @@ def check_account(billing: BillingPolicy, account: AccountInfo) -> None:
 
 
 def _check_payer(billing: BillingPolicy, payer: Payer, name: str | None) -> None:
-    if payer not in _MAY_PAY.get(billing, {payer}):
+    if payer not in _MAY_PAY.get(billing, (payer,)):
         raise ConfigurationError(
             f'billing="{billing}" cannot be kept: claude would use {name}, and that is paid by the {payer}. Settings of the user, the '
             "project or the organisation win over the environment: take it out of them, or leave them out with setting_sources",
