@@ -64,6 +64,8 @@ NEIGHBOURS: Mapping[str, str] = {
     "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
 }
 FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}
+# Where it is known all the same, but only inside functions and to type checkers: importing the module does not import it.
+KNOWN_LAZILY = {"claude_agent_sdk": "claude_transport.interop.agent_sdk"}
 FORBIDDEN_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "types", "_internal", "misc"})
 
 MAX_MODULE_LINES = 400
@@ -101,6 +103,7 @@ class Import:
     importer: str
     target: str
     line: int
+    is_lazy: bool = False  # inside a function, or for type checkers alone
 
     def __str__(self) -> str:
         return f"{self.importer}:{self.line} imports {self.target}"
@@ -129,17 +132,28 @@ def read_house(root: Path) -> dict[str, Module]:
 def read_imports(module: Module, house: Mapping[str, Module]) -> Iterator[Import]:
     """Every import of `module`, wherever it stands: inside functions and under TYPE_CHECKING too, because a name that is
     only needed for types is still knowledge of the module it comes from."""
+    lazy = set(lazy_nodes(module.tree))
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(module.name, alias.name, node.lineno)
+                yield Import(module.name, alias.name, node.lineno, node in lazy)
         elif isinstance(node, ast.ImportFrom):
             base = resolve_base(module, node)
             for alias in node.names:
                 submodule = f"{base}.{alias.name}"
-                yield Import(module.name, submodule if submodule in house else base, node.lineno)
+                yield Import(module.name, submodule if submodule in house else base, node.lineno, node in lazy)
         elif isinstance(node, ast.Call) and (target := dynamic_target(node)):
             yield Import(module.name, target, node.lineno)
+
+
+def lazy_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Everything inside a function, or under `if TYPE_CHECKING:`: not run when the module is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from ast.walk(node)
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            for guarded in node.body:
+                yield from ast.walk(guarded)
 
 
 def resolve_base(module: Module, node: ast.ImportFrom) -> str:
@@ -185,6 +199,9 @@ def faults_of_knowledge(house: Mapping[str, Module]) -> Iterator[str]:
         for found in read_imports(module, house):
             top = found.target.split(".")[0]
             if top in FORBIDDEN_EVERYWHERE:
+                home = KNOWN_LAZILY[top]
+                if found.is_lazy and (module.name == home or module.name.startswith(f"{home}.")):
+                    continue
                 yield f"{found}: {FORBIDDEN_EVERYWHERE[top]}"
             elif is_ours(found.target) and unit_of(found.target) in units:
                 there = FLOORS.get(unit_of(found.target))
@@ -368,6 +385,7 @@ def test_a_module_without_a_floor_is_reported(tmp_path: Path) -> None:
         ("launch/argv.py", "def probe():\n    import trio", "trio"),
         ("launch/argv.py", "import sniffio", "sniffio"),
         ("interop/agent_sdk.py", "import claude_agent_sdk", "claude_agent_sdk"),
+        ("interop/other.py", "def later():\n    import claude_agent_sdk", "claude_agent_sdk"),
         ("app/main.py", "from claude_agent_sdk import query", "claude_agent_sdk"),
     ],
 )
@@ -376,6 +394,12 @@ def test_forbidden_knowledge_is_named_with_its_reason(tmp_path: Path, path: str,
     (fault,) = faults_of_knowledge(build_house(tmp_path, files))
     assert f"imports {named}" in fault
     assert len(fault.rsplit(": ", 1)[1]) > 20
+
+
+@pytest.mark.parametrize("guard", ["if TYPE_CHECKING:\n    ", "def later():\n    "])
+def test_the_official_sdk_may_be_known_where_it_is_bridged_to_but_not_imported_with_the_module(tmp_path: Path, guard: str) -> None:
+    house = build_house(tmp_path, {"interop/agent_sdk/adapting.py": f"{guard}import claude_agent_sdk"})
+    assert [*faults_of_knowledge(house)] == []
 
 
 @pytest.mark.parametrize("guard", ["", "if TYPE_CHECKING:\n    ", "def later():\n    "])
