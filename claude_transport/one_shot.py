@@ -14,6 +14,7 @@ import anyio
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, MissingResult, TransportClosed, UsageError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.messages import Message, ResultMessage, StreamEvent
+from claude_transport.query.arguments import check_seconds
 from claude_transport.query.query import Query
 from claude_transport.query.query_options import QueryOptions
 from claude_transport.query.storage import AllMessages
@@ -76,6 +77,8 @@ class OneShot:
         exit_timeout: float,
         background_timeout: float,
     ) -> None:
+        check_seconds("exit_timeout", exit_timeout)
+        check_seconds("background_timeout", background_timeout)
         self._query = Query(transport, **query_options)
         self._prompts = aiter(prompt) if isinstance(prompt, AsyncIterable) else _Once(prompt)
         self._more_prompts = True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.hooks import HookEvent
 
-__all__ = ["check_callback", "check_hook_event", "check_number", "check_on_error", "check_sequence", "check_transport"]
+__all__ = ["check_callback", "check_hook_event", "check_number", "check_on_error", "check_seconds", "check_sequence", "check_transport"]
 
 _METHODS = ("connect", "write", "read_messages", "end_input", "close", "is_ready")
 
@@ -37,6 +38,12 @@ def check_number(option: str, value: object, *, positive: bool) -> None:
     """Refuse what is no number, or too small a one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 if positive else value >= 0):
         _refuse(option, f"{option} is a number {'above' if positive else 'of at least'} 0, not {value!r}")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Refuse what is no time to wait, before anything is begun that would have to be undone; less than none is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise UsageError(f"{name} is a number of seconds, math.inf for no limit, not {value!r}")
 
 
 def check_hook_event(event: object) -> None:

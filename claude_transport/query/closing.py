@@ -7,6 +7,7 @@ import functools
 import anyio
 
 from claude_transport.protocol.conversation import Conversation
+from claude_transport.query.arguments import check_seconds
 from claude_transport.query.connection import Connection
 from claude_transport.query.life import DEFAULT_CLOSE_TIMEOUT, Life
 from claude_transport.query.outbox import Outbox
@@ -49,11 +50,13 @@ class Closing:
 
     def abandon(self, *, timeout: float) -> None:
         """As `Query.abandon()`: from any thread, and from finalisers, which run in whichever thread it pleases."""
+        check_seconds("timeout", timeout)
         self._life.call(functools.partial(self.ask, timeout=timeout))
 
     async def finish(self, *, timeout: float, wait_for_background: bool) -> CloseReport:
         """As `Query.aclose()`."""
         self._life.refuse_elsewhere()
+        check_seconds("timeout", timeout)
         self.ask(timeout=timeout, wait_for_background=wait_for_background)
         task = self._life.begin(self._connection.close, name="close claude query")
         if not self._questions.am_i_answering():

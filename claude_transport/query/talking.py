@@ -10,6 +10,7 @@ from claude_transport.errors import UsageError
 from claude_transport.protocol.control import encode_user_message
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.messages import Message
+from claude_transport.query.arguments import check_seconds
 from claude_transport.query.connection import Connection
 from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, Controls
 from claude_transport.query.life import Life
@@ -77,9 +78,10 @@ class Talking(Controls):
             ControlRequestFailed: it refused; `error_code` says why, when it gave a code.
             ControlTimeout: no answer in `timeout` seconds (`math.inf` waits for ever).
             ConnectionLost, ProcessError, TransportClosed, InputClosed: there is nobody to answer, or no way to ask.
-            UsageError: the fields cannot be written as JSON.
+            UsageError: the fields cannot be written as JSON, or `timeout` is no number of seconds.
         """
         self._life.refuse_if_over()
+        check_seconds("timeout", timeout)
         request = self._requests.prepare(subtype, fields)
         self._requests.post(request)
         with self._storage.needing_input(request.is_open):

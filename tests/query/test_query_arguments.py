@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import claude_transport as ct
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, UsageError
 
 # what a type checker would refuse, as a program without one would write it
 Query: Any = ct.Query
@@ -60,3 +61,20 @@ def test_a_wrong_argument_is_refused_by_name_before_anything_runs(option: str, m
 
 def test_right_arguments_are_taken() -> None:
     Query(MockTransport([b"{}", {"type": "x"}]), hooks={"Stop": (HookMatcher(None, [hook]),)}, on_callback_error="allow")
+
+
+@pytest.mark.parametrize("timeout", ["5", None, math.nan, True])
+async def test_seconds_that_are_none_are_refused_and_the_conversation_goes_on(timeout: Any) -> None:
+    async with Query(MockTransport()) as talk:
+        for wait in (talk.request("mcp_status", timeout=timeout), talk.interrupt(timeout=timeout), talk.aclose(timeout=timeout)):
+            with pytest.raises(UsageError, match="timeout is a number of seconds"):
+                await wait
+        with pytest.raises(UsageError, match="timeout is a number of seconds"):
+            talk.abandon(timeout=timeout)
+        assert (talk.has_ended, talk.pending_requests) == (False, {})
+
+
+@pytest.mark.parametrize("argument", ["exit_timeout", "background_timeout"])
+def test_a_one_shot_refuses_seconds_that_are_none_before_anything_runs(argument: str) -> None:
+    with pytest.raises(UsageError, match=f"{argument} is a number of seconds"):
+        one_shot("x", transport=MockTransport(), **{argument: None})
