@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import StrEnum
 from typing import Any, Self
@@ -40,6 +41,8 @@ class StatefulTransport(ObservingWrapper):
         super().__init__(transport)
         if on_change is not None and not callable(on_change):
             raise ConfigurationError(f"on_change is a function of two states, not {type(on_change).__name__}", option="on_change")
+        if inspect.iscoroutinefunction(on_change):
+            raise ConfigurationError("on_change is an ordinary function, which is called and not awaited", option="on_change")
         self.on_change = on_change
         """Called with the old and the new state; may be replaced at any time."""
         self._was_connected = transport.is_ready()

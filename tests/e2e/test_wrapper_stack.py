@@ -27,6 +27,7 @@ from test_main_job import (  # noqa: F401
     test_a_slash_command_is_a_turn,
     test_a_text_turn,
     test_a_tool_runs_when_the_callback_allows_it_and_only_then,
+    test_an_api_error_is_a_typed_outcome,
     test_an_interrupt_ends_the_turn_and_the_next_one_is_good,
     test_an_option_that_this_cli_does_not_know_is_named,
     test_closing_leaves_no_process,

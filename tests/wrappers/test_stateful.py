@@ -350,5 +350,13 @@ def test_what_cannot_be_told_is_refused(make: Callable[[], object]) -> None:
     assert refused.value.option == "on_change"
 
 
+def test_an_async_function_that_nobody_would_await_is_refused() -> None:
+    async def on_change(_old: TransportState, _new: TransportState) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="ordinary function") as refused:
+        StatefulTransport(MockTransport(), on_change=on_change)
+    assert refused.value.option == "on_change"
+
+
 def test_the_states_are_their_names() -> None:
     assert [*TransportState] == ["disconnected", "connecting", "connected", "closing", "closed"]
