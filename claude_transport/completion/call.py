@@ -40,7 +40,7 @@ from claude_transport.protocol.messages import StreamEvent
 
 __all__ = ["Call", "Sleep"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -92,7 +92,7 @@ class Call:
                 logger.info("attempt %d failed (%s); again in %.1f s%s", self._attempts + 1, error.code, delay, self._subject)
                 self._errors.append(error)
                 await self._sleep(delay)
-            elif attempt.may_fall_back(error) and await anyio.to_thread.run_sync(_has_key, request):
+            elif self._time_left > 0 and attempt.may_fall_back(error) and await anyio.to_thread.run_sync(_has_key, request):
                 logger.warning("the CLI cannot be used (%s); this call goes to the API instead%s", error.code, self._subject)
                 self._earlier_attempts += len(self._errors) + 1
                 self._errors = []

@@ -16,6 +16,8 @@ from claude_transport.completion.resolution import TransportChoice
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, default_of
+from claude_transport.launch.validation import check_types, validate_options
+from claude_transport.protocol.encoding import encode_line
 
 __all__ = ["API_OPTIONS", "CompletionRequest", "Credential", "Prompt", "api_environment", "build_request", "find_credential"]
 
@@ -60,6 +62,10 @@ API_OPTIONS: Final[Mapping[str, Literal["used", "means nothing"]]] = {
 is given would change the answer, so the API path refuses it instead of leaving it out."""
 
 
+_NOT_ROOT: Final = 1
+"""Whoever this process runs as: on the API path nothing is run, so what the CLI refuses to root is no obstacle."""
+
+
 class Credential(msgspec.Struct, frozen=True):
     """What the API path authenticates with: the variable's `name`, and its `value`, which no `repr` shows."""
 
@@ -96,8 +102,12 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.options.replace(include_partial_messages=True, max_retries=0 if retries is None else retries)
 
     def api_body(self) -> dict[str, Any]:
-        """The body of the request to the Messages API. Raises `ConfigurationError` for an option that only the CLI can honour."""
+        """The body of the request to the Messages API.
+
+        Raises `ConfigurationError` for an option that only the CLI can honour, and for one that makes no sense to either.
+        """
         options = self.options
+        validate_options(options, uid=_NOT_ROOT, environment=api_environment(options), check_files=False)
         for field in msgspec.structs.fields(options):
             value = getattr(options, field.name)
             if field.name not in API_OPTIONS and value != default_of(field) and value not in NOTHING:
@@ -137,8 +147,6 @@ def build_request(
     _check_prompt(prompt)
     if options is not None and not isinstance(options, ClaudeOptions):
         raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
-    if billing not in get_args(BillingPolicy):
-        raise ConfigurationError(f"billing: {billing!r} is none of {', '.join(get_args(BillingPolicy))}", option="billing")
     if max_tokens is not None and (isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1):
         raise ConfigurationError(f"max_tokens is a number of tokens, 1 or more, not {max_tokens!r}", option="max_tokens")
     for name, text in (("model", model), ("system", system)):
@@ -172,13 +180,20 @@ def find_credential(options: ClaudeOptions) -> Credential | None:
 
 
 def _check_prompt(prompt: object) -> None:
-    if isinstance(prompt, str):
-        if not prompt.strip():
-            raise UsageError("the prompt is empty: neither path would ask a model anything")
-        return
-    blocks = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray) else ()
-    if not blocks or not all(isinstance(block, Mapping) and isinstance(block.get("type"), str) for block in blocks):
+    if isinstance(prompt, str) and not prompt.strip():
+        raise UsageError("the prompt is empty: neither path would ask a model anything")
+    if not isinstance(prompt, str) and not _are_blocks(prompt):
         raise UsageError("a prompt is text, or content blocks: mappings with a `type`, at least one")
+    line = encode_line({"content": prompt})
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError("the prompt cannot be sent: it holds half of a surrogate pair, or is nested too deep") from error
+
+
+def _are_blocks(prompt: object) -> bool:
+    blocks = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray) else ()
+    return bool(blocks) and all(isinstance(block, Mapping) and isinstance(block.get("type"), str) for block in blocks)
 
 
 def _check(request: CompletionRequest) -> None:
@@ -192,5 +207,9 @@ def _check(request: CompletionRequest) -> None:
     for name in ("heuristics", "fallback"):
         if not isinstance(getattr(request, name), bool):
             raise ConfigurationError(f"{name} is True or False, not {getattr(request, name)!r}", option=name)
+    check_types(request.options)
+    payer = request.options.billing
+    if payer not in get_args(BillingPolicy):
+        raise ConfigurationError(f"billing: {payer!r} is none of {', '.join(get_args(BillingPolicy))}", option="billing")
     if request.fallback:
         check_billing("api", request.options.billing)

@@ -255,8 +255,32 @@ async def test_an_option_that_only_the_cli_can_honour_is_not_left_out_silently(
     assert fake_messages_api.requests == []
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("thinking", ["adaptive"]),
+        ("betas", [5]),
+        ("betas", "x-1"),
+        ("env_mode", "everything"),
+        ("env_allow", 5),
+        ("billing", "somebody"),
+        ("system_prompt", 5),
+        ("system_prompt", "half of a pair: \ud800"),
+        ("max_turns", 0),
+    ],
+)
+async def test_an_option_that_makes_no_sense_is_refused_as_on_the_cli_path(
+    fake_messages_api: FakeMessagesAPI, api_options: ct.ClaudeOptions, option: str, value: Any
+) -> None:
+    with pytest.raises(ct.ConfigurationError) as caught:
+        await ask(api_options.replace(**{option: value}))
+    assert caught.value.option == option
+    assert fake_messages_api.requests == []
+
+
 async def test_options_that_mean_nothing_to_the_api_are_no_obstacle(api_options: ct.ClaudeOptions) -> None:
     options = api_options.replace(cli_path="/nowhere/claude", tools=(), strict_mcp_config=True, max_turns=3, no_session_persistence=True)
+    options = options.replace(permission_mode="bypassPermissions", cwd="/nowhere")
     assert (await ask(options)).text
 
 

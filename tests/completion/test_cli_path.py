@@ -308,6 +308,16 @@ async def test_a2_without_a_credential_the_error_of_the_cli_stays(cli_options: O
         await ask(cli_options(cli_path="/nowhere/claude"), fallback=True)
 
 
+async def test_a2_a_call_whose_time_is_up_does_not_fall_back(cli_options: Options, fake_messages_api: FakeMessagesAPI) -> None:
+    options = both(cli_options(Scenario(answers={"initialize": Answer(never=True)})), fake_messages_api)
+    with pytest.raises(ct.MissingResult) as caught:
+        await ask(options, fallback=True, timeout=1.0)
+    assert str(caught.value).endswith("(transport=cli, category=timeout)")
+    there = ct.partial_completion(caught.value)
+    assert there is not None
+    assert (there.transport, there.attempts, there.warnings) == ("cli", 1, (NO_RESULT,))
+
+
 async def test_a2_a_billing_policy_that_forbids_the_api_forbids_falling_back_to_it(cli_options: Options) -> None:
     with pytest.raises(ct.ConfigurationError) as caught:
         await ask(cli_options(), fallback=True, billing="subscription")
@@ -376,7 +386,15 @@ async def test_an_argument_that_cannot_be_meant_is_refused_by_name(cli_options: 
     assert caught.value.option == option
 
 
-@pytest.mark.parametrize("prompt", ["", "  \n", [], None, 5, b"bytes", ["text"], [{"no": "type"}]])
-async def test_a_prompt_that_is_none_is_refused(cli_options: Options, prompt: Any) -> None:
+@pytest.mark.parametrize("transport", ["cli", "api"])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        *("", "  \n", [], None, 5, b"bytes", ["text"], [{"no": "type"}]),
+        *([{"type": "text", "text": b"bytes"}], [{"type": "text", "text": float("nan")}], [{"type": "text", "text": object()}]),
+        *("half of a pair: \ud800", [{"type": "text", "text": "\udfff"}]),
+    ],
+)
+async def test_a_prompt_that_is_none_is_refused(cli_options: Options, transport: Any, prompt: Any) -> None:
     with pytest.raises(ct.UsageError):
-        await ask(cli_options(), prompt)
+        await ask(cli_options(), prompt, transport=transport)
