@@ -50,7 +50,7 @@ async def serve() -> None:
 async def take_times(way: str, options: ct.ClaudeOptions) -> None:
     """One call for each line of stdin, and the milliseconds that it took, as a line."""
     if way != "session":
-        await answer(lambda: ct.complete("ping", model="haiku", transport=way, options=options))
+        await answer(lambda: ct.complete("ping", model="haiku", transport="cli" if way == "cli" else "api", options=options))
         return
     async with ct.Query(ct.SubprocessTransport(options.replace(model="haiku"))) as query:
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from mcp.server.mcpserver import Context
 
 import claude_transport as ct
 from claude_transport.bridge.greeting import Greeting
+from claude_transport.bridge.outbox import Outbox
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.streams.address import parse_address
+from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.streams.sockets import SocketConnectable
 
 
@@ -270,9 +274,23 @@ async def test_closing_the_host_cancels_tools_and_hangs_up(tools: Any, workshop:
         await host.start()
 
 
-async def test_a_bridge_that_does_not_read_makes_its_tools_wait_and_not_the_host_grow(anyio_backend: object) -> None:
-    """Ten answers of a megabyte for a bridge that reads nothing: those over the bound wait with their calls; then all of them arrive."""
+async def test_the_lifespan_of_a_server_is_left_when_its_bridge_hangs_up(anyio_backend: object) -> None:
+    left = anyio.Event()
 
+    @asynccontextmanager
+    async def lifespan(_server: MCPServer[None]) -> AsyncIterator[None]:
+        yield
+        left.set()
+
+    async with ct.BridgeHost({"box": MCPServer("box", lifespan=lifespan)}) as host:
+        async with knock(host.mcp_servers["box"]) as (client, _):
+            await client.shake_hands()
+            assert not left.is_set()
+        with anyio.fail_after(PATIENCE):
+            await left.wait()
+
+
+async def test_many_large_answers_for_a_bridge_that_reads_late_all_arrive(anyio_backend: object) -> None:
     async def much(_given: dict[str, Any], _context: ct.ToolContext) -> str:
         return "x" * 1_000_000
 
@@ -281,6 +299,39 @@ async def test_a_bridge_that_does_not_read_makes_its_tools_wait_and_not_the_host
             await client.say("tools/call", id=each, name="much", arguments={})
         answers = [await client.next() for _ in range(20)]
         assert sorted(answer["id"] for answer in answers) == list(range(20))
+
+
+async def test_for_a_bridge_that_does_not_read_answers_wait_and_what_needs_none_is_dropped(anyio_backend: object) -> None:
+    outbox, put = Outbox(max_waiting_bytes=10), []
+    ours, theirs = memory_stream_pair()
+
+    async def answer() -> None:
+        await outbox.put(b"an answer\n")
+        put.append("answer")
+
+    async with ours, theirs, anyio.create_task_group() as tasks:
+        await outbox.put(b"a long first line\n")
+        tasks.start_soon(answer)
+        await anyio.wait_all_tasks_blocked()
+        assert not outbox.offer(b"progress\n")
+        assert put == []
+        tasks.start_soon(outbox.write_to, ours)
+        await anyio.wait_all_tasks_blocked()
+        assert put == ["answer"]
+        with anyio.fail_after(PATIENCE):
+            received = b""
+            while not received.endswith(b"answer\n"):
+                received += await theirs.receive()
+        assert received == b"a long first line\nan answer\n"
+        tasks.cancel_scope.cancel()
+
+
+async def test_half_a_character_that_the_cli_has_written_reaches_the_tool(anyio_backend: object) -> None:
+    async def echo(given: dict[str, Any], _context: ct.ToolContext) -> str:
+        return str(given["text"])
+
+    async with ct.BridgeHost({"box": [ct.HostTool(name="echo", call=echo)]}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        assert text_of(await client.call("echo", text="a \ud800 alone")) == "a \ud800 alone"
 
 
 # --------------------------------------------------------------------------------------------------------------- what tools give
