@@ -8,7 +8,7 @@ import trio.testing
 from rehearsal import ALICE, rehearsal
 
 from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.protocol.link_frames import Ack, Bye, Data, End, ProcessEnd, Refusal, Welcome
+from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Fragment, ProcessEnd, Refusal, Welcome
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
@@ -89,6 +89,16 @@ async def test_a_process_that_broke_off_is_told_from_one_that_ended() -> None:
         process = await stage.processes.next()
         process.stream.break_connection()
         assert (await client.hear_frame(ProcessEnd)).error == "ConnectionLost on the gateway"
+
+
+async def test_a_torn_last_line_of_the_process_stays_torn() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await process.stream.send(b'{"n":1}\n{"n":')
+        await process.stream.aclose()
+        assert await client.hear_frame(Fragment) == Fragment(2, b'{"n":')
+        assert (await client.hear_frame(ProcessEnd)).after == 2
 
 
 async def test_the_end_of_input_is_a_frame_and_the_output_goes_on() -> None:

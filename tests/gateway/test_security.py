@@ -18,10 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rehearsal import ALICE, BOB, TOKENS, Rehearsal, Talker, rehearsal
 
+from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.protocol.link_frames import Data, Hello, Refusal, Welcome, encode_frame
 from claude_transport.streams.compression import load_zstd
+from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 
@@ -329,6 +331,22 @@ async def test_a_deflated_bomb_on_a_websocket_ends_its_connection_alone() -> Non
             with anyio.fail_after(30):
                 while gateway.sessions:
                     await anyio.lowlevel.checkpoint()
+
+
+class _Defective(MemoryStream):
+    """A stream with a mistake in it."""
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        raise RuntimeError("a mistake")
+
+
+async def test_a_mistake_in_the_library_costs_one_connection(log: pytest.LogCaptureFixture) -> None:
+    async with under_attack() as (stage, _):
+        ours, _theirs = memory_stream_pair()
+        ours.__class__ = _Defective
+        await stage.gateway.attend(Arrival(ours, medium="memory"))
+        assert refusals_of(stage) == {"internal": 1}
+    assert "RuntimeError: a mistake" in log.text
 
 
 ENVELOPES = st.one_of(
