@@ -250,7 +250,7 @@ class TLSStream(ByteStream):
         return {
             **self._stream.extra_attributes,
             TLSAttribute.ssl_object: lambda: self._tls,
-            TLSAttribute.peer_certificate: self._tls.getpeercert,
+            TLSAttribute.peer_certificate: self._tls.getpeercert,  # pyright: ignore[reportUnhashable] - it takes the marker for its value
             TLSAttribute.tls_version: self._tls.version,
             TLSAttribute.server_side: lambda: self._tls.server_side,
         }
