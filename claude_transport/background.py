@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BackgroundTask", "HostLoop"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _running: set[Task[None]] = set()  # asyncio keeps only weak references to its tasks
 

@@ -128,7 +128,7 @@ class CLINotFoundError(ConfigurationError):
 
     def __init__(self, message: str = "", *, searched: Sequence[str] = (), advice: str = "", **common: Any) -> None:
         super().__init__(message, **common)
-        self.searched = tuple(searched)
+        self.searched: tuple[str, ...] = tuple(searched)
         self.advice = advice
 
 
@@ -449,7 +449,7 @@ class MissingResult(ResultError):
 
     def __init__(self, message: str = "", *, messages: Sequence[Any] = (), **common: Any) -> None:
         super().__init__(message, **common)
-        self.messages = tuple(messages)
+        self.messages: tuple[Any, ...] = tuple(messages)
 
 
 class StructuredOutputMissing(ResultError):

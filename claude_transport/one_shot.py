@@ -23,7 +23,7 @@ from claude_transport.transports.subprocess import SubprocessTransport
 
 __all__ = ["OneShot", "query"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Prompt = str | Sequence[Mapping[str, Any]]
 

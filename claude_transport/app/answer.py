@@ -65,7 +65,7 @@ class AnswerReader:
     """Turns messages into pieces, in order. Afterwards it knows the `model`, and the `result` of the prompt."""
 
     def __init__(self) -> None:
-        self.model = ""
+        self.model: str = ""
         self.result: ResultMessage | None = None
         self.silenced: set[str] = set()
         """Tool calls whose refusal has been shown already."""

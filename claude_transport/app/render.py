@@ -21,7 +21,7 @@ class Face:
     """
 
     def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look) -> None:
-        self.lock = anyio.Lock()
+        self.lock: anyio.Lock = anyio.Lock()
         self.look = look
         self._output = Output(stdout)
         self._stderr = stderr

@@ -25,7 +25,7 @@ from claude_transport.query.mcp_session import McpCall
 
 __all__ = ["BridgeConnection", "HostSession", "OpenSession"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _CLOSING: Final = 5.0
 """Seconds for a server to end when its bridge has gone, those that it gives itself included."""

@@ -45,7 +45,7 @@ from claude_transport.streams.sockets import SocketStream
 
 __all__ = ["DEFAULT_MAX_LINE_BYTES", "BridgeHost"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_LINE_BYTES: Final = 64 * 2**20
 """Bytes of one message, in either direction: an image or a file, not a disk."""

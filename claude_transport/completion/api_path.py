@@ -45,7 +45,7 @@ class APIPath:
 
     def __init__(self, request: CompletionRequest) -> None:
         self._request = request
-        self.dispatched = False
+        self.dispatched: bool = False
         """Whether the prompt may have reached a model."""
         self.payer: Payer = "unknown"
         self.api_key_source: str | None = None

@@ -23,7 +23,7 @@ class APIStream:
         self._blocks: dict[int, dict[str, Any]] = {}
         # the pieces of each growing text: adding a text to itself at every delta would take time with the square of its length (P5)
         self._pieces: dict[tuple[int, str], list[str]] = {}
-        self.is_complete = False
+        self.is_complete: bool = False
         """True once the API has said that the message is whole; a stream that ends before was cut."""
 
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:

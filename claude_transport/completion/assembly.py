@@ -120,7 +120,7 @@ class TextFlow:
         self._streamed: set[str] = set()
         self._current = ""
         self._new_block = True
-        self.was_taken_back = False
+        self.was_taken_back: bool = False
         """Whether the CLI has given up a message that was heard in part, to ask for it again (recording 11_sse_error_event)."""
 
     @property

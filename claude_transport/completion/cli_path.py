@@ -35,7 +35,7 @@ class CLIPath:
 
     def __init__(self, request: CompletionRequest, *, payer: Payer = "unknown") -> None:
         self._request = request
-        self.dispatched = False
+        self.dispatched: bool = False
         """Whether the prompt may have reached the CLI."""
         self.payer: Payer = payer
         self.api_key_source: str | None = None

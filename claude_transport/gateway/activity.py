@@ -23,7 +23,7 @@ class Activity:
     """
 
     def __init__(self) -> None:
-        self.busy = False
+        self.busy: bool = False
         self._speaks_of_state = False
         self._idle = anyio.Event()
         self._idle.set()

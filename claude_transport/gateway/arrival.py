@@ -54,7 +54,7 @@ class Arrival:
         self.peer = peer
         self.token = token
         self.certified = certified
-        self.speaks_link = False
+        self.speaks_link: bool = False
         self._unread = bytearray()
 
     async def first_line(self, *, max_bytes: int, whole: bool = True) -> bytes:

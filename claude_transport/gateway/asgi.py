@@ -23,7 +23,7 @@ from claude_transport.streams.websocket import HandshakeRequest, MessageReader, 
 
 __all__ = ["GatewayApplication"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

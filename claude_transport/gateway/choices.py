@@ -55,7 +55,7 @@ class Choices:
         unknown = sorted(set(allowed).difference(ClaudeOptions.__struct_fields__))
         if unknown:
             raise ConfigurationError(f"there is no option {', '.join(unknown)} that a client could choose", option="choices")
-        self.allowed = frozenset(allowed)
+        self.allowed: frozenset[str] = frozenset(allowed)
 
     def apply(self, options: ClaudeOptions, chosen: Mapping[str, Any]) -> ClaudeOptions:
         """The gateway's `options` with what the client has chosen, checked for its types; the launch checks the rest.

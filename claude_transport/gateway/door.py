@@ -33,7 +33,7 @@ class Door:
         self._limits = limits
         self._waiting: dict[anyio.CancelScope, None] = {}  # in the order they came
         self._allowances: dict[str, Allowance] = {}
-        self.evicted = 0
+        self.evicted: int = 0
 
     @property
     def needs_token(self) -> bool:

@@ -34,7 +34,7 @@ from claude_transport.streams.address import Address, parse_address
 
 __all__ = ["DEFAULT_DRAIN_TIMEOUT", "Gateway"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
 """Seconds that running turns get when the gateway is to end; service managers wait 90 before they use force."""
@@ -98,14 +98,14 @@ class Gateway:
         for address in self._addresses:
             authenticates = bool(tokens) or (certifies and address.is_encrypted)
             check_exposure(address, authenticates=authenticates, ssl_context=ssl_context, allow_plaintext=allow_plaintext)
-        self.metrics = GatewayMetrics()
+        self.metrics: GatewayMetrics = GatewayMetrics()
         self._drain_timeout = drain_timeout
         self._roster = Roster(limits=self._limits, metrics=self.metrics)
         self._door = Door(tokens=tokens, origins=origins, limits=self._limits)
         self._starter = Starter(
             options or ClaudeOptions(), command=command, launch=launch, choices=Choices(choices), limits=self._limits, metrics=self.metrics
         )
-        self.health = Health(draining=lambda: self._roster.draining, metrics=self.prometheus_text, admits=self._admits)
+        self.health: Health = Health(draining=lambda: self._roster.draining, metrics=self.prometheus_text, admits=self._admits)
         self._reception = Reception(
             self._door,
             limits=self._limits,

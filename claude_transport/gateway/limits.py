@@ -73,8 +73,8 @@ class Allowance:
 
     def __init__(self, limits: GatewayLimits) -> None:
         self._limits = limits
-        self.connections = 0
-        self.sessions = 0
+        self.connections: int = 0
+        self.sessions: int = 0
         self._starts: list[float] = []
         self._free_at = 0.0  # when everything that was sent is paid for
 

@@ -54,7 +54,7 @@ class LinkSession(Session):
 
     def __init__(self, transport: Transport, *, surroundings: Surroundings, on_end: Callable[[Session], object]) -> None:
         super().__init__(transport, surroundings=surroundings, on_end=on_end)
-        self.key = secrets.token_urlsafe(32)
+        self.key: str = secrets.token_urlsafe(32)
         self._end = LinkEnd(replay_bytes=surroundings.limits.replay_bytes)
         self._inbox: deque[LinkEvent] = deque()  # bounded by the window of the link
         self._received = Pulse()

@@ -22,7 +22,7 @@ from claude_transport.streams.sockets import SocketStream, keep_alive
 
 __all__ = ["Listener", "check_exposure", "open_listeners"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
 _OUT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

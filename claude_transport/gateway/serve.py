@@ -15,7 +15,7 @@ from claude_transport.launch.options import ClaudeOptions
 
 __all__ = ["serve"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 async def serve(

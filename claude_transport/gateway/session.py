@@ -23,7 +23,7 @@ from claude_transport.transport import Transport
 
 __all__ = ["GONE", "Session", "SessionInfo", "Surroundings", "close_quietly"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ID_BYTES: Final = 4
 
@@ -67,12 +67,12 @@ class Session(ABC):
         self.transport = transport
         self._on_end = on_end
         self.surroundings = surroundings
-        self.id = secrets.token_hex(_ID_BYTES)
-        self.started_at = dt.datetime.now(dt.UTC)
-        self.activity = Activity()
+        self.id: str = secrets.token_hex(_ID_BYTES)
+        self.started_at: dt.datetime = dt.datetime.now(dt.UTC)
+        self.activity: Activity = Activity()
         self.ended: str | None = None
-        self.bytes_in = 0
-        self.bytes_out = 0
+        self.bytes_in: int = 0
+        self.bytes_out: int = 0
 
     @property
     def owner(self) -> str:

@@ -23,7 +23,7 @@ from claude_transport.transports.subprocess import SubprocessTransport
 
 __all__ = ["Launch", "Starter"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Launch: TypeAlias = Callable[[ClaudeOptions], Transport]
 """What makes the transport of a session: any, not connected yet."""

@@ -16,7 +16,7 @@ from claude_transport.errors import ConfigurationError
 
 __all__ = ["MIN_TOKEN_CHARS", "GatewayTokens"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MIN_TOKEN_CHARS: Final = 16
 """Characters: with fewer, guessing over the network becomes a plan. Python's `secrets.token_urlsafe()` gives 43."""

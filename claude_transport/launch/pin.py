@@ -19,7 +19,7 @@ from claude_transport.launch.discovery import CLI, read_cli_version
 
 __all__ = ["CLIChange", "CLIPin", "PinnedCLI", "on_cli_change", "pin_cli"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class PinnedCLI(msgspec.Struct, frozen=True, kw_only=True):

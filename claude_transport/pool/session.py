@@ -29,10 +29,10 @@ class PooledSession:
     __slots__ = ("guard", "idle_since", "query")
 
     def __init__(self, query: Query, *, guard: LateGuard | None) -> None:
-        self.query = query
-        self.guard = guard
+        self.query: Query = query
+        self.guard: LateGuard | None = guard
         """None when the pool was made without `can_use_tool`."""
-        self.idle_since = 0.0
+        self.idle_since: float = 0.0
 
 
 class SessionStart:

@@ -33,7 +33,7 @@ from claude_transport.pool.waiter import Waiter
 
 __all__ = ["Stock"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _HEALTH_TIMEOUT = 5.0
 """Seconds for an answer of a session that has nothing to do; the CLI takes 1 to 20 ms (PROTOCOL (c))."""
@@ -58,7 +58,7 @@ class Stock:
         self._clock = clock
         self._context: contextvars.Context | None = None
         self._is_in_hurry = False
-        self.is_over = False
+        self.is_over: bool = False
         """True when nothing is started or handed out any more."""
         self.idle: deque[PooledSession] = deque()
         """Ready, the longest wait first."""

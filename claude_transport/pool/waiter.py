@@ -16,10 +16,10 @@ class Waiter:
     __slots__ = ("at_once", "error", "session", "settled")
 
     def __init__(self) -> None:
-        self.settled = anyio.Event()
+        self.settled: anyio.Event = anyio.Event()
         self.session: PooledSession | None = None
         self.error: ClaudeTransportError | None = None
-        self.at_once = False
+        self.at_once: bool = False
         """True when a session was there already."""
 
     def give(self, session: PooledSession) -> None:

@@ -131,7 +131,7 @@ class LineDecoder:
         self._strict = strict
         self._max_line_bytes = max_line_bytes
         self._on_noise = on_noise
-        self.counters = DecodeCounters()
+        self.counters: DecodeCounters = DecodeCounters()
         self.before_failure: list[Message] | list[dict[str, Any]] = []
 
     def messages(self, lines: Sequence[bytes]) -> list[Message]:

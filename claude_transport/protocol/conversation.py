@@ -71,9 +71,9 @@ class Conversation:
         self._assistant_error: str | None = None  # what the last message of the main thread said went wrong, in this turn
         self._resets_at: dt.datetime | None = None
         self._next_request = 0
-        self.late_responses = 0
+        self.late_responses: int = 0
         """Answers that came for requests nobody waits for any more."""
-        self.has_ended = False
+        self.has_ended: bool = False
 
     # ---------------------------------------------------------------------------------------------------------- properties
 

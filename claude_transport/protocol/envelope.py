@@ -31,8 +31,8 @@ class Damage:
     __slots__ = ("lossy", "misfits")
 
     def __init__(self, misfits: tuple[str, ...] = (), *, lossy: bool = False) -> None:
-        self.misfits = misfits
-        self.lossy = lossy
+        self.misfits: tuple[str, ...] = misfits
+        self.lossy: bool = lossy
 
     def __repr__(self) -> str:
         return f"Damage({self.misfits!r}, lossy={self.lossy!r})"

@@ -37,7 +37,7 @@ class LineFramer:
         if max_line_bytes < 1:
             msg = f"max_line_bytes must be at least 1, not {max_line_bytes}"
             raise ValueError(msg)
-        self.max_line_bytes = max_line_bytes
+        self.max_line_bytes: int = max_line_bytes
         self._head_bytes = min(_HEAD_BYTES, max_line_bytes)
         self._pieces: list[bytes] = []  # the unfinished line …
         self._crumbs = bytearray()  # … and its end; only its head once it is too long

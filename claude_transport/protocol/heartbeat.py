@@ -34,7 +34,7 @@ class Heartbeat:
     def __init__(self, *, interval: float = DEFAULT_HEARTBEAT, now: float) -> None:
         if not interval > 0:
             raise ConfigurationError(f"heartbeat is a number of seconds over 0, not {interval!r}", option="heartbeat")
-        self.interval = interval
+        self.interval: float = interval
         self._heard = now
         self._asked = False
 

@@ -10,7 +10,7 @@ Sources: recordings of CLI 2.1.329 (names in brackets); *declared* means publish
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from msgspec import field
 
@@ -59,7 +59,7 @@ class APIMessage(Part, frozen=True, kw_only=True):
     per `id`, or take it from the result.
     """
 
-    always_written = frozenset({"content"})
+    always_written: ClassVar[frozenset[str]] = frozenset({"content"})
 
     id: str = ""
     type: str = "message"
@@ -130,7 +130,7 @@ class AssistantMessage(Message, tag_field="type", tag="assistant", frozen=True, 
 class UserContent(Part, frozen=True, kw_only=True):
     """Text, or blocks: what stands in `UserMessage.message`."""
 
-    always_written = frozenset({"content"})
+    always_written: ClassVar[frozenset[str]] = frozenset({"content"})
 
     role: str = "user"
     content: str | tuple[ContentBlock, ...] = ""

@@ -51,7 +51,7 @@ class Prompts:
         self._last_result: ResultMessage | None = None
         self.current: tuple[str, ...] = ()
         """Those that the running turn is about; none when it is nobody's, or when no turn runs."""
-        self.is_steady = False
+        self.is_steady: bool = False
         """True while a turn runs and `spoke()` would change nothing (plain attributes both: they are read for every message)."""
 
     # --------------------------------------------------------------------------------------------------------------- facts

@@ -17,7 +17,7 @@ class ReplayBuffer:
     """
 
     def __init__(self, *, bound: int, may_outrun: bool) -> None:
-        self.last = 0  # the highest number given
+        self.last: int = 0  # the highest number given
         self._bound = bound
         self._may_outrun = may_outrun
         self._acknowledged = 0

@@ -25,7 +25,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -112,8 +112,8 @@ class Tape:
     """
 
     def __init__(self, records: Iterable[TapeRecord] = (), *, header: TapeHeader | None = None, is_torn: bool = False) -> None:
-        self.records = list(records)
-        self.header = header or TapeHeader()
+        self.records: list[TapeRecord] = list(records)
+        self.header: TapeHeader = header or TapeHeader()
         self.is_torn = is_torn
 
     # ---------------------------------------------------------------------------------------------------- reading and writing
@@ -187,7 +187,7 @@ class Tape:
     def __eq__(self, other: object) -> bool:
         return (self.header, self.records) == (other.header, other.records) if isinstance(other, Tape) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # it can be appended to
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # it can be appended to
 
     def __repr__(self) -> str:
         return f"<Tape of {len(self.records)} records{', torn' if self.is_torn else ''}>"

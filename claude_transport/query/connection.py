@@ -17,7 +17,7 @@ from claude_transport.transport import SessionTerms, Transport, TransportInfo, T
 
 __all__ = ["Batches", "Connection"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _FAIRNESS = 16
 """Batches read in a row before others get their turn, for transports that never wait."""
@@ -42,7 +42,7 @@ class Connection:
         self._connecting: anyio.CancelScope | None = None
         self._given_up = False
         self._closed = False
-        self.terms = SessionTerms()
+        self.terms: SessionTerms = SessionTerms()
         """What the transport's options ask of the conversation; known once it was announced."""
 
     @property

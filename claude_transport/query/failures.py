@@ -10,7 +10,7 @@ from claude_transport.protocol.redaction import Redactor
 
 __all__ = ["CallbackFailures"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class CallbackFailures:
@@ -24,9 +24,9 @@ class CallbackFailures:
     def __init__(self, make_redactor: Callable[[], Redactor] = Redactor) -> None:
         self._make_redactor = make_redactor
         self._redactor: Redactor | None = None
-        self.failed = 0
+        self.failed: int = 0
         """Callbacks that raised, cancelled themselves, or answered what cannot be told to the CLI."""
-        self.late = 0
+        self.late: int = 0
         """Answers that came when nobody waited for them any more."""
 
     def note(self, what: str, error: BaseException | None = None) -> None:

@@ -142,7 +142,7 @@ class SplitMessages:
 
     def __init__(self, messages: AsyncIterable[Message]) -> None:
         self._messages: AsyncIterator[Message] = aiter(messages)
-        self.lanes = Lanes()
+        self.lanes: Lanes = Lanes()
 
     def __aiter__(self) -> Self:
         return self

@@ -26,13 +26,13 @@ class Life:
         """The one task in which it is lived."""
         self.loop = _loop_here()
         """The event loop of that task, and of everything that waits; where it was made, or else where it is begun."""
-        self.ready = anyio.Event()
+        self.ready: anyio.Event = anyio.Event()
         """The start is over: it succeeded, or `start_error` says why not."""
         self.start_error: ClaudeTransportError | None = None
-        self.close_requested = anyio.Event()
-        self.close_timeout = DEFAULT_CLOSE_TIMEOUT
-        self.wait_for_background = False
-        self.ended = anyio.Event()
+        self.close_requested: anyio.Event = anyio.Event()
+        self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
+        self.wait_for_background: bool = False
+        self.ended: anyio.Event = anyio.Event()
         """Nothing more will come from the peer."""
         self.error: ClaudeTransportError | None = None
         self.ended_by_itself = True

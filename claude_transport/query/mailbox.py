@@ -24,8 +24,8 @@ class Mailbox:
         self._arrival = anyio.Event()
         self._ended = False
         self._error: ClaudeTransportError | None = None
-        self.size_bytes = 0
-        self.taken_upto = taken_upto
+        self.size_bytes: int = 0
+        self.taken_upto: int = taken_upto
         """The place of the last message that was taken."""
 
     def __len__(self) -> int:

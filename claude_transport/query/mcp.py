@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["McpServers"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Tell = Callable[[str, dict[str, Any]], None]
 """Sends a JSON-RPC message of a server to the CLI: `tell(server_name, message)`."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INTERNAL_ERROR", "McpCall", "McpSession", "OnFailure"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 INTERNAL_ERROR = -32603
 _INVALID_REQUEST = -32600

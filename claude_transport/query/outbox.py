@@ -24,10 +24,10 @@ class Delivery:
     __slots__ = ("begun", "done", "error", "line", "on_error")
 
     def __init__(self, line: bytes | None, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
-        self.line = line
-        self.on_error = on_error
-        self.begun = False
-        self.done = anyio.Event()
+        self.line: bytes | None = line
+        self.on_error: Callable[[ClaudeTransportError], None] | None = on_error
+        self.begun: bool = False
+        self.done: anyio.Event = anyio.Event()
         self.error: ClaudeTransportError | None = None
 
     def settle(self, error: ClaudeTransportError | None) -> None:

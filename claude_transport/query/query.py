@@ -45,7 +45,7 @@ from claude_transport.wrappers.redactor import redactor_for
 
 __all__ = ["Query"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _READER_GRACE = 1.0
 """Seconds that a cancelled read gets to end before the transport is closed under it."""

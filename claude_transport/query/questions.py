@@ -35,7 +35,7 @@ from claude_transport.query.mcp_session import McpCall
 
 __all__ = ["OnRequest", "Question", "Questions"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
@@ -48,7 +48,7 @@ class Question:
     def __init__(self, request: ControlRequest, request_id: str) -> None:
         self.request = request
         self.request_id = request_id
-        self.scope = anyio.CancelScope()
+        self.scope: anyio.CancelScope = anyio.CancelScope()
         self.call: McpCall | None = None
 
 
@@ -68,14 +68,14 @@ class Questions:
         check_on_error(on_error)
         check_callback("can_use_tool", can_use_tool)
         check_callback("on_request", on_request)
-        self.failures = CallbackFailures(make_redactor)
-        self.mcp = McpServers(mcp_servers, on_failure=self.failures.note)
+        self.failures: CallbackFailures = CallbackFailures(make_redactor)
+        self.mcp: McpServers = McpServers(mcp_servers, on_failure=self.failures.note)
         self._permission = PermissionHandler(can_use_tool, on_error=on_error)
         self._hooks = HookRegistry(hooks, on_error=on_error)
         self._on_request = on_request
         self._open: dict[str, Question] = {}
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(self.mcp.names)}
-        self.kinds = frozenset(kind for kind, there in kinds.items() if there)
+        self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
         """What these callbacks can answer, as `Transport.announce` is told it."""
 
     @property

@@ -27,7 +27,7 @@ from claude_transport.transport import PermissionSetting
 
 __all__ = ["Shadow", "Shadowing", "find_shadows"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _WHOLE_MODES = {
     "bypassPermissions": (

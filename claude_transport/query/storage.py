@@ -19,7 +19,7 @@ from claude_transport.query.turns import Turn
 
 __all__ = ["AllMessages", "Storage"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Storage:
@@ -40,10 +40,10 @@ class Storage:
         self._sequence = 0
         self._needs: list[Callable[[], bool]] = []
         self._room = anyio.Event()
-        self.is_full = False
+        self.is_full: bool = False
         """True while reading has to wait for somebody who reads (a plain attribute: it is looked at for every message)."""
         self._change = anyio.Event()
-        self.dropped_messages = 0
+        self.dropped_messages: int = 0
         self.check_reader: Callable[[], None] = _anybody
         """Called before somebody reads or waits; raises for those who may not."""
         self.call_in_loop: Callable[[Callable[[], object]], object] = _at_once

@@ -47,7 +47,7 @@ class Turn:
         self._settled = anyio.Event()
         self._recent: deque[Message] = deque()
         self._recent_bytes = 0
-        self.mailbox = Mailbox()
+        self.mailbox: Mailbox = Mailbox()
 
     @property
     def uuid(self) -> str:

@@ -17,7 +17,7 @@ from claude_transport.query.watchdog import StallEvent, Watchdog
 
 __all__ = ["Watch"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Watch:

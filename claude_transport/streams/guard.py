@@ -16,13 +16,13 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from logging import getLogger
+from logging import Logger, getLogger
 
 from claude_transport.streams.marking import MARK_VARIABLE
 
 __all__ = ["Guard", "guard", "guard_shell"]
 
-logger = getLogger(__name__)
+logger: Logger = getLogger(__name__)
 
 _SCRIPT = """
 children=
@@ -186,7 +186,7 @@ class Guard:
             logger.warning("%s", message)
 
 
-guard = Guard()
+guard: Guard = Guard()
 """The guard of this process."""
 
 if hasattr(os, "register_at_fork"):

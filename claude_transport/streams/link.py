@@ -26,7 +26,7 @@ from claude_transport.streams.link_inbox import LinkInbox
 
 __all__ = ["DEFAULT_LINK_BACKOFF", "LinkConnectable", "LinkStream"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 """Seconds for one connection with its handshake: the server may have to start a process before it says welcome."""

@@ -18,7 +18,7 @@ from claude_transport.streams.link_handshake import ByteStreamOpener, LinkConnec
 
 __all__ = ["LinkDialler"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LinkDialler:

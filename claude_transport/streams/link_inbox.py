@@ -18,7 +18,7 @@ class LinkInbox:
     def __init__(self) -> None:
         # (the number that is done with when the piece is taken, or 0; the bytes, or how many bytes of filler)
         self._pieces: deque[tuple[int, bytes | memoryview | int]] = deque()
-        self.taken = 0
+        self.taken: int = 0
 
     def __bool__(self) -> bool:
         return bool(self._pieces)

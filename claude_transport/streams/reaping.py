@@ -36,7 +36,7 @@ from claude_transport.streams.stderr import StderrTail
 
 __all__ = ["Child", "CloseSchedule", "ExitStatus", "end_unowned"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _READ_BYTES = 64 * 2**10
 """Bytes per read: the capacity of a pipe on Linux."""
@@ -106,17 +106,19 @@ class Child:
         self._host_pid = os.getpid()
         self._popen = popen
         self._files = (popen.stdin, popen.stdout, popen.stderr)
-        self.pid = popen.pid
+        self.pid: int = popen.pid
+        self.stdin: int
+        self.stdout: int
         self.stdin, self.stdout, self._stderr = (file.fileno() for file in self._files)
         for fd in (self.stdin, self.stdout, self._stderr):
             os.set_blocking(fd, False)
         self.tail = tail
-        self.exited = anyio.Event()
+        self.exited: anyio.Event = anyio.Event()
         self.status: ExitStatus | None = None
-        self.input_closed = False
-        self.cut = False
-        self.closing = False
-        self.killed = False
+        self.input_closed: bool = False
+        self.cut: bool = False
+        self.closing: bool = False
+        self.killed: bool = False
         self._gone = False
         self._mark = mark
         self._swept = False

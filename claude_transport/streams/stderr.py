@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 __all__ = ["StderrTail"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _TAIL_BYTES = 64 * 2**10
 """Bytes kept for error reports: a minified stack excerpt of the CLI is about 1 KB, a Python traceback a few."""

@@ -20,7 +20,7 @@ from claude_transport.transports.script import MockScript, Scripted
 
 __all__ = ["MockTransport"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _INITIALIZED: dict[str, Any] = {
     "commands": [],

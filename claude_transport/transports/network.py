@@ -27,7 +27,7 @@ from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Con
 
 __all__ = ["NetworkTransport"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _REFUSED = b'"refused"'
 """What is in the first line of a server in plain mode that refuses: a system message of this subtype, with an `error`."""

@@ -23,7 +23,7 @@ from claude_transport.transport import Transport, TransportInfo
 
 __all__ = ["ReplayTransport"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _MAX_BATCH = 256
 """Lines handed out at once: as many small messages as one read of a full pipe gives."""

@@ -39,7 +39,7 @@ from claude_transport.transports.lines import is_torn, whole_lines
 
 __all__ = ["Connectable", "StreamTransport"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_STREAM_CLOSE_TIMEOUT = 5.0
 """Seconds that closing a stream may take before it is dropped: a TLS peer, for one, may never answer the farewell."""

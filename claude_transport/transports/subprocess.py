@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from logging import getLogger
+from logging import Logger, getLogger
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +38,7 @@ from claude_transport.transports.stream import StreamTransport
 
 __all__ = ["SubprocessTransport"]
 
-logger = getLogger(__name__)
+logger: Logger = getLogger(__name__)
 
 _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 

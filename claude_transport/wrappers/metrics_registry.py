@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Counted", "MetricsRegistry"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Counted(Protocol):

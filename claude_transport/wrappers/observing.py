@@ -14,7 +14,7 @@ from claude_transport.wrappers.lines import LineWrapper
 
 __all__ = ["ObservingWrapper"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 

@@ -25,7 +25,7 @@ from claude_transport.wrappers.base import TransportWrapper
 
 __all__ = ["RetryAttempt", "RetryOn", "RetryingTransport", "WriteUncertain"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

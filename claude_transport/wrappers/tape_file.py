@@ -18,7 +18,7 @@ from claude_transport.protocol.tape import Direction, TapeHeader, TapeRecord
 
 __all__ = ["TapeFile"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _MAX_PENDING_BYTES = 64 * 2**20
 """Bytes waiting for the disk, over which it counts as failed: a conversation is not kept in memory because a disk hangs."""

@@ -34,7 +34,7 @@ class TokenLedger:
         self._cumulative: dict[str, ModelCounts] = {}
         self._cumulative_cost = 0.0
         self._cost = 0.0
-        self.api_messages = 0
+        self.api_messages: int = 0
 
     @property
     def settled(self) -> TokenCounts:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hooks_from", "permission_callback_from"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _RENAMED = {"async_": "async", "continue_": "continue"}
 """Keys of a hook's answer that are no Python names, as the official SDK has them written."""

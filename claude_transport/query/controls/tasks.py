@@ -11,7 +11,7 @@ from claude_transport.query.reports import InterruptOutcome
 
 __all__ = ["TaskControls"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 INTERRUPT_TIMEOUT = 10.0
 """Seconds for the answer to an interrupt, which takes 5-30 ms [07a]; whoever interrupts does not want to wait."""

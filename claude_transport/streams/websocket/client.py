@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.errors import AuthenticationError, CLIConnectionError, ConfigurationError, ConnectionLost, ConnectTimeout
-from claude_transport.streams.address import parse_address
+from claude_transport.streams.address import Address, parse_address
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket.sansio import client_protocol, parse_url
@@ -78,7 +78,7 @@ class WebSocketConnectable:
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
         opener: _Opener | None = None,
     ) -> None:
-        self.address = parse_address(url)
+        self.address: Address = parse_address(url)
         if not self.address.is_websocket:
             raise ConfigurationError("a WebSocket URL begins with ws:// or wss://", option="url")
         if ssl_context is not None and not self.address.is_encrypted:

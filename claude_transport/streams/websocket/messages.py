@@ -54,7 +54,7 @@ class MessageReader:
     """Turns the messages of a peer, or the frames they come in, into bytes; `ended` is True once the peer has ended its input."""
 
     def __init__(self) -> None:
-        self.ended = False
+        self.ended: bool = False
         self._is_text = False
         self._size = 0  # bytes of the message that is being read
         self._last = b""  # its last byte so far

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_CLOSE_TIMEOUT", "DEFAULT_MAX_MESSAGE_BYTES", "WebSocketStream"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_MESSAGE_BYTES = 64 * 2**20
 """Bytes one message may have, inflated: four times what an end of this library ever puts into one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -53,7 +53,7 @@ class GatewayMedium(LiveMedium):
         if mode == "plain":
             failure = ("read.failure-after-last-message", "write.broken-stays-broken", "ready.not-when-broken")
             waiting = ("write.backpressure", "write.cancel-poisons", "close.wakes-writer")
-            self.excludes = {**dict.fromkeys(failure, Reason.no_status), **dict.fromkeys(waiting, Reason.whole_lines)}
+            self.excludes: Mapping[str, Reason] = {**dict.fromkeys(failure, Reason.no_status), **dict.fromkeys(waiting, Reason.whole_lines)}
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:

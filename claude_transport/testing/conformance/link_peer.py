@@ -31,7 +31,7 @@ class LinkPeer(Peer):
         self, *, window: int = 65536, replay_bytes: int = 65536, lease: float = 60.0, heartbeat: float = 15.0, failure: int = 3
     ) -> None:
         super().__init__()
-        self.end = LinkEnd(window=window, replay_bytes=replay_bytes)
+        self.end: LinkEnd = LinkEnd(window=window, replay_bytes=replay_bytes)
         self.hellos: list[Hello] = []
         self.refusal: Refusal | None = None
         self._lease = lease

@@ -96,7 +96,7 @@ class ByteStreamMedium(LiveMedium):
         self._max_line_bytes = max_line_bytes
         self._close_timeout = close_timeout
         self.name = name
-        self.excludes = {"connect.failure-is-clean": Reason.no_refusal, **(excludes or {})}
+        self.excludes: Mapping[str, Reason] = {"connect.failure-is-clean": Reason.no_refusal, **(excludes or {})}
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
@@ -118,7 +118,7 @@ class FactoryMedium(LiveMedium):
     def __init__(self, make: Callable[[], Any], *, name: str = "factory", excludes: Mapping[str, Reason] | None = None) -> None:
         self._make = make
         self.name = name
-        self.excludes = dict(excludes or {})
+        self.excludes: Mapping[str, Reason] = dict(excludes or {})
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
@@ -154,8 +154,8 @@ class Wrapped(Medium):
     ) -> None:
         self._medium = medium
         self._wrapper = wrapper
-        self.name = name or f"{getattr(wrapper, '__name__', type(wrapper).__name__)}({medium.name})"
-        self.excludes = {**medium.excludes, **(excludes or {})}
+        self.name: str = name or f"{getattr(wrapper, '__name__', type(wrapper).__name__)}({medium.name})"
+        self.excludes: Mapping[str, Reason] = {**medium.excludes, **(excludes or {})}
 
     @asynccontextmanager
     async def open(self, play: Play) -> AsyncIterator[Subject]:

@@ -40,7 +40,7 @@ class Report:
     """The rows of one run, one for each clause and backend that was asked for; never one less."""
 
     def __init__(self, rows: Sequence[Row], *, name: str = "") -> None:
-        self.rows = tuple(rows)
+        self.rows: tuple[Row, ...] = tuple(rows)
         self.name = name
 
     @property

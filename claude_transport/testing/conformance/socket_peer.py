@@ -36,7 +36,7 @@ class SocketPeer(Peer):
     def __init__(self, *, path: str | None = None, ssl_context: ssl.SSLContext | None = None, compressed: bool = False) -> None:
         super().__init__()
         self.path = path
-        self.port = 0
+        self.port: int = 0
         self._ssl_context = ssl_context
         self._compressed = compressed
         self._listener: socket.socket | None = None

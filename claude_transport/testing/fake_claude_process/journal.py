@@ -17,7 +17,7 @@ class Journal:
 
     def __init__(self, directory: str) -> None:
         folder = f"{directory}/journal"
-        self.number = len(os.listdir(folder)) + 1  # noqa: PTH208 - pathlib costs 5 ms
+        self.number: int = len(os.listdir(folder)) + 1  # noqa: PTH208 - pathlib costs 5 ms
         while True:
             try:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL

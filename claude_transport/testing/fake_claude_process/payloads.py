@@ -27,7 +27,7 @@ INIT_CAPABILITIES = [
 ]
 CAPABILITIES = ["ui_surface_v1", "mcp_call_result_not_for_model_v1", "mcp_call_check_permissions_v1", "reload_plugins_refuse_if_busy_v1"]
 FAST_MODE = {"fast_mode_state": "off", "fast_mode_disabled_reason": "sdk_opt_in_required"}
-NO_SUBAGENTS = {
+NO_SUBAGENTS: dict[str, Any] = {
     "spawned": 0,
     "requested": {"background": 0, "foreground": 0, "unset": 0},
     "started_in_background": 0,

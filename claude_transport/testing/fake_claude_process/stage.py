@@ -44,7 +44,7 @@ class Turn:
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         self.uuids: list[str] = []
-        self.prompt = "\n".join(text_of(message) for message in messages)
+        self.prompt: str = "\n".join(text_of(message) for message in messages)
         self.folded: list[str] = []
         self.text = ""
         self.said: dict[str, Any] | None = None  # the text message being streamed: id, text, whether partials were sent
@@ -86,9 +86,9 @@ class Stage:
         self.argv = argv
         self.scenario = scenario
         self.journal = journal
-        self.input = Input(0)
-        self.output = Output(1, scenario["chunk_size"])
-        self.errors = Output(2)
+        self.input: Input = Input(0)
+        self.output: Output = Output(1, scenario["chunk_size"])
+        self.errors: Output = Output(2)
         self.handle: Callable[[bytes], None] = lambda line: None
         self.turn: Turn | None = None
         self.queue: list[dict[str, Any]] = []
@@ -100,7 +100,7 @@ class Stage:
         self.on_signal: dict[int, list[dict[str, Any]] | None] = {}
         self.signals: list[int] = []
         self.noted: list[int] = []
-        self.session_state = "idle"
+        self.session_state: str = "idle"
         self.results = 0
         self.failed = False
         self.totals: list[float] = [0, 0, 0.0]  # input tokens, output tokens, dollars
@@ -108,10 +108,10 @@ class Stage:
         self._clock = 0
         # the run's number is mixed in: two processes of one scenario are two sessions, and each is the same every time
         self._random: int = (scenario["seed"] * 0x9E3779B97F4A7C15 + journal.number * 0xD1B54A32D192ED03) & MASK
-        self.session_id = self.option("--session-id") or self.option("--resume") or self.uuid()
-        self.model = self.option("--model") or scenario["model"]
-        self.mode = self.option("--permission-mode") or "default"
-        self.partial = "--include-partial-messages" in argv
+        self.session_id: str = self.option("--session-id") or self.option("--resume") or self.uuid()
+        self.model: str = self.option("--model") or scenario["model"]
+        self.mode: str = self.option("--permission-mode") or "default"
+        self.partial: bool = "--include-partial-messages" in argv
 
     # ------------------------------------------------------------------------------------------------- argv, ids, the clock
 

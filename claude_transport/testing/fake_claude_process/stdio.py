@@ -64,7 +64,7 @@ class Input:
     """Lines of stdin, taken one at a time, never waited for longer than asked."""
 
     def __init__(self, fd: int) -> None:
-        self.ended = False
+        self.ended: bool = False
         self.stopped = False
         self._pipe = ThreadedPipe(fd) if os.name == "nt" else SelectedPipe(fd)
         self._buffer = bytearray()
@@ -100,7 +100,7 @@ class Output:
     """Bytes to one descriptor. A reader that went away is forgotten, as the CLI does (recording 20m): it lives on until its input ends."""
 
     def __init__(self, fd: int, chunk_size: int | None = None) -> None:
-        self.writing = False
+        self.writing: bool = False
         self._fd = fd
         self._chunk_size = chunk_size
         self._closed = False
