@@ -21,6 +21,7 @@ from claude_transport.protocol.messages import (
     TaskUpdated,
     ToolProgress,
     ToolResultBlock,
+    ToolUseBlock,
     TranscriptMirror,
     UserMessage,
 )
@@ -115,7 +116,9 @@ class Vigil:
             if isinstance(message, ResultMessage):
                 self._tools.clear()
             elif isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
-                self._tools.update(use.id for use in message.tool_uses)
+                for block in message.message.content:  # not `tool_uses`: this is done for every message, and making it costs more
+                    if isinstance(block, ToolUseBlock):
+                        self._tools.add(block.id)
             elif isinstance(message, UserMessage) and not isinstance(message.message.content, str):
                 self._tools.difference_update(block.tool_use_id for block in message.message.content if isinstance(block, ToolResultBlock))
 
