@@ -128,8 +128,9 @@ class _Flow:
                 if error is not None:
                     raise error
                 return None
+            if self._news.is_set():  # replaced before the wait: after it, another reader may be waiting for the new one already
+                self._news = anyio.Event()
             await self._news.wait()
-            self._news = anyio.Event()
         return self._pieces.popleft()
 
     async def aclose(self) -> None:

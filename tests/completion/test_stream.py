@@ -125,6 +125,20 @@ async def test_leaving_the_block_early_ends_it_before_going_on(world: World) -> 
 
 
 @linux_only
+async def test_several_readers_share_the_pieces_and_all_of_them_see_the_end(world: World) -> None:
+    stream, heard = world.stream(), []
+
+    async def read() -> None:
+        async for piece in stream:
+            heard.append(piece)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(read)
+    assert "".join(heard) == stream.completion.text == "".join(CHUNKS)
+
+
 async def test_a_cancelled_reader_ends_it(world: World) -> None:
     stream = world.stream(gated=True)
     with anyio.fail_after(30):
