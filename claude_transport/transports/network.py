@@ -23,6 +23,7 @@ from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConn
 from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket import WebSocketConnectable
 from claude_transport.transport import SessionTerms, TransportInfo
+from claude_transport.transports.bounds import check_bounds
 from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Connectable, StreamTransport, _ReadEnd
 
 __all__ = ["NetworkTransport"]
@@ -83,6 +84,7 @@ class NetworkTransport(StreamTransport):
         self._address = parse_address(url)
         _check(self._address, token=token, ssl_context=ssl_context, compression=compression)
         _check_options(options)
+        check_bounds(max_line_bytes=max_line_bytes, connect_timeout=connect_timeout, close_timeout=close_timeout)
         if heartbeat is not None and not resume:
             raise ConfigurationError("only a resumable link has heartbeats; resume=False leaves it to TCP", option="heartbeat")
         opener = _opener(url, self._address, token=token, ssl_context=ssl_context, compression=compression, timeout=connect_timeout)

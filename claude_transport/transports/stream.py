@@ -6,7 +6,6 @@ opener: an object whose `await connect()` gives an `anyio.abc.ByteStream`.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -34,8 +33,10 @@ from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.streams.attributes import StreamAttribute
-from claude_transport.transport import Transport, TransportInfo
+from claude_transport.transport import TransportInfo
+from claude_transport.transports.bounds import check_bounds
 from claude_transport.transports.lines import is_torn, whole_lines
+from claude_transport.transports.remaking import Remakable
 
 __all__ = ["Connectable", "StreamTransport"]
 
@@ -56,7 +57,7 @@ class Connectable(Protocol):
         ...
 
 
-class StreamTransport(Transport):
+class StreamTransport(Remakable):
     """A `Transport` over any byte stream that `connectable` opens.
 
     Args:
@@ -66,14 +67,6 @@ class StreamTransport(Transport):
         strict: raise `CLIJSONDecodeError` or `LineTooLong` for a bad line instead of leaving it out.
     """
 
-    _make_another: Callable[[], Self]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # what it is made with, whatever a subclass takes, for reconnect()
-        self = super().__new__(cls)
-        self._make_another = functools.partial(cls, *args, **kwargs)
-        return self
-
     def __init__(
         self,
         connectable: Connectable,
@@ -82,6 +75,7 @@ class StreamTransport(Transport):
         close_timeout: float = DEFAULT_STREAM_CLOSE_TIMEOUT,
         strict: bool = False,
     ) -> None:
+        check_bounds(max_line_bytes=max_line_bytes, close_timeout=close_timeout)
         self._connectable = connectable
         self._close_timeout = close_timeout
         self._stream: ByteStream | None = None

@@ -15,15 +15,8 @@ from claude_transport.transport import SessionTerms, Transport, TransportInfo, T
 __all__ = ["TransportWrapper"]
 
 
-class TransportWrapper(Transport):
-    """A `Transport` that hands every call to `transport`, which may be anything with the six methods, whoever wrote it.
-
-    It adds nothing and costs nothing: the iterators are those of the wrapped transport. Errors pass as they are. The wrapped
-    transport is closed exactly once, however often and from wherever the wrapper is.
-
-    A subclass takes the wrapped transport as its first argument and everything else as it likes; `reconnect()` makes another one with
-    the same arguments.
-    """
+class _Rewrappable(Transport):
+    # A class of its own, so that the __init__ of a wrapper is nearer than this __new__, and help() shows its arguments.
 
     _make_another: Callable[[TransportLike], Self]
 
@@ -33,6 +26,17 @@ class TransportWrapper(Transport):
         settings = {name: value for name, value in kwargs.items() if name != "transport"}
         self._make_another = functools.partial(_make, cls, args[1:], settings)
         return self
+
+
+class TransportWrapper(_Rewrappable):
+    """A `Transport` that hands every call to `transport`, which may be anything with the six methods, whoever wrote it.
+
+    It adds nothing and costs nothing: the iterators are those of the wrapped transport. Errors pass as they are. The wrapped
+    transport is closed exactly once, however often and from wherever the wrapper is.
+
+    A subclass takes the wrapped transport as its first argument and everything else as it likes; `reconnect()` makes another one with
+    the same arguments.
+    """
 
     def __init__(self, transport: TransportLike) -> None:
         self._transport = transport
