@@ -43,10 +43,12 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy --strict on the package; pyright on the package and the tests."""
+    """mypy --strict and pyright, on the package, the tests, and what users are told (tests/typing); no public symbol without a type."""
     install(session, "types")
     session.run("mypy", *session.posargs)
+    session.run("mypy", *sorted(map(str, Path("tests/typing").glob("*.py"))))
     session.run("pyright", "--warnings", *session.posargs)
+    session.run("pyright", "--verifytypes", "claude_transport", "--ignoreexternal", silent=True)
 
 
 @nox.session
@@ -57,6 +59,15 @@ def docs(session: nox.Session) -> None:
         "sphinx-build", "-W", "-n", "--keep-going", "-q", "-d", "docs/_build/doctrees", *session.posargs, "docs", "docs/_build/html"
     )
     session.run("towncrier", "build", "--draft", "--version", "unreleased", silent=True)
+
+
+@nox.session(default=False)
+def release_notes(session: nox.Session) -> None:
+    """The next release's notes, from the fragments: `nox -s release_notes -- 0.2.0` shows them, `--write` puts them into CHANGELOG.md."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "docs"))
+    named = [argument for argument in session.posargs if argument != "--write"]
+    written = ["--yes"] if "--write" in session.posargs else ["--draft"]
+    session.run("towncrier", "build", *written, "--version", *(named or [PYPROJECT["project"]["version"]]))
 
 
 @nox.session
@@ -82,10 +93,25 @@ def tests_all(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Every benchmark in benchmarks/, one after the other, so that they do not disturb each other."""
+    """Ours, the official SDK and the limit, on both event loops, into the figures of docs/benchmarks/speed.md; `-- --quick` for a look."""
     install(session, "bench")
+    session.run("python", "benchmarks/bench_speed.py", *session.posargs)
+
+
+@nox.session(default=False)
+def bench_check(session: nox.Session) -> None:
+    """Fails when a figure is more than 15 % under its target, in the best of three tries."""
+    install(session, "bench")
+    session.run("python", "benchmarks/bench_speed.py", "--check", *session.posargs)
+
+
+@nox.session(default=False)
+def bench_rest(session: nox.Session) -> None:
+    """The other benchmarks in benchmarks/, one after the other, so that they do not disturb each other."""
+    install(session, "bench", "extras")
     for path in sorted(Path("benchmarks").glob("bench_*.py")):
-        session.run("python", str(path), *session.posargs)
+        if path.name != "bench_speed.py":
+            session.run("python", str(path), *session.posargs)
 
 
 @nox.session(default=False)

@@ -1,0 +1,57 @@
+"""What type checkers know of a conversation: read by mypy and pyright, run by nobody."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+import claude_transport as ct
+
+
+async def decide(tool_name: str, tool_input: dict[str, Any], context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+    return ct.Allow() if context.tool_use_id and tool_name in tool_input else ct.Deny()
+
+
+async def turns() -> None:
+    async with ct.Query(ct.SubprocessTransport(ct.ClaudeOptions(model="haiku")), can_use_tool=decide) as query:
+        assert_type(query, ct.Query)
+        turn = await query.send("Hello")
+        assert_type(turn, ct.Turn)
+        assert_type(turn.state, ct.TurnState)
+        assert_type(turn.uuid, str)
+        async for message in turn:
+            assert_type(message, ct.Message)
+            if isinstance(message, ct.AssistantMessage):
+                assert_type(message.text, str)
+                assert_type(message.raw, bytes)
+                assert_type(message.to_dict(), dict[str, Any])
+        result = await turn.result()
+        assert_type(result, ct.ResultMessage)
+        assert_type(result.outcome, ct.Outcome)
+        assert_type(await query.interrupt(), ct.InterruptOutcome)
+        assert_type(await query.request("anything"), dict[str, Any])
+        assert_type(query.resume_point, ct.ResumePoint | None)
+        assert_type(query.initialization, ct.InitializationInfo)
+        assert_type(query.info, ct.TransportInfo)
+        async for message in query:
+            assert_type(message, ct.Message)
+        assert_type(await query.aclose(), ct.CloseReport)
+
+
+async def one_shot() -> None:
+    assert_type(ct.query("Hello"), ct.OneShot)
+    async for message in ct.query("Hello", can_use_tool=decide, max_buffered_bytes=10, watchdog=None):
+        assert_type(message, ct.Message)
+    ct.query("Hello", can_use_tol=decide)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ct.query("Hello", max_buffered_bytes="many")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def one_call() -> None:
+    assert_type(await ct.complete("Hello"), ct.Completion)
+    async for delta in ct.stream("Hello"):
+        assert_type(delta, str)
+
+
+def options_handed_on() -> ct.Query:
+    known: ct.QueryOptions = {"can_use_tool": decide, "initialize_timeout": 1.0}
+    known["initialise_timeout"] = 1.0  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportGeneralTypeIssues]
+    return ct.Query(ct.MockTransport(), **known)
