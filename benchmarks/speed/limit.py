@@ -1,0 +1,91 @@
+"""The limit: the same work with nothing but system calls, `bytes.split` and msgspec, in a loop that does nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from claude_transport import AssistantMessage, ResultMessage, StreamEvent, UserMessage
+from speed.harness import Cost, Meter
+from speed.workload import Workload
+
+__all__ = ["ask", "forward", "read_dicts", "read_typed", "spawn_and_wait", "write"]
+
+_CHUNK_BYTES = 65536
+_decode_dict = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_typed = msgspec.json.Decoder(StreamEvent | AssistantMessage | UserMessage | ResultMessage).decode
+
+
+@contextmanager
+def _running(peer: str) -> Iterator[tuple[int, int]]:
+    """The descriptors of its input and its output."""
+    with subprocess.Popen([peer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        yield child.stdin.fileno(), child.stdout.fileno()
+
+
+def _read(peer: str, work: Workload, decode: Callable[[bytes], Any]) -> Cost:
+    with _running(peer) as (stdin, stdout):
+        count, rest = 0, b""
+        with Meter() as meter:
+            os.write(stdin, b"go\n")
+            pieces: list[bytes] = []
+            while chunk := os.read(stdout, _CHUNK_BYTES):
+                if b"\n" not in chunk:
+                    pieces.append(chunk)
+                    continue
+                *lines, rest = b"".join((*pieces, chunk)).split(b"\n")
+                pieces = [rest]
+                for line in lines:
+                    decode(line)
+                    count += 1
+    assert count == work.count + 1, (count, work.count)
+    return meter.cost(work.count)
+
+
+def read_dicts(peer: str, work: Workload) -> Cost:
+    return _read(peer, work, _decode_dict)
+
+
+def read_typed(peer: str, work: Workload) -> Cost:
+    return _read(peer, work, _decode_typed)
+
+
+def forward(peer: str, sink: str, work: Workload) -> Cost:
+    with _running(peer) as (stdin, stdout), _running(sink) as (target, _), Meter() as meter:
+        os.write(stdin, b"go\n")
+        while chunk := os.read(stdout, _CHUNK_BYTES):
+            os.write(target, chunk)
+    return meter.cost(work.size_bytes / 1e6)
+
+
+def write(sink: str, *, line: bytes, count: int) -> Cost:
+    with _running(sink) as (stdin, _), Meter() as meter:
+        for _ in range(count):
+            os.write(stdin, line)
+    return meter.cost(count)
+
+
+def ask(peer: str, *, count: int) -> Cost:
+    request = {"type": "control_request", "request_id": "1", "request": {"subtype": "set_permission_mode", "mode": "plan"}}
+    with _running(peer) as (stdin, stdout), Meter() as meter:
+        for _ in range(count):
+            os.write(stdin, msgspec.json.encode(request) + b"\n")
+            _decode_dict(os.read(stdout, _CHUNK_BYTES))
+    return meter.cost(count)
+
+
+def spawn_and_wait(peer: str, *, count: int) -> Cost:
+    """Start the peer, shake hands, close its input and wait for its end."""
+    with Meter() as meter:
+        for _ in range(count):
+            with _running(peer) as (stdin, stdout):
+                os.write(stdin, b'{"request_id":"1"}\n')
+                os.read(stdout, _CHUNK_BYTES)
+    return meter.cost(count)

@@ -1,0 +1,67 @@
+"""Resident memory while a million small messages are read and forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from speed.bench import Bench
+from speed.peers import handshake_peer
+from speed.worker import resident_mb, run_worker
+from speed.workload import SHAPES, Workload
+
+__all__ = ["measure", "work"]
+
+_SAMPLES = 10
+_WARM = 2  # samples after which whatever is made once has been made
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """By subject: messages, megabytes at each tenth of the way, and how much it grew over the last eight tenths."""
+    found = {}
+    for subject, full in (("ours", 1_000_000), ("official", 200_000)):
+        count = bench.amount(full, least=2000)
+        samples = run_worker("memory", subject=subject, backend=bench.backend, folder=str(bench.folder), count=count)["samples_mb"]
+        found[subject] = {"messages": count, "samples_mb": samples, "grew_mb": round(samples[-1] - samples[_WARM - 1], 2)}
+    return found
+
+
+def work(*, subject: str, backend: str, folder: str, count: int) -> dict[str, Any]:
+    """In a process of its own: the samples."""
+    load = Workload.write(Path(folder), "memory", line=SHAPES["delta, 263 B"][1], count=count, files=10)
+    peer = handshake_peer(Path(folder), load.files)
+    samples = anyio.run(_ours if subject == "ours" else _official, peer, load.count, backend=backend)
+    return {"samples_mb": samples}
+
+
+async def _ours(peer: str, count: int) -> list[float]:
+    from speed.ours import query_over
+
+    samples, seen = [], 0
+    async with query_over(peer) as query:
+        messages = query.messages()
+        await query.send("go")
+        async for _ in messages:
+            seen += 1
+            if seen % (count // _SAMPLES) == 0:
+                samples.append(round(resident_mb(), 2))
+            if seen == count:
+                break
+    return samples
+
+
+async def _official(peer: str, count: int) -> list[float]:
+    from speed.official import client_over
+
+    samples, seen = [], 0
+    async with client_over(peer) as client:
+        await client.query("go")
+        async for _ in client.receive_messages():
+            seen += 1
+            if seen % (count // _SAMPLES) == 0:
+                samples.append(round(resident_mb(), 2))
+            if seen == count:
+                break
+    return samples

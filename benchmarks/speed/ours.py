@@ -1,0 +1,102 @@
+"""How a program would do each thing with claude_transport."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from claude_transport import ClaudeOptions, Query, ResultMessage, SubprocessTransport
+from speed.harness import Cost, Meter
+from speed.workload import Workload
+
+__all__ = ["query_over", "transport_over"]
+
+GO = '{"type":"user","message":{"role":"user","content":"go"}}\n'
+
+
+def transport_over(peer: str) -> SubprocessTransport:
+    return SubprocessTransport(command=[peer])
+
+
+def query_over(peer: str) -> Query:
+    return Query(SubprocessTransport(ClaudeOptions(cli_path=peer)))
+
+
+async def read_dicts(peer: str, work: Workload) -> Cost:
+    async with transport_over(peer) as transport:
+        count = 0
+        with Meter() as meter:
+            await transport.write(GO)
+            async for _ in transport.read_messages():
+                count += 1
+    return _checked(meter, count, work)
+
+
+async def query_dicts(peer: str, work: Workload) -> Cost:
+    async with query_over(peer) as query:
+        messages, count = query.messages(), 0
+        with Meter() as meter:
+            await query.send("go")
+            async for message in messages:
+                count += message.to_dict() is not None
+                if isinstance(message, ResultMessage):
+                    break
+    return _checked(meter, count, work)
+
+
+async def query_typed(peer: str, work: Workload) -> Cost:
+    async with query_over(peer) as query:
+        messages, count = query.messages(), 0
+        with Meter() as meter:
+            await query.send("go")
+            async for message in messages:
+                count += 1
+                if isinstance(message, ResultMessage):
+                    break
+    return _checked(meter, count, work)
+
+
+async def forward(peer: str, sink: str, work: Workload) -> Cost:
+    count = 0
+    async with transport_over(peer) as source, transport_over(sink) as target:
+        with Meter() as meter:
+            await source.write(GO)
+            async for lines in source.read_lines():
+                count += len(lines)
+                await target.write(b"\n".join(lines))
+    _checked(meter, count, work)
+    return meter.cost(work.size_bytes / 1e6)
+
+
+async def write(sink: str, *, line: bytes, count: int) -> Cost:
+    async with transport_over(sink) as transport:
+        with Meter() as meter:
+            for _ in range(count):
+                await transport.write(line)
+    return meter.cost(count)
+
+
+async def ask(peer: str, *, count: int) -> Cost:
+    async with query_over(peer) as query:
+        with Meter() as meter:
+            for _ in range(count):
+                await query.set_permission_mode("plan")
+    return meter.cost(count)
+
+
+async def connect_and_close(peer: str, *, count: int) -> Cost:
+    with Meter() as meter:
+        for _ in range(count):
+            async with query_over(peer):
+                pass
+    return meter.cost(count)
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
+
+
+def _checked(meter: Meter, count: int, work: Workload) -> Cost:
+    assert count == work.count + 1, (count, work.count)
+    return meter.cost(work.count)

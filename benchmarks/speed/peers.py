@@ -1,0 +1,73 @@
+"""The other side: programs that say prepared bytes at the speed of C, and are never what is waited for.
+
+A shell does the handshake of a session and then becomes `cat`, which copies a file that is in the page cache: several gigabytes a second.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+__all__ = ["handshake_peer", "line_peer", "responder", "sink"]
+
+# The id of the request stands between quotes after its key, with or without a space before it.
+_HANDSHAKE = r"""
+read -r line
+id=${line#*'"request_id"'}
+id=${id#*:}
+id=${id#*\"}
+id=${id%%\"*}
+printf '{"type":"control_response","response":{"subtype":"success","request_id":"%s","response":{}}}\n' "$id"
+"""
+
+_RESPONDER = r"""
+import os, re
+ID = re.compile(rb'"request_id" ?: ?"([^"]+)"')
+answer = b'{"type":"control_response","response":{"subtype":"success","request_id":"%s","response":{}}}\n'
+rest = b""
+while data := os.read(0, 65536):
+    *lines, rest = (rest + data).split(b"\n")
+    for line in lines:
+        os.write(1, answer % ID.search(line)[1])
+"""
+
+
+def _script(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    if not path.exists():
+        path.write_text(f"#!/bin/sh\n{text}", "utf-8")
+        path.chmod(0o755)
+    return str(path)
+
+
+def line_peer(folder: Path, files: tuple[Path, ...]) -> str:
+    """A program that waits for one line, whatever it says, then writes `files` and ends."""
+    return _script(folder, f"lines-{files[0].name}-{len(files)}", f"read -r line\nexec cat {_quoted(files)}\n")
+
+
+def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True) -> str:
+    """A program that answers `initialize`, then (if it `waits`: after one more line, the prompt) writes `files` and ends."""
+    waiting = "read -r line\n" if waits else ""
+    return _script(folder, f"session-{files[0].name}-{len(files)}", f"{_HANDSHAKE}{waiting}exec cat {_quoted(files)}\n")
+
+
+def quiet_peer(folder: Path) -> str:
+    """A program that answers `initialize`, and ends when its input does."""
+    return _script(folder, "quiet", f"{_HANDSHAKE}exec cat > /dev/null\n")
+
+
+def responder(folder: Path) -> str:
+    """A program that answers every control request with success."""
+    code = folder / "responder.py"
+    code.write_text(_RESPONDER, "utf-8")
+    return _script(folder, "responder", f"exec {shlex.quote(sys.executable)} -ISE {shlex.quote(str(code))}\n")
+
+
+def sink(folder: Path) -> str:
+    """A program that takes everything and says nothing."""
+    return _script(folder, "sink", "exec cat > /dev/null\n")
+
+
+def _quoted(files: tuple[Path, ...]) -> str:
+    return " ".join(shlex.quote(str(path)) for path in files)

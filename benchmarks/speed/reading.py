@@ -1,0 +1,30 @@
+"""Messages read from a child process: as dicts from the transport, and through `Query` as dicts and typed."""
+
+from __future__ import annotations
+
+from speed import limit, official, ours
+from speed.bench import Bench, Table
+from speed.peers import handshake_peer, line_peer
+from speed.workload import SHAPES, Workload
+
+__all__ = ["measure"]
+
+VIEWS = {"dicts": "read_dicts", "Query, dicts": "query_dicts", "Query, typed": "query_typed"}
+
+
+def measure(bench: Bench, *, shapes: tuple[str, ...] = tuple(SHAPES)) -> dict[str, Table]:
+    """Tables by shape; the ratios are `official / ours` for each view, and `limit / ours` for dicts and typed."""
+    return {shape: _measure(bench, shape) for shape in shapes}
+
+
+def _measure(bench: Bench, shape: str) -> Table:
+    work = Workload.of_shape(bench.folder, shape, scale=bench.scale)
+    lines, session = line_peer(bench.folder, work.files), handshake_peer(bench.folder, work.files)
+    runs = {"limit, dicts": lambda: limit.read_dicts(lines, work), "limit, typed": lambda: limit.read_typed(lines, work)}
+    ratios = {"limit / ours, dicts": ("limit, dicts", "ours, dicts"), "limit / ours, typed": ("limit, typed", "ours, Query, typed")}
+    for view, name in VIEWS.items():
+        peer = lines if view == "dicts" else session
+        for subject, module in (("ours", ours), ("official", official)):
+            runs[f"{subject}, {view}"] = bench.run(getattr(module, name), peer, work)
+        ratios[f"official / ours, {view}"] = (f"official, {view}", f"ours, {view}")
+    return bench.compare(runs, ratios=ratios, unit="message")

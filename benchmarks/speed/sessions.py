@@ -1,0 +1,145 @@
+"""Many sessions in one process, each with a child of its own that says a hundred messages a second.
+
+One pacer writes to all of them, through a named pipe and a `cat` for each; a message carries the time at which it was written, so that
+its delivery can be dated (CLOCK_MONOTONIC is the same for all processes of a machine).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from speed.bench import Bench
+from speed.harness import spread
+from speed.peers import handshake_peer
+from speed.worker import resident_mb, run_worker
+from speed.workload import delta
+
+__all__ = ["measure", "work"]
+
+RATE = 100  # messages a second of each session
+_SLOTS = 10  # the sessions' moments are spread over the 10 ms between two messages of one
+
+# argv: seconds to run, then the named pipes. Prints by how much the latest slot was late, in ms.
+_PACER = r"""
+import os, sys, time
+seconds, rate, slots, before, after = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *(a.encode() for a in sys.argv[4:6])
+pipes = [os.open(path, os.O_WRONLY) for path in sys.argv[6:]]
+parts = [pipes[slot::slots] for slot in range(slots)]
+start, late = time.monotonic() + 0.2, 0.0
+for tick in range(int(seconds * rate) * slots):
+    due = start + tick / (rate * slots)
+    wait = due - time.monotonic()
+    if wait > 0:
+        time.sleep(wait)
+    else:
+        late = max(late, -wait)
+    for pipe in parts[tick % slots]:
+        os.write(pipe, before + b"%d" % time.monotonic_ns() + after)
+print(late * 1000)
+"""
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """By number of sessions and subject; and the ratio of processor time per message, official to ours."""
+    found: dict[str, Any] = {}
+    seconds = max(4.0 * bench.scale, 0.3)
+    sizes = (1, 100, 400) if bench.scale >= 0.1 else (1, 100) if bench.scale >= 0.01 else (1, 3)
+    for size in sizes:
+        runs: dict[str, list[dict[str, Any]]] = {"ours": [], "official": []}
+        for number in range(max(min(bench.rounds, 3), 1)):
+            for subject in sorted(runs, reverse=number % 2 == 0):
+                runs[subject].append(run_worker("sessions", subject=subject, backend=bench.backend, size=size, seconds=seconds))
+        ratios = [one["cpu_us"] / other["cpu_us"] for one, other in zip(runs["official"], runs["ours"], strict=True)]
+        middle = {name: {key: statistics.median(run[key] for run in taken) for key in taken[0]} for name, taken in runs.items()}
+        found[str(size)] = {"rows": middle, "ratios": {"official / ours": spread(ratios)}}
+    return found
+
+
+def work(*, subject: str, backend: str, size: int, seconds: float) -> dict[str, Any]:
+    """In a process of its own: µs of processor time per message, MB per session, latencies in ms, and whether the rate was kept."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        pipes = [Path(folder, f"pipe-{number}") for number in range(size)]
+        for pipe in pipes:
+            os.mkfifo(pipe)
+        peers = [handshake_peer(Path(folder), (pipe,), waits=False) for pipe in pipes]
+        return anyio.run(_converse, subject, peers, [str(pipe) for pipe in pipes], seconds, backend=backend)
+
+
+async def _converse(subject: str, peers: list[str], pipes: list[str], seconds: float) -> dict[str, Any]:
+    opened, stamp = (_ours if subject == "ours" else _official)()
+    latencies: list[int] = []
+    expected = int(seconds * RATE) * len(peers)
+    async with AsyncExitStack() as stack:
+        before = resident_mb()
+        sessions = [await stack.enter_async_context(opened(peer)) for peer in peers]
+        each = (resident_mb() - before) / len(peers)
+        head, tail = _around_the_time()
+        pacer = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
+            [sys.executable, "-ISE", "-c", _PACER, str(seconds), str(RATE), str(_SLOTS), head, tail, *pipes], stdout=subprocess.PIPE
+        )
+        async with anyio.create_task_group() as tasks:
+
+            async def consume(messages: AsyncIterator[Any]) -> None:
+                nonlocal cpu, wall
+                async for message in messages:
+                    if not latencies:
+                        cpu, wall = time.process_time(), time.perf_counter()
+                    latencies.append(time.monotonic_ns() - stamp(message))
+                    if len(latencies) == expected:
+                        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+                        tasks.cancel_scope.cancel()
+
+            cpu = wall = 0.0
+            for session in sessions:
+                messages = session.messages() if subject == "ours" else session.receive_messages()
+                tasks.start_soon(consume, messages)
+        late, _ = pacer.communicate(timeout=60)
+    return _figures(latencies, cpu=cpu, wall=wall, each=each, late=float(late), rate=RATE * len(peers))
+
+
+def _figures(latencies: list[int], *, cpu: float, wall: float, each: float, late: float, rate: int) -> dict[str, Any]:
+    latencies.sort()
+    return {
+        "messages": len(latencies),
+        "cpu_us": cpu / len(latencies) * 1e6,
+        "cores": cpu / wall,
+        "kept_rate": len(latencies) / wall / rate,
+        "p50_ms": latencies[len(latencies) // 2] / 1e6,
+        "p99_ms": latencies[len(latencies) * 99 // 100] / 1e6,
+        "session_mb": each,
+        "pacer_late_ms": late,
+    }
+
+
+def _around_the_time() -> tuple[str, str]:
+    """A partial message, cut where the time goes."""
+    import json
+
+    head, tail = json.dumps(delta("@")).split("@")
+    return head, tail + "\n"
+
+
+def _ours() -> tuple[Callable[[str], Any], Callable[[Any], int]]:
+    from speed.ours import query_over
+
+    return query_over, lambda message: int(message.event["delta"]["text"])
+
+
+def _official() -> tuple[Callable[[str], Any], Callable[[Any], int]]:
+    from speed.official import client_over
+
+    return client_over, lambda message: int(message.event["delta"]["text"])
