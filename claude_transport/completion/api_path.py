@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -21,11 +22,13 @@ from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from anthropic import AsyncAnthropic, Omit
 
 __all__ = ["APIPath"]
 
 _HOME: Final = "https://api.anthropic.com"
+
+_CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key"})
 
 _TOO_LONG: Final = {
     "max_tokens": (APIFailed, "result.max_output_tokens", "The answer exceeded the maximum number of output tokens."),
@@ -61,7 +64,8 @@ class APIPath:
             async with self._client(**credential) as client:
                 self.dispatched = True
                 streaming = client.messages.with_streaming_response
-                async with streaming.create(**body, stream=True) as response:
+                headers = {**self._headers(client), **body.pop("extra_headers", {})}
+                async with streaming.create(**body, stream=True, extra_headers=headers) as response:
                     stream = await _read(response.http_response, hear)
         except ClaudeTransportError:
             raise
@@ -89,6 +93,18 @@ class APIPath:
         # its own retries would multiply with ours, and tell nobody
         return AsyncAnthropic(**credential, base_url=base_url, max_retries=0)
 
+    def _headers(self, client: AsyncAnthropic) -> dict[str, str | Omit]:
+        """The headers that ANTHROPIC_CUSTOM_HEADERS adds in the environment the options make, and none that this process's own would.
+
+        The SDK reads it from the process whatever it is told, so those are taken away here. A credential is never among them.
+        """
+        from anthropic import Omit
+
+        outer, inner = (_custom_headers(env) for env in (os.environ, api_environment(self._request.options)))
+        kept = {name: value for name, value in inner.items() if name not in _CREDENTIAL_HEADERS}
+        ours = {name.lower(): value for name, value in client.auth_headers.items()}
+        return {**dict.fromkeys(outer, Omit()), **kept, **ours}
+
     def _conclude(self, message: dict[str, Any], hear: Callable[[Message], object]) -> None:
         """Say the whole message and its result; raises the error of an answer that is none."""
         # through the decoder, which forgives what the API may say one day and this version does not know
@@ -103,6 +119,12 @@ class APIPath:
             raise classify_api_refusal(result)
         if stop_reason in _TOO_LONG:
             raise _cut_short(stop_reason, result)
+
+
+def _custom_headers(env: Mapping[str, str]) -> dict[str, str]:
+    """The headers in ANTHROPIC_CUSTOM_HEADERS, one on a line, by lower-case names; what is none is passed over, as by the SDK."""
+    lines = (line.partition(":") for line in env.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n"))
+    return {name.strip().lower(): value.strip() for name, colon, value in lines if colon}
 
 
 async def _read(response: Any, hear: Callable[[Message], object]) -> APIStream:

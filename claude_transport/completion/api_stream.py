@@ -17,7 +17,7 @@ class APIStream:
     """One answer as it comes in: `feed()` it the bytes. Whatever it does not understand it passes on and leaves out of the message."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
         self._data: list[bytes] = []
         self._message: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
@@ -28,7 +28,11 @@ class APIStream:
 
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:
         """The events that are whole with `chunk`, in order, however the bytes were cut."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest.append(chunk)
+        if b"\n" not in chunk:
+            return []  # joined once its line is whole, or a long line would take time with the square of its length
+        *lines, rest = b"".join(self._rest).split(b"\n")
+        self._rest = [rest]
         events = []
         for line in lines:
             line = line.removesuffix(b"\r")
@@ -77,7 +81,7 @@ class APIStream:
                 known = {name: value for name, value in _object(event.get("usage")).items() if value is not None}
                 self._message["usage"] = {**_object(self._message.get("usage")), **known}
             case "message_stop":
-                self.is_complete = True
+                self.is_complete = self.has_begun
 
     def _take_delta(self, index: int, delta: dict[str, Any]) -> None:
         kind = delta.get("type")

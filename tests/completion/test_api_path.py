@@ -85,6 +85,21 @@ async def test_a_token_is_taken_where_there_is_no_key(fake_messages_api: FakeMes
     assert fake_messages_api.requests[0].headers["authorization"] == "Bearer token-fake"
 
 
+async def test_headers_of_the_environment_are_those_of_the_built_one_and_hold_no_other_credential(
+    fake_messages_api: FakeMessagesAPI, api_options: ct.ClaudeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK adds what this process's ANTHROPIC_CUSTOM_HEADERS says: another key would pay, and `exact` would not be exact."""
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "x-outer: 1\nX-Api-Key: sk-ant-OTHER\nx-both: outer")
+    await ask(api_options)
+    given = {**api_options.env, "ANTHROPIC_CUSTOM_HEADERS": "x-inner: 2\nAuthorization: Bearer OTHER\nx-both: inner\nno header"}
+    await ask(api_options.replace(env=given))
+    exact, own = (request.headers for request in fake_messages_api.requests)
+    assert not {"x-outer", "x-api-key", "x-both"} & set(exact)
+    assert (own["x-inner"], own["x-both"]) == ("2", "inner")
+    assert "x-outer" not in own
+    assert exact["authorization"] == own["authorization"]
+
+
 async def test_the_cost_of_an_unknown_model_is_none(api_options: ct.ClaudeOptions) -> None:
     completion = await ask(api_options, model="claude-nonesuch-9")
     assert completion.cost_usd is None
@@ -156,10 +171,19 @@ async def test_a_cut_stream_is_asked_for_again(
     assert waits.follow([1])
 
 
-async def test_a_stream_that_ends_before_its_message_does_is_a_connection_that_failed(
-    fake_messages_api: FakeMessagesAPI, api_options: ct.ClaudeOptions
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"type": "message_start", "message": {"id": "msg_1"}}],
+        [{"type": "message_stop"}],
+        [{"type": "message_start", "message": None}, {"type": "message_stop"}],
+    ],
+    ids=["no-end", "no-beginning", "no-message"],
+)
+async def test_a_stream_without_a_whole_message_is_a_connection_that_failed(
+    fake_messages_api: FakeMessagesAPI, api_options: ct.ClaudeOptions, events: list[dict[str, Any]]
 ) -> None:
-    fake_messages_api.replace(replies.raw([{"type": "message_start", "message": {"id": "msg_1"}}], times=None))
+    fake_messages_api.replace(replies.raw(events, times=None))
     with pytest.raises(ct.APIFailed) as caught:
         await ask(api_options, retry=ct.RetryPolicy.none())
     assert caught.value.code == "result.connection_failed"
