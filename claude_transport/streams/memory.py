@@ -21,14 +21,14 @@ class _Pipe:
     """One direction. Whoever waits on it waits for `changed`, and looks again."""
 
     def __init__(self, capacity: int) -> None:
-        self.room = math.inf if capacity == 0 else capacity  # lockstep lets a sender in whole, and keeps it until all is taken
-        self.lockstep = capacity == 0
+        self.room: float = math.inf if capacity == 0 else capacity  # lockstep lets a sender in whole, and keeps it until all is taken
+        self.lockstep: bool = capacity == 0
         self.chunks: deque[memoryview] = deque()
-        self.size = 0
+        self.size: int = 0
         self.ended = False  # the sender has said that nothing more comes
         self.broken = False  # the sender is gone without having said so
         self.deaf = False  # the receiver is gone
-        self.changed = anyio.Event()
+        self.changed: anyio.Event = anyio.Event()
 
     def notify(self) -> None:
         changed, self.changed = self.changed, anyio.Event()

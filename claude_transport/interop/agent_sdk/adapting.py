@@ -117,13 +117,10 @@ class AdaptedTransport(_Official):
 def official_error(error: ClaudeTransportError) -> claude_agent_sdk.ClaudeSDKError:
     """What the official SDK would raise in place of `error`, which becomes its `__cause__`.
 
-    | here | there |
-    |---|---|
-    | `ProcessError` | `ProcessError`, with `exit_code` (-9 for a death by signal 9) and `stderr` |
-    | `CLINotFoundError` | `CLINotFoundError` |
-    | `CLIJSONDecodeError` | `CLIJSONDecodeError`, with `line` |
-    | `CLIConnectionError`, `ConfigurationError`, `ConnectionLost`, `UsageError`, `OutcomeUncertain` | `CLIConnectionError` |
-    | everything else | `ClaudeSDKError` |
+    * `ProcessError` is `ProcessError` there, with `exit_code` (-9 for a death by signal 9) and `stderr`.
+    * `CLINotFoundError` and `CLIJSONDecodeError` (with `line`) have the same names.
+    * `CLIConnectionError`, `ConfigurationError`, `ConnectionLost`, `UsageError` and `OutcomeUncertain` are `CLIConnectionError`.
+    * Everything else is `ClaudeSDKError`.
     """
     import claude_agent_sdk
 
