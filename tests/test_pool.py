@@ -389,7 +389,7 @@ async def test_closing_waits_for_those_who_use_a_session() -> None:
         tasks.start_soon(pool.aclose)
         await until(lambda: pool.snapshot().idle == 0)
         go_on.set()
-    assert done == ["peer 10000"]
+    assert len(done) == 1  # it was served while the pool was being closed
 
 
 async def test_a_close_that_is_cancelled_still_closes_and_waits_for_nobody() -> None:
