@@ -456,3 +456,10 @@ def test_a_program_that_leaves_and_ends_leaves_no_process_and_no_warning(how: st
         done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert [call.pid for call in fake.calls() if is_alive(call.pid)] == []
+
+
+async def test_a_one_shot_shows_where_it_stands_and_nothing_of_what_is_said() -> None:
+    shot = query("A secret prompt", transport=MockTransport())
+    assert repr(shot) == "<OneShot over MockTransport, not started>"
+    await shot.aclose()
+    assert repr(shot) == "<OneShot over MockTransport, closed>"
