@@ -57,7 +57,7 @@ def decode_greeting(line: bytes) -> Greeting:
     """What a bridge said; `ProtocolError` for everything else. The line is not quoted: there may be a token in it."""
     try:
         return msgspec.json.decode(line, type=Greeting)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ProtocolError("this is not how a bridge begins", code="bridge.protocol") from None
 
 
@@ -65,5 +65,5 @@ def decode_welcome(line: bytes) -> Welcome:
     """What a host answered; `ProtocolError` for everything else."""
     try:
         return msgspec.json.decode(line, type=Welcome)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ProtocolError("what answered is not the host of a bridge", code="bridge.protocol") from None

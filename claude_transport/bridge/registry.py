@@ -79,10 +79,11 @@ class RegistrySession:
         }
 
     def _call(self, request_id: str | int, params: Mapping[str, Any]) -> McpCall:
-        tool = self._tools.get(params.get("name", ""))
+        name = params.get("name")
+        tool = self._tools.get(name) if isinstance(name, str) else None
         arguments = params.get("arguments", {})
         if tool is None:
-            return McpCall.failed(request_id, INVALID_PARAMS, f"there is no tool {str(params.get('name'))[:128]!r}")
+            return McpCall.failed(request_id, INVALID_PARAMS, f"there is no tool {str(name)[:128]!r}")
         if not isinstance(arguments, dict):
             return McpCall.failed(request_id, INVALID_PARAMS, "the arguments of a tool are an object")
         if missing := tool.missing(arguments):

@@ -38,13 +38,15 @@ CANCELLED: Final = -32800
 
 
 def decode_rpc(line: bytes) -> dict[str, Any] | None:
-    """The JSON object on `line`; None when there is none. Lone surrogates, which JavaScript can write, are kept."""
+    """The JSON object on `line`; None when there is none, or none that can be read. Lone surrogates, which JavaScript can write, are kept."""
     try:
         found = msgspec.json.decode(line)
+    except RecursionError:
+        return None
     except ValueError:  # msgspec's own errors too; what it does not read for being no Unicode, Python's reader does
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return found if isinstance(found, dict) else None
 

@@ -218,7 +218,7 @@ def _lines(read: Callable[[], bytes], framer: LineFramer) -> Iterator[bytes]:
 def _look(line: bytes) -> _Envelope | None:
     try:
         return msgspec.json.decode(line, type=_Envelope)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = decode_rpc(line)
         return None if message is None else _Envelope(message.get("id"), message.get("method"))
 

@@ -384,6 +384,8 @@ async def test_every_bad_request_gets_its_error_and_the_next_one_its_answer(work
         assert await ask_wrongly(client, b'{"id":1.5,"method":"ping"}') == [(None, -32600)]
         assert await ask_wrongly(client, request("resources/list")) == [(1, -32601)]
         assert await ask_wrongly(client, request("tools/call", name="nothing")) == [(1, -32602)]
+        assert await ask_wrongly(client, request("tools/call", name=["add"])) == [(1, -32602)]
+        assert await ask_wrongly(client, b'{"id":1,"method":"ping","params":' + b"[" * 50_000 + b"]" * 50_000 + b"}") == [(None, -32700)]
         assert await ask_wrongly(client, request("tools/call", name="add", arguments=[1])) == [(1, -32602)]
         assert await ask_wrongly(client, request("tools/call", name="add", arguments={"a": 1})) == [(1, -32602)]
         assert (await client.ask("ping", id="p"))["result"] == {}
