@@ -134,7 +134,7 @@ async def test_a_tool_of_this_process_is_called(official: Callable[..., Any], ad
 
 async def test_an_interrupt_ends_the_turn_and_the_next_one_goes_on(official: Callable[..., Any], adapted: Opener) -> None:
     results: list[Any] = []
-    async with FakeMessagesAPI([bash("sleep 300"), "Still here."]) as api:
+    async with FakeMessagesAPI([bash("sleep 300"), "Still here.", "Still here."]) as api:  # an interrupt may come after one request more
         options = official(api, allowed_tools=["Bash"])
         with anyio.fail_after(PATIENCE):
             async with adapted(options) as transport, sdk.ClaudeSDKClient(options, transport=transport) as client:
