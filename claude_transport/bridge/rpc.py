@@ -38,7 +38,7 @@ CANCELLED: Final = -32800
 
 
 def decode_rpc(line: bytes) -> dict[str, Any] | None:
-    """The JSON object on `line`; None when there is none, or none that can be read. Lone surrogates, which JavaScript can write, are kept."""
+    """The JSON object on `line`; None when there is none, or none that can be read. Lone surrogates (JavaScript writes them) are kept."""
     try:
         found = msgspec.json.decode(line)
     except RecursionError:
