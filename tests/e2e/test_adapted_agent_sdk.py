@@ -145,10 +145,10 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_goes_on(official: Cal
                         await client.interrupt()
                     ended = message
                 assert isinstance(ended, sdk.ResultMessage)
-                assert ended.subtype == "error_during_execution"
+                assert ended.subtype == "error_during_execution", ended
                 await client.query("Are you there?")
                 results = [message async for message in client.receive_response()]
-    assert results[-1].result == "Still here."
+    assert results[-1].result in ("Still here.", "Hello from the fake Messages API.")  # whichever of its answers was not taken
 
 
 async def test_a_failed_run_is_an_official_result_error_that_says_why(official: Callable[..., Any], adapted: Opener) -> None:
