@@ -302,6 +302,12 @@ def test_every_file_is_named_after_the_noun_it_owns() -> None:
     assert report(faults_of_names(HOUSE)) == ""
 
 
+def test_no_two_test_modules_share_a_name() -> None:
+    # pytest imports them by their bare names: of two, the second cannot be collected, and only a run of everything shows it
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_long_modules_and_functions_are_justified() -> None:
     assert report(faults_of_size(HOUSE, LONG_MODULES, LONG_FUNCTIONS)) == ""
 

@@ -3,7 +3,7 @@
 How that is done is in `stock`; here is what its users see.
 
 A session serves one use, and is ended. `/clear` would give a new conversation in the same process, but not a new process: the permission
-mode, the model and the costs of the last user stay (CLI 2.1.329, real; `tests/e2e/test_pool.py`).
+mode, the model and the costs of the last user stay (CLI 2.1.329, real; `tests/e2e/test_warm_sessions.py`).
 """
 
 from __future__ import annotations
