@@ -235,7 +235,8 @@ class Gateway:
     async def attend(self, arrival: Arrival) -> None:
         """Serve a connection that another server has accepted, until it is over; the stream is closed then.
 
-        For adapters such as `GatewayApplication`. The adapter has looked at the origin (`check_origin`) and at what it says at `health`; the token in `arrival` is looked at here.
+        For adapters such as `GatewayApplication`. The adapter has looked at the origin (`check_origin`) and at what it says at `health`;
+        the token in `arrival` is looked at here.
         """
 
         async def arrive() -> Arrival | None:
