@@ -113,6 +113,8 @@ class Turn:
         self._state = state
         self._result = result
         self._error = error
+        if result is not None:
+            self._recent.clear()  # kept for `MissingResult` alone: a handle that somebody keeps must not keep the messages
         self.mailbox.end()
         self._settled.set()
 

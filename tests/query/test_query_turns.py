@@ -28,6 +28,17 @@ async def test_a_turn_gives_its_messages_and_its_result() -> None:
         assert turn.state is TurnState.done
 
 
+async def test_a_handle_that_is_kept_after_its_result_keeps_no_messages() -> None:
+    async with Query(MockTransport([said("only once in this program"), result()])) as query:
+        turn = await query.send("a")
+        async for _ in turn:
+            pass
+        del _
+        await turn.result()
+        gc.collect()
+        assert not [found for found in gc.get_objects() if isinstance(found, AssistantMessage) and "only once in this program" in found.text]
+
+
 async def test_turns_that_follow_each_other_keep_their_messages_apart() -> None:
     async with Query(MockTransport([said("one"), result("1"), said("two"), result("2")])) as query:
         first, second = await query.send("a"), await query.send("b")
