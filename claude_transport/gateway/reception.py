@@ -21,11 +21,12 @@ from claude_transport.streams.address import Address
 from claude_transport.streams.compression import accept_compression
 from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import HandshakeRequest, HTTPAnswer, accept_websocket
+from claude_transport.streams.websocket.messages import USUAL_MESSAGE_BYTES
 
 __all__ = ["Guest", "Reception"]
 
 _ROOM_FOR_FRAMES: Final = 64 * 2**10
-"""Bytes that a message may have beyond one line: clients join small lines to messages of this size."""
+"""Bytes that a message may have beyond its lines, for what the frames of a link add to them."""
 
 _UNCOMPRESSED: Final = frozenset({"tcp", "tls", "unix"})
 """Media in which a client may begin with the magic bytes of zstd; a WebSocket has a compression of its own."""
@@ -84,7 +85,8 @@ class Reception:
                 admit=lambda request: self._admit_request(request, address, certified, shown),
                 allowed_origins=None,
                 compression=self._compression,
-                max_message_bytes=self._limits.line_bytes + _ROOM_FOR_FRAMES,
+                # clients join short lines to messages of the usual size, however short a line has to be
+                max_message_bytes=max(self._limits.line_bytes, USUAL_MESSAGE_BYTES) + _ROOM_FOR_FRAMES,
                 max_request_bytes=self._limits.first_line_bytes,
                 handshake_timeout=self._limits.handshake_timeout,
             )

@@ -12,6 +12,7 @@ import pytest
 
 from claude_transport import AuthenticationError, NetworkTransport, Query
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.conformance.certificates import certificates
 
@@ -20,12 +21,14 @@ SCHEMES = ["tcp", "tls", "unix", "ws", "wss"]
 
 
 @asynccontextmanager
-async def gateway(scheme: str, folder: Path) -> AsyncIterator[str]:
+async def gateway(scheme: str, folder: Path, *, limits: GatewayLimits | None = None) -> AsyncIterator[str]:
     """The URL of a gateway whose claude is a simulated one."""
     url = f"unix://{folder}/door" if scheme == "unix" else f"{scheme}://127.0.0.1:0"
     context = certificates().server_context()
     with FakeClaude(Scenario.simulated(pace=0)) as fake, anyio.fail_after(30):
-        async with Gateway(command=fake.command, listen=[url], tokens={"me": TOKEN}, ssl_context=context, compression=True) as served:
+        async with Gateway(
+            command=fake.command, listen=[url], tokens={"me": TOKEN}, ssl_context=context, compression=True, limits=limits
+        ) as served:
             yield served.urls[0]
 
 
@@ -64,3 +67,13 @@ async def test_a_gateway_that_does_not_know_us_is_an_authentication_error_with_i
                 await anext(aiter(transport.read_messages()))
     assert str(caught.value).startswith(f"{transport.info.address}: ")
     assert caught.value.retryable is False
+
+
+@pytest.mark.parametrize("resume", [False, True])
+async def test_a_gateway_of_short_lines_takes_many_of_them_in_one_message(resume: bool, tmp_path: Path) -> None:
+    async with gateway("ws", tmp_path, limits=GatewayLimits(line_bytes=20_000)) as url:
+        transport = transport_to(url, resume=resume)
+        async with Query(transport) as query:
+            line = '{"type":"keep_alive","pad":"%s"}' % ("x" * 990)
+            await transport.write("\n".join([line] * 900))  # what a client joins to one message of a WebSocket
+            assert "Hello" in str((await (await query.send("Hello")).result()).result)
