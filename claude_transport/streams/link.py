@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +18,7 @@ from claude_transport.backoff import Backoff
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.heartbeat import DEFAULT_HEARTBEAT, Heartbeat
+from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.protocol.link import DEFAULT_REPLAY_BYTES, DEFAULT_WINDOW_BYTES, Lines, LinkEnd, LinkEvent
 from claude_transport.protocol.link_frames import Bye, End, Fragment, ProcessEnd, Refusal
 from claude_transport.streams.attributes import StreamAttribute
@@ -42,6 +45,11 @@ _CLOSE_SHARE = 0.25
 
 _FAREWELL = 1.0
 """Seconds that the closing handshake of a connection may take once everything was said."""
+
+_SHOWN_CHARS = 500
+"""Characters of the far process's last words in an error's note."""
+
+_CODE = re.compile(r"[a-z][a-z_]{0,39}")
 
 _BATCH_BYTES = 64 * 2**10
 """Bytes that are queued at once, so that a megabyte written in one piece does not outgrow the bound by a megabyte."""
@@ -119,7 +127,8 @@ class LinkConnectable:
         )
         end = LinkEnd(window=self._window, replay_bytes=self._replay_bytes)
         connection = await dialler.dial(end)
-        return LinkStream(end, connection, dialler=dialler, heartbeat=self._heartbeat, close_timeout=self._close_timeout)
+        told = {"token": self._token, "options": self._options}
+        return LinkStream(end, connection, dialler=dialler, heartbeat=self._heartbeat, close_timeout=self._close_timeout, confidential=told)
 
 
 class LinkStream(ByteStream):
@@ -130,15 +139,25 @@ class LinkStream(ByteStream):
     without having been given all that was sent.
     """
 
-    def __init__(self, end: LinkEnd, connection: LinkConnection, *, dialler: LinkDialler, heartbeat: float, close_timeout: float) -> None:
+    def __init__(
+        self,
+        end: LinkEnd,
+        connection: LinkConnection,
+        *,
+        dialler: LinkDialler,
+        heartbeat: float,
+        close_timeout: float,
+        confidential: object,
+    ) -> None:
         self._end = end
         self._dialler = dialler
+        self._confidential = confidential  # the far process may repeat it when it dies
         self._session = connection.welcome.session
         self._lease = connection.welcome.lease
         self._connection = connection
         self._close_timeout = close_timeout
         self._inbox = LinkInbox()
-        self._partial = b""  # an unfinished line that was sent
+        self._partial = bytearray()  # an unfinished line that was sent
         self._process_end: ProcessEnd | None = None
         self._over: Exception | None = None  # what the reader gets after the last byte
         self._done = False  # there is nothing to come back for
@@ -183,8 +202,7 @@ class LinkStream(ByteStream):
         """Queue all of `item`: it is kept until the process has it. Waits while too much is kept already."""
         with self._sending:
             await anyio.lowlevel.checkpoint_if_cancelled()
-            lines = (self._partial + item).split(b"\n")
-            self._partial = lines.pop()
+            lines = self._take_lines(item)
             self._refuse_if_unwritable()
             for batch in _batches(lines):
                 self._end.send_lines(batch)
@@ -194,6 +212,16 @@ class LinkStream(ByteStream):
                     await self._changed.wait()
                     self._refuse_if_unwritable()
 
+    def _take_lines(self, item: bytes) -> list[bytes]:
+        """The lines that `item` completes. What it leaves unfinished is only added to: a line in many pieces is not copied for each."""
+        first, *more = item.split(b"\n")
+        self._partial += first
+        if not more:
+            return []
+        lines = [bytes(self._partial), *more]
+        self._partial = bytearray(lines.pop())
+        return lines
+
     async def send_eof(self) -> None:
         """End the process's input, behind all that was sent."""
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -202,8 +230,8 @@ class LinkStream(ByteStream):
 
     def _end_input(self) -> None:
         if self._partial:
-            self._end.send_fragment(self._partial)
-            self._partial = b""
+            self._end.send_fragment(bytes(self._partial))
+            self._partial.clear()
         self._end.end_input()
         self._carrier.wake()
 
@@ -280,8 +308,10 @@ class LinkStream(ByteStream):
                 self._finish(anyio.EndOfStream())
             case ProcessEnd():
                 self._process_ended(event)
-            case Bye():
-                self._leave(ConnectionLost(event.reason or "the other side has closed the session"))
+            case Bye(code=code, reason=reason):
+                # what a server calls it is a part of our code only if it looks like one
+                named = f"connection.{code}" if _CODE.fullmatch(code) else None
+                self._leave(ConnectionLost(reason or "the other side has closed the session", code=named))
             case Refusal():
                 self._leave(event.to_error())
 
@@ -301,7 +331,9 @@ class LinkStream(ByteStream):
                 f"the far process ended with {how}", exit_code=end.exit_code, signal=end.signal, stderr_tail=end.stderr_tail
             )
             if end.stderr_tail:
-                error.add_note("its last words: " + end.stderr_tail[-500:])
+                redactor = redactor_knowing([os.environ], confidential=self._confidential)
+                # before it is cut: half a key looks like none
+                error.add_note("its last words: " + redactor.text(end.stderr_tail)[-_SHOWN_CHARS:])
             return error
         if end.error is not None:
             return ConnectionLost(end.error)

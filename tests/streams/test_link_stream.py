@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -394,6 +395,56 @@ async def test_a_cut_between_the_last_line_and_the_exit_loses_neither() -> None:
             await read_all(transport)
 
 
+def saying(frame: bytes) -> tuple[MemoryConnectable, Callable[[], Coroutine[Any, Any, Any]]]:
+    """A door, and a server behind it that welcomes its first visitor with this frame."""
+    door = MemoryConnectable()
+
+    async def serve() -> None:
+        stream = await door.accept()
+        await stream.send(b'W {"version":1,"session":"s","lease":9}\n' + frame + b"\n")
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+            while True:
+                await stream.receive()
+
+    return door, serve
+
+
+async def test_the_last_words_of_a_far_process_are_shown_without_what_we_told_it_in_confidence() -> None:
+    words = "x" * 600 + " the token hush-hush-hush and the key of-its-tool-9 and sk-ant-api03-abcdefghijklmnop " + "y" * 400
+    door, serve = saying(b'X {"after":0,"exit_code":1,"stderr_tail":"%b"}' % words.encode())
+    told: dict[str, Any] = {"token": "hush-hush-hush", "options": {"env": {"TOOL_API_KEY": "of-its-tool-9"}}}
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            async with StreamTransport(LinkConnectable(door, **told)) as transport:
+                with pytest.raises(ProcessError) as caught:
+                    await read_all(transport)
+    notes = "".join(caught.value.__notes__)
+    assert "the token" in notes
+    assert "hush" not in notes
+    assert "of-its-tool" not in notes
+    assert "abcdefgh" not in notes
+
+
+@pytest.mark.parametrize(
+    ("bye", "code"),
+    [
+        (b'{"code":"line_too_long","reason":"too long"}', "connection.line_too_long"),
+        (b'{"reason":"too long"}', "connection.lost"),
+        (b'{"code":"No code, but\\n text","reason":"too long"}', "connection.lost"),
+    ],
+)
+async def test_why_a_server_said_goodbye_is_in_the_code_of_the_error(bye: bytes, code: str) -> None:
+    door, serve = saying(b"B " + bye)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            async with StreamTransport(LinkConnectable(door)) as transport:
+                with pytest.raises(ConnectionLost, match="too long") as caught:
+                    await read_all(transport)
+    assert caught.value.code == code
+
+
 async def test_input_that_never_reached_the_process_is_an_error_and_not_a_success() -> None:
     async with linked(Door()) as (transport, peer):
         await peer.stop_reading()
@@ -490,6 +541,18 @@ async def test_closing_ends_in_time_although_nobody_ever_comes_back() -> None:
         peer.cut()
         await transport.close()
         assert transport.info.exit_code is None
+
+
+async def test_lines_that_are_sent_byte_by_byte_arrive_as_lines() -> None:
+    door = Door()
+    async with LinkPeer().listening(door.accept) as peer:
+        stream = await LinkConnectable(door).connect()
+        for byte in b"one\n\ntwo\nthree":
+            await stream.send(bytes([byte]))
+        await stream.send_eof()
+        await peer.wait_input_end()
+        assert peer.received == b"one\n\ntwo\nthree"
+        await stream.aclose()
 
 
 async def test_bytes_that_are_no_lines_get_through_as_they_are() -> None:
