@@ -3,7 +3,7 @@
 The CLI's lines come in their recorded order. Before a recorded line of the host, the playback waits until the live host has said the
 same: a control request of the same subtype, an answer to the same question, a prompt. The host may be ahead of the tape (it is what
 hosts do when a batch arrives at once); what it says early counts for the next record of its kind. What it says that the tape has
-no record for is an `ExpectationFailed`.
+no record for is an `ExpectationFailed`. A line that the recorded host withdrew, before anything of it had gone out, is no record.
 
 Ids are the live host's: the answers carry the request ids it made, and frames about its prompts the uuids it gave them.
 """
@@ -21,7 +21,7 @@ from claude_transport.errors import ConnectionLost, ProcessError, TruncatedStrea
 from claude_transport.protocol.encoding import encode_line
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message
 from claude_transport.protocol.jsontext import JSONTextError, parse_json
-from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Tape, TapeRecord, read_exit_note
+from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Tape, TapeRecord, read_exit_note, without_withdrawn
 
 __all__ = ["Playback"]
 
@@ -231,12 +231,13 @@ class _Ending(msgspec.Struct, frozen=True):
 def _until_the_end(tape: Tape) -> list[TapeRecord]:
     """The records up to where the stream ended: what a host said or did afterwards changed nothing."""
     records: list[TapeRecord] = []
-    for record in tape:
+    said = without_withdrawn(tape)
+    for record in said:
         if record.dir == "note" and record.line in (OUTPUT_ENDED, CLOSED):
             break
         records.append(record)
     # words on standard error may be recorded with the exit they explain
-    rest = tape.records[len(records) :]
+    rest = said[len(records) :]
     if rest and rest[0].line == OUTPUT_ENDED:
         records += [record for record in rest if record.dir == "err"]
     return records

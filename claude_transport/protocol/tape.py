@@ -35,7 +35,19 @@ from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.secret_patterns import find_home_users
 from claude_transport.protocol.trimmed import restore_trimmed
 
-__all__ = ["CLOSED", "INPUT_ENDED", "OUTPUT_ENDED", "Direction", "Tape", "TapeHeader", "TapeRecord", "note_of_exit", "read_exit_note"]
+__all__ = [
+    "CLOSED",
+    "INPUT_ENDED",
+    "OUTPUT_ENDED",
+    "Direction",
+    "Tape",
+    "TapeHeader",
+    "TapeRecord",
+    "note_of_exit",
+    "note_of_withdrawal",
+    "read_exit_note",
+    "without_withdrawn",
+]
 
 TAPE_VERSION = 1
 Direction = Literal["in", "out", "err", "note"]
@@ -48,6 +60,7 @@ OUTPUT_ENDED = b"out EOF"
 CLOSED = b"closed by host"
 """The note that the host closed its transport: what comes after it was the closing itself."""
 _EXIT = re.compile(rb"exit code (-?\d+)")
+_WITHDRAWN = re.compile(rb"withdrawn in (\d{1,9})")
 
 
 def note_of_exit(*, exit_code: int | None, signal: int | None) -> bytes:
@@ -62,6 +75,29 @@ def read_exit_note(line: bytes) -> tuple[int | None, int | None] | None:
         return None
     code = int(found[1])
     return (None, -code) if code < 0 else (code, None)
+
+
+def note_of_withdrawal(*, back: int) -> bytes:
+    """The note that an `in` line was not said after all: its writing failed or was cancelled before anything of it had gone out.
+
+    It is the `back`-th last of the `in` records before the note, counted from 1. Whoever does not know the note takes the line as said.
+    """
+    return b"withdrawn in %d" % back
+
+
+def without_withdrawn(records: Iterable[TapeRecord]) -> list[TapeRecord]:
+    """The records of what was said: those without the lines that were withdrawn, and without the notes that say so."""
+    left: list[TapeRecord | None] = []
+    said: list[int] = []
+    for record in records:
+        found = _WITHDRAWN.fullmatch(record.line) if record.dir == "note" else None
+        if found is None:
+            if record.dir == "in":
+                said.append(len(left))
+            left.append(record)
+        elif 0 < int(found[1]) <= len(said):
+            left[said[-int(found[1])]] = None
+    return [record for record in left if record is not None]
 
 
 class TapeHeader(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,6 +44,7 @@ class TransportWrapper(_Rewrappable):
         self._wants_bytes = isinstance(transport, Transport)
         self._close_attempt: anyio.Event | None = None
         self._closed = False
+        self._reconnecting: set[int] = set()  # ids of the tasks
 
     @property
     def transport(self) -> TransportLike:
@@ -78,6 +79,8 @@ class TransportWrapper(_Rewrappable):
         while self._close_attempt is not None:
             await self._close_attempt.wait()
         if self._closed:
+            if self._reconnecting and not self._closes_to_reconnect() and isinstance(self._transport, TransportWrapper):
+                await self._transport.close()  # it is closed, but what waits in it to connect again is ended
             return
         self._close_attempt = attempt = anyio.Event()
         try:
@@ -104,8 +107,13 @@ class TransportWrapper(_Rewrappable):
             innermost = innermost.transport
         if not hasattr(innermost, "reconnect"):
             raise UsageError(f"{type(innermost).__name__} has no reconnect(): make a new one instead")
-        await self.close()
-        another = self.rewrapped(await self._transport.reconnect())  # type: ignore[attr-defined]
+        task = anyio.get_current_task().id
+        self._reconnecting.add(task)
+        try:
+            await self.close()
+            another = self.rewrapped(await self._transport.reconnect())  # type: ignore[attr-defined]
+        finally:
+            self._reconnecting.discard(task)
         try:
             await another.connect()  # what is inside is connected already: this is for what the wrapper does at that moment
         except BaseException:
@@ -113,6 +121,10 @@ class TransportWrapper(_Rewrappable):
                 await another.close()
             raise
         return another
+
+    def _closes_to_reconnect(self) -> bool:
+        """Whether it is `reconnect()` that calls `close()`, and not somebody who has had enough."""
+        return anyio.get_current_task().id in self._reconnecting
 
     def rewrapped(self, transport: TransportLike) -> Self:
         """A wrapper made as this one was, around `transport`, for `reconnect()`: override it to carry over what must not begin anew."""

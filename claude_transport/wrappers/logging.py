@@ -14,7 +14,7 @@ from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.observing import ObservingWrapper
-from claude_transport.wrappers.redactor import redactor_for
+from claude_transport.wrappers.redactor import redacted_head, redactor_for
 
 __all__ = ["LoggingTransport"]
 
@@ -38,7 +38,8 @@ class LoggingTransport(ObservingWrapper):
     """Logs what happens on `transport` to `logger` (a `logging.Logger` or its name), at `level` (a number or a name).
 
     Args:
-        bodies: also what was said, redacted, at most `max_body_chars` characters of each line.
+        bodies: also what was said, redacted, at most `max_body_chars` characters of each line. Of a line longer than 64 KiB only the
+            beginning is redacted: a few characters less may be shown, and never a part of a secret (that is no longer than 64 KiB).
         redactor: does the redacting in a way of its own; by default it knows what looks secret, and the secrets in this process's
             environment and in the transport's options.
 
@@ -165,8 +166,10 @@ class LoggingTransport(ObservingWrapper):
         if not self._bodies:
             self._log("line", "%s %s (%d bytes)", direction, what, size, **fields)
             return
-        text = self._secrets.line(line).decode("utf-8", "backslashreplace")
-        fields["body"] = body = _cut(_CONTROL.sub(_escape, text), at_most=self._max_body_chars)
+        text, is_whole = redacted_head(line, redact=self._secrets.line, at_most=self._max_body_chars)
+        text = _CONTROL.sub(_escape, text)
+        limit = self._max_body_chars
+        fields["body"] = body = _cut(text, at_most=limit) if is_whole else f"{text[:limit]}… ({size} bytes in all)"
         self._log("line", "%s %s (%d bytes): %s", direction, what, size, body, **fields)
 
     @property

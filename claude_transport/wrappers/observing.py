@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from claude_transport.errors import UsageError
 from claude_transport.transport import TransportLike
@@ -23,11 +24,19 @@ class ObservingWrapper(LineWrapper):
     """A `TransportWrapper` whose subclasses override what they want to be told of; the rest of it does nothing.
 
     Each of these is an ordinary method, called between the event and whoever caused it, so it must not block. What it raises is logged,
-    once for each wrapper, and changes nothing. Lines are told as they were read, in batches, without their terminators; `data` of a write
+    once for each wrapper, and changes nothing. An `async` one, which nobody would await, is refused when the class is made
+    (`UsageError`). Lines are told as they were read, in batches, without their terminators; `data` of a write
     as it was given.
 
     While `is_idle` is true nobody is told anything, and reading costs nothing: override it when that can be known beforehand.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in filter(_is_hook, dir(ObservingWrapper)):
+            hook = getattr(cls, name)
+            if inspect.iscoroutinefunction(hook) or inspect.isasyncgenfunction(hook):
+                raise UsageError(f"{cls.__name__}.{name} is an ordinary method, which is called and not awaited: leave out `async`")
 
     def __init__(self, transport: TransportLike) -> None:
         super().__init__(transport)
@@ -150,3 +159,7 @@ class ObservingWrapper(LineWrapper):
                 # The handler that failed may be the one this goes to. And the error's text may hold what was said: it is not shown.
                 with contextlib.suppress(Exception):
                     logger.warning("%s: %s raised in %s, line %s", type(self).__name__, type(error).__name__, place.filename, place.lineno)
+
+
+def _is_hook(name: str) -> bool:
+    return name.startswith("on_")

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Self
 
 import anyio
+import anyio.lowlevel
 
-from claude_transport.errors import ClaudeTransportError, ConfigurationError
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, TransportClosed, UsageError
 from claude_transport.protocol.encoding import encode_line
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Direction, TapeHeader, note_of_exit
-from claude_transport.transport import TransportLike
+from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Direction, TapeHeader, note_of_exit, note_of_withdrawal
+from claude_transport.transport import Transport, TransportLike
+from claude_transport.wrappers.base import TransportWrapper
 from claude_transport.wrappers.lines import LineWrapper
 from claude_transport.wrappers.redactor import redactor_for
 from claude_transport.wrappers.tape_file import TapeFile
@@ -62,6 +64,7 @@ class RecordingTransport(LineWrapper):
         self._file: TapeFile | None = None
         self._failed_attempts: list[tuple[float, bytes]] = []
         self._start: float | None = None
+        self._write_lock = anyio.Lock(fast_acquire=True)  # what waits for its turn has not been said, and is not on the tape
         self._input_ended = False
         self._output_ended = False
         self._exit_noted = False
@@ -104,20 +107,36 @@ class RecordingTransport(LineWrapper):
         self._open_file()
 
     async def write(self, data: str | bytes) -> None:
-        """Record the lines, then write them: on the tape, an answer never comes before its question."""
-        if not self._closing and not self._input_ended and (self._file is not None or self.is_ready()):
-            raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-            for line in raw.split(b"\n"):
-                if line:
+        """Record the lines, then write them: on the tape, an answer never comes before its question.
+
+        Lines of which certainly nothing went out, since the write failed or was cancelled before, are noted as withdrawn.
+        """
+        async with self._write_lock:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # here nothing is on the tape yet
+            recorded = 0
+            if not self._closing and not self._input_ended and (self._file is not None or self.is_ready()):
+                raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+                lines = [line for line in raw.split(b"\n") if line]
+                for line in lines:
                     self._put("in", line)
-        try:
-            await super().write(data)
-        except Exception as error:
-            self._note_failure("write", error)
-            raise
+                recorded = len(lines)
+            before = self.info.bytes_written
+            try:
+                await super().write(data)
+            except BaseException as error:
+                if isinstance(error, Exception):
+                    self._note_failure("write", error)
+                if recorded and self._is_unsaid(error, before):
+                    for back in range(recorded, 0, -1):
+                        self._put("note", note_of_withdrawal(back=back))
+                raise
 
     async def end_input(self) -> None:
-        """Record the end of the input, then end it."""
+        """Record the end of the input, after the writes that came before, then end it."""
+        async with self._write_lock:
+            await self._end_input()
+
+    async def _end_input(self) -> None:
         ends = not self._input_ended and not self._closing and (self._file is not None or self.is_ready())
         if ends:
             self._input_ended = True
@@ -184,6 +203,17 @@ class RecordingTransport(LineWrapper):
     def _put(self, direction: Direction, line: bytes) -> None:
         t = self._elapsed()
         self._open_file().put(t, direction, line)
+
+    def _is_unsaid(self, error: BaseException, before: int) -> bool:
+        """Whether certainly nothing went out of a write that ended with `error`, `before` bytes having been written when it began."""
+        if isinstance(error, UsageError) and not isinstance(error, TransportClosed):
+            return True  # by the contract such a refusal comes before anything is handed over
+        innermost = self.transport
+        while isinstance(innermost, TransportWrapper):
+            innermost = innermost.transport
+        # By the contract, one that has sent a part of a line cannot be written to any more; whether it has sent all of it is for its
+        # count of bytes to say, if it has one.
+        return isinstance(innermost, Transport) and self.is_ready() and self.info.bytes_written == before
 
     def _note_failure(self, where: str, error: Exception) -> None:
         if self._file is not None:  # else it was never connected, and there is nothing to record yet

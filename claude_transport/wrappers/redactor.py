@@ -5,16 +5,22 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import TransportLike
 
-__all__ = ["redactor_for"]
+__all__ = ["redacted_head", "redactor_for"]
 
 _MAX_WRAPPERS = 16
 """Wrappers around wrappers that are looked through for options."""
+
+_MARGIN = 2**16
+"""Bytes or characters: half of what a variable of an environment can hold, so longer than any secret."""
+
+_MAX_BYTES_PER_CHAR = 4
+"""In UTF-8."""
 
 
 def redactor_for(transport: TransportLike, *, confidential: object = None) -> Redactor:
@@ -37,3 +43,22 @@ def redactor_for(transport: TransportLike, *, confidential: object = None) -> Re
     with contextlib.suppress(Exception):  # there may be no such user at all, as in a container with a made-up uid
         users.add(getpass.getuser())
     return redactor_knowing(environments, confidential=holders, users=users)
+
+
+def redacted_head(data: bytes, *, redact: Callable[[bytes], bytes], at_most: int) -> tuple[str, bool]:
+    """The beginning of `redact(data)` as text, and whether it is all of it: when not, at least `at_most` characters where there are no
+    secrets, and perhaps fewer where there are.
+
+    What it costs does not grow with `data`. A secret is not cut in two, if it is no longer than 64 KiB: what is shown of a part is
+    only what stays the same when 64 KiB more are known.
+    """
+    near = at_most * _MAX_BYTES_PER_CHAR
+    if len(data) <= near + _MARGIN:
+        return _text_of(redact(data)), True
+    shorter, longer = (_text_of(redact(bytes(data[:length]))) for length in (near, near + _MARGIN))
+    same = next((index for index, (one, other) in enumerate(zip(shorter, longer, strict=False)) if one != other), len(shorter))
+    return shorter[:same], False
+
+
+def _text_of(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")

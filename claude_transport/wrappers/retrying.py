@@ -69,7 +69,8 @@ class RetryingTransport(TransportWrapper):
         sleep: does the waiting, in seconds; give your own to wait without time passing.
 
     `connect()` raises the error of the last attempt as it is, with a note about the others. A `close()` ends the waiting at once, with
-    `TransportClosed`; a cancellation as well. Errors of use (`UsageError`) are never tried again. `reconnect()` is tried again likewise.
+    `TransportClosed`; a cancellation as well. Errors of use (`UsageError`) are never tried again. `reconnect()` is tried again likewise,
+    until it is cancelled or this transport, the old one, is closed by somebody else meanwhile.
 
     A `write()` that failed is tried again only if it is certain that nothing of it has gone out, and the connection still stands. If that
     much is certain but the connection is gone, its error comes as it is, with a note. In all other cases it raises `OutcomeUncertain`,
@@ -101,6 +102,8 @@ class RetryingTransport(TransportWrapper):
         self._write_lock = anyio.Lock(fast_acquire=True)  # held during a delay, too: the lines behind must not overtake
         self._pauses: set[anyio.CancelScope] = set()
         self._closing = False
+        self._closes = 0  # other than those that reconnect() begins with
+        self._reconnect_pauses: set[anyio.CancelScope] = set()
         self._cannot_be_written = False  # a write was torn, so by the contract every later one is refused
         self._session_id: str | None = None
         self._unsent: Exception | None = None  # the error of a write that provably handed nothing over
@@ -145,9 +148,13 @@ class RetryingTransport(TransportWrapper):
             await super().end_input()
 
     async def close(self) -> None:
-        """Close the transport inside; nothing is tried again any more."""
+        """Close the transport inside; nothing is tried again any more, not even a `reconnect()` that is under way."""
         self._closing = True
-        for pause in tuple(self._pauses):
+        pauses = self._pauses
+        if not self._closes_to_reconnect():
+            self._closes += 1
+            pauses = pauses | self._reconnect_pauses
+        for pause in tuple(pauses):
             pause.cancel()
         await super().close()
 
@@ -162,13 +169,14 @@ class RetryingTransport(TransportWrapper):
     ) -> T:
         """What `attempt` gives, in the end; or its last error."""
         failed: list[str] = []
+        closes = self._closes
         while True:
             number = len(failed) + 1
             try:
                 result = await attempt()
             except Exception as error:
                 delay = None
-                if number < self._attempts and not self._is_pointless(action, error) and may_repeat(error):
+                if number < self._attempts and not self._is_pointless(action, error, closes) and may_repeat(error):
                     delay = self._backoff.delay(number - 1)
                 self._tell(RetryAttempt(action=action, number=number, attempts=self._attempts, error=error, delay=delay))
                 if delay is None:
@@ -182,26 +190,29 @@ class RetryingTransport(TransportWrapper):
                     self._tell(RetryAttempt(action=action, number=number, attempts=self._attempts))
                 return result
             try:
-                await self._pause(delay, action=action, cause=cause)
+                await self._pause(delay, action=action)
+                if self._is_over(action, closes):
+                    raise TransportClosed(f"the transport was closed while it waited to {action} again") from cause
             finally:
                 del cause  # it holds this frame, which must not hold it in return
 
-    def _is_pointless(self, action: str, error: Exception) -> bool:
+    def _is_pointless(self, action: str, error: Exception, closes: int) -> bool:
         """Whether this must not be tried again whatever the caller thinks of the error."""
-        if action == "reconnect":  # by the time it fails this transport is closed, which is no reason to give up
-            return isinstance(error, UsageError)
-        return self._closing or (isinstance(error, UsageError) and error is not self._unsent)
+        return self._is_over(action, closes) or (isinstance(error, UsageError) and error is not self._unsent)
 
-    async def _pause(self, delay: float, *, action: str, cause: Exception) -> None:
+    def _is_over(self, action: str, closes: int) -> bool:
+        """Whether somebody has closed this transport, `closes` times having been before."""
+        # by the time a reconnect() fails this transport is closed, which alone is no reason to give up
+        return self._closes != closes if action == "reconnect" else self._closing
+
+    async def _pause(self, delay: float, *, action: str) -> None:
+        pauses = self._reconnect_pauses if action == "reconnect" else self._pauses
         with anyio.CancelScope() as pause:
-            if action != "reconnect":
-                self._pauses.add(pause)
+            pauses.add(pause)
             try:
                 await self._sleep(delay)
             finally:
-                self._pauses.discard(pause)
-        if self._closing and action != "reconnect":
-            raise TransportClosed(f"the transport was closed while it waited to {action} again") from cause
+                pauses.discard(pause)
 
     def _tell(self, attempt: RetryAttempt) -> None:
         if attempt.delay is not None:

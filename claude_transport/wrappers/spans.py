@@ -33,7 +33,8 @@ _UNASKED: Final = ""
 
 _REMEMBERED: Final = 1000
 """Ended tool calls that something may still happen under: a subagent in the background works on when its call has returned [15c].
-And prompts that were sent and not yet written; one that is withdrawn never is."""
+Tool calls that have not returned: those of such a subagent may never. And prompts that were sent and not yet written; one that is
+withdrawn never is."""
 
 
 class _Tool(msgspec.Struct):
@@ -193,14 +194,16 @@ class SessionSpans:
         name = f"execute_tool {gen_ai.limited(block.name)}"
         span = self._tracer.start_span(name, context=context, kind=SpanKind.INTERNAL, attributes=attributes)
         self._tools[block.id] = _Tool(span, turn, above is not None)
+        if len(self._tools) > _REMEMBERED:
+            oldest = next(iter(self._tools))
+            self._remember_ended(oldest, self._tools[oldest].span)  # what it still calls is below it
+            self._give_up_tool(oldest, why=f"It had not returned when {_REMEMBERED} later calls had not, either.")
 
     def _end_tool(self, block: ToolResultBlock) -> None:
         tool = self._tools.pop(block.tool_use_id, None)
         if tool is None:
             return
-        self._ended_tools[block.tool_use_id] = set_span_in_context(tool.span, Context())
-        if len(self._ended_tools) > _REMEMBERED:
-            del self._ended_tools[next(iter(self._ended_tools))]
+        self._remember_ended(block.tool_use_id, tool.span)
         if self._content is not None:
             tool.span.set_attributes(self._content.of_answer(block))
         if block.is_error:
@@ -208,14 +211,22 @@ class SessionSpans:
             tool.span.set_status(Status(StatusCode.ERROR))
         tool.span.end()
 
+    def _remember_ended(self, call_id: str, span: Span) -> None:
+        self._ended_tools[call_id] = set_span_in_context(span, Context())
+        if len(self._ended_tools) > _REMEMBERED:
+            del self._ended_tools[next(iter(self._ended_tools))]
+
+    def _give_up_tool(self, call_id: str, *, why: str) -> None:
+        span = self._tools.pop(call_id).span
+        span.set_attribute("error.type", "unfinished")
+        span.set_status(Status(StatusCode.ERROR, why))
+        span.end()
+
     def _end_tools_of(self, turn: str) -> None:
         """A turn that is over leaves no call of its own open; those of subagents in the background go on."""
         for call_id, tool in list(self._tools.items()):
             if tool.turn == turn and not tool.by_subagent:
-                del self._tools[call_id]
-                tool.span.set_attribute("error.type", "unfinished")
-                tool.span.set_status(Status(StatusCode.ERROR, "The turn was over before the tool returned."))
-                tool.span.end()
+                self._give_up_tool(call_id, why="The turn was over before the tool returned.")
 
     @staticmethod
     def _end_with_error(span: Span | None, error: BaseException | None) -> None:

@@ -17,7 +17,7 @@ from recorded_lines import recordings
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.messages import DecodeFailure, UnknownMessage
-from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord, note_of_exit, read_exit_note
+from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord, note_of_exit, note_of_withdrawal, read_exit_note, without_withdrawn
 from claude_transport.testing.scenario import Scenario
 
 HEADER = TapeHeader(cli_version="2.1.329", created_at=dt.datetime(2026, 11, 20, 21, tzinfo=dt.UTC), scrubbed=True)
@@ -179,3 +179,14 @@ def test_a_fake_claude_can_play_a_tape(tmp_path: Path) -> None:
     scenario = Scenario.from_recording(tmp_path / "a.ndjson")
     assert scenario.exit_code == 0
     assert scenario.script
+
+
+def test_lines_that_were_withdrawn_were_not_said_and_a_withdrawal_of_nothing_means_nothing() -> None:
+    first, second, third = (TapeRecord(0.0, "in", text) for text in (b"1", b"2", b"3"))
+    answer, other = TapeRecord(0.0, "out", b"withdrawn in 1"), TapeRecord(0.0, "note", b"withdrawn in")
+
+    def withdrawn(back: int) -> TapeRecord:
+        return TapeRecord(0.0, "note", note_of_withdrawal(back=back))
+
+    early, late = withdrawn(1), [withdrawn(1), withdrawn(1), withdrawn(4), withdrawn(0)]
+    assert without_withdrawn([early, first, answer, second, withdrawn(2), third, *late, other]) == [answer, second, other]

@@ -270,6 +270,49 @@ async def test_a_body_is_shortened_after_it_was_redacted_so_that_no_half_of_a_se
         assert int(rest.partition(" ")[0]) == len(Redactor().line(line)) - at_most
 
 
+class Counting(Redactor):
+    """A redactor that counts the bytes it is given."""
+
+    seen = 0
+
+    def line(self, line: bytes) -> bytes:
+        self.seen += len(line)
+        return super().line(line)
+
+
+async def test_of_a_long_line_no_more_is_redacted_than_is_needed_to_show_its_beginning(kept: Kept) -> None:
+    line = b'{"type":"user","text":"' + b"token " * 10**6 + b'"}'
+    redactor = Counting()
+    (fields,) = await heard(kept, line, bodies=True, max_body_chars=100, redactor=redactor)
+    assert redactor.seen < 200_000
+    assert fields["body"] == f"{line[:100].decode()}… ({len(line)} bytes in all)"
+
+
+LONG_SECRET = "é€ Yarrow €" * 50
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        *("sk-ant-api03-Yarrow-Falcon-9926", "Yarrow Kestrel Falcon", "perpetua-yarrow@secret-company.io", "https://me:Yarrow-Falcon@host"),
+        *("password=Yarrow-Falcon-9926", LONG_SECRET, "-----BEGIN PRIVATE KEY-----\n" + "Yarrow\n" * 9000),
+    ],
+)
+async def test_of_a_long_line_too_no_half_of_a_secret_is_shown(kept: Kept, secret: str) -> None:
+    """Wherever the secret lies, seen from where the line is cut."""
+    redactor = Redactor(secrets=["Yarrow Kestrel Falcon", LONG_SECRET])
+    for before in [10, *range(50, 80), 200]:
+        kept.records.clear()
+        # first something that becomes much shorter, so that the end of what is redacted comes near
+        start = "password=" + "Z9" * before
+        text = json.dumps({"x": f"{start} {secret} tail " + "y" * 200_000}, ensure_ascii=before % 2 == 0)
+        (fields,) = await heard(kept, text.encode(), bodies=True, max_body_chars=40, redactor=redactor)
+        shown, cut, _ = fields["body"].partition("… (")
+        assert cut
+        assert len(shown) <= 40
+        assert not any(part in shown for part in ("Yarr", "sk-a", "perp", "Falc"))
+
+
 async def test_nothing_that_is_logged_breaks_the_line_or_the_terminal(kept: Kept) -> None:
     lines = [b"noise \x1b[2J\r\x00\x9b\xff", b'{"type":"a\\n\\u001b[31mb","uuid":"\\u2028"}', '{"type":"x","t":"\u2028\u0085"}'.encode()]
     await heard(kept, *lines, bodies=True)

@@ -19,8 +19,18 @@ import anyio.to_thread
 import pytest
 from anyio.abc import ByteStream
 
-from claude_transport.errors import ConfigurationError, ConnectTimeout, NotConnected, ProcessError, TransportClosed
+from claude_transport.backoff import Backoff
+from claude_transport.errors import (
+    ConfigurationError,
+    ConnectTimeout,
+    InputClosed,
+    NotConnected,
+    ProcessError,
+    TransportClosed,
+    UsageError,
+)
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import Tape
 from claude_transport.query.query import Query
@@ -33,7 +43,10 @@ from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.replay import ReplayTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.wrappers.faults import FailWrite
+from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.recording import RecordingTransport
+from claude_transport.wrappers.retrying import RetryingTransport
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
 SECRET = "hunter2-sentinel-Zx7Qw9"
@@ -230,6 +243,176 @@ async def test_an_end_of_input_that_failed_or_was_cancelled_does_not_end_the_rec
         await cancelled.write(b'{"type":"user"}')
         assert await theirs.receive() == b'{"type":"user"}\n'
     assert ("in", "user") in kinds(Tape.read(cancelled.path))
+
+
+USER = b'{"type":"user","message":{"role":"user","content":"Hello"}}'
+ASK = b'{"type":"control_request","request_id":"r1","request":{"subtype":"interrupt"}}'
+
+
+async def replayed(path: Path, *lines: bytes) -> list[dict[str, Any]]:
+    """What a host hears that says these lines to the tape."""
+    with anyio.fail_after(10):
+        async with ReplayTransport(path) as claude:
+            for line in lines:
+                await claude.write(line)
+            await claude.end_input()
+            heard = [message async for message in claude.read_messages()]
+            claude.assert_played()
+    return heard
+
+
+class Gated(MockTransport):
+    """A mock whose writes wait before they hand anything over, until `gate` is opened."""
+
+    def __init__(self) -> None:
+        super().__init__([RESULT])
+        self.gate = anyio.Event()
+        self.is_waited_for = anyio.Event()
+
+    async def write(self, data: str | bytes) -> None:
+        self.is_waited_for.set()
+        await self.gate.wait()
+        await super().write(data)
+
+
+async def test_a_write_that_was_cancelled_before_it_began_is_not_on_the_tape(tmp_path: Path) -> None:
+    transport = RecordingTransport(MockTransport([RESULT]), tmp_path / "tape.ndjson")
+    async with transport:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await transport.write(ASK)
+        await transport.write(USER)
+        assert await anext(transport.read_messages()) == RESULT
+    assert kinds(Tape.read(transport.path))[:2] == [("in", "user"), ("out", "result")]
+    assert await replayed(transport.path, USER) == [RESULT]
+
+
+async def test_a_write_that_was_cancelled_before_anything_went_out_is_withdrawn_and_its_replay_does_not_wait_for_it(tmp_path: Path) -> None:
+    claude = Gated()
+    transport = RecordingTransport(claude, tmp_path / "tape.ndjson")
+    scope = anyio.CancelScope()
+
+    async def ask() -> None:
+        with scope:
+            await transport.write(ASK + b"\n" + USER)
+
+    with anyio.fail_after(10):
+        async with transport, anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await claude.is_waited_for.wait()
+            scope.cancel()
+            await anyio.wait_all_tasks_blocked()
+            claude.gate.set()
+            await transport.write(USER)
+            assert await anext(transport.read_messages()) == RESULT
+    assert kinds(Tape.read(transport.path))[:6] == [
+        *(("in", "control_request"), ("in", "user"), ("note", "withdrawn in 2"), ("note", "withdrawn in 1")),
+        *(("in", "user"), ("out", "result")),
+    ]
+    assert await replayed(transport.path, USER) == [RESULT]
+    async with ReplayTransport(transport.path) as again:
+        with pytest.raises(ExpectationFailed):
+            await again.write(ASK)
+
+
+async def test_a_write_that_waits_for_its_turn_is_on_the_tape_when_it_comes_and_the_end_of_the_input_after_it(tmp_path: Path) -> None:
+    claude = Gated()
+    transport = RecordingTransport(claude, tmp_path / "tape.ndjson")
+    scope = anyio.CancelScope()
+
+    async def ask() -> None:
+        with scope:
+            await transport.write(ASK)
+
+    with anyio.fail_after(10):
+        async with transport:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(transport.write, USER)
+                await claude.is_waited_for.wait()
+                tasks.start_soon(ask)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(transport.write, b'{"type":"keep_alive"}')
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(transport.end_input)
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+                claude.gate.set()
+            assert [message async for message in transport.read_messages()] == [RESULT]
+    assert kinds(Tape.read(transport.path))[:3] == [("in", "user"), ("in", "keep_alive"), ("note", "stdin closed by driver")]
+    assert [message["type"] for message in claude.written] == ["user", "keep_alive"]
+
+
+async def test_a_write_that_failed_and_was_made_again_is_said_once(tmp_path: Path) -> None:
+    inside = FaultyTransport(MockTransport([RESULT]), [FailWrite(write=2, lasting=False)])
+    recorder = RecordingTransport(inside, tmp_path / "tape.ndjson")
+    async with RetryingTransport(recorder, backoff=Backoff(first=0)) as transport:
+        await transport.write(b'{"type":"keep_alive"}')
+        await transport.write(USER)
+        assert await anext(transport.read_messages()) == RESULT
+    found = kinds(Tape.read(recorder.path))
+    assert [way for way, _ in found[:5]] == ["in", "in", "note", "note", "in"]
+    assert found[3] == ("note", "withdrawn in 1")
+    assert await replayed(recorder.path, USER) == [RESULT]
+
+
+@pytest.mark.parametrize("refusal", [UsageError("not like this"), InputClosed("it has ended")])
+async def test_a_write_that_was_refused_is_withdrawn(tmp_path: Path, refusal: Exception) -> None:
+    class Refusing(MockTransport):
+        async def write(self, data: str | bytes) -> None:
+            raise refusal
+
+    async with RecordingTransport(Refusing(), tmp_path / "tape.ndjson") as transport:
+        with pytest.raises(UsageError) as raised:
+            await transport.write(USER)
+    assert raised.value is refusal
+    assert ("note", "withdrawn in 1") in kinds(Tape.read(transport.path))
+
+
+async def test_a_write_that_may_have_gone_out_stays_on_the_tape_as_said(tmp_path: Path) -> None:
+    ours, theirs = memory_stream_pair(capacity=4)
+    scope = anyio.CancelScope()
+
+    async def cancel() -> None:
+        await anyio.wait_all_tasks_blocked()
+        scope.cancel()
+
+    with anyio.fail_after(10):
+        torn = RecordingTransport(StreamTransport(Opened(ours)), tmp_path / "torn.ndjson")
+        async with theirs, torn, anyio.create_task_group() as tasks:
+            tasks.start_soon(cancel)
+            with scope:
+                await torn.write(USER)
+    arrived = RecordingTransport(FaultyTransport(MockTransport(), [FailWrite(after=True)]), tmp_path / "arrived.ndjson")
+    async with arrived:
+        with pytest.raises(TransportClosed):
+            await arrived.write(USER)
+    for path in (torn.path, arrived.path):
+        found = kinds(Tape.read(path))
+        assert found[0] == ("in", "user")
+        assert not any("withdrawn" in text for _, text in found)
+
+
+async def test_of_a_transport_that_counts_nothing_a_cancelled_write_stays_on_the_tape_as_said(tmp_path: Path) -> None:
+    class Six:
+        async def connect(self) -> None: ...
+        async def end_input(self) -> None: ...
+        async def close(self) -> None: ...
+
+        async def write(self, data: str) -> None:
+            scope.cancel()
+            await anyio.sleep_forever()
+
+        def is_ready(self) -> bool:
+            return True
+
+        async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+            yield RESULT
+
+    scope = anyio.CancelScope()
+    async with RecordingTransport(Six(), tmp_path / "tape.ndjson") as transport:
+        with scope:
+            await transport.write(USER)
+    assert kinds(Tape.read(transport.path)) == [("in", "user"), ("note", "closed by host")]
 
 
 class Opened:

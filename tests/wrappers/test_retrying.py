@@ -362,6 +362,90 @@ async def test_reconnecting_is_tried_again_too() -> None:
     await another.close()
 
 
+class Breaking(MemoryConnectable):
+    """An opener that fails from the second time on."""
+
+    opened = 0
+
+    async def connect(self) -> Any:
+        self.opened += 1
+        if self.opened > 1:
+            raise ConnectionRefusedError("not now")
+        return await super().connect()
+
+
+@pytest.mark.parametrize("wrap", [lambda inside: inside, TransportWrapper, lambda inside: RetryingTransport(TransportWrapper(inside))])
+async def test_a_close_of_the_old_transport_ends_the_waiting_of_its_reconnecting_at_once(wrap: Any) -> None:
+    opener = Breaking()
+    waiting = anyio.Event()
+
+    def told(attempt: RetryAttempt) -> None:
+        if attempt.delay is not None:
+            waiting.set()
+
+    wrapper = wrap(RetryingTransport(StreamTransport(opener), backoff=LONG, on_attempt=told))
+    await wrapper.connect()
+    raised: list[Exception] = []
+
+    async def reconnect() -> None:
+        try:
+            await wrapper.reconnect()
+        except errors.TransportClosed as error:
+            raised.append(error)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reconnect)
+            await waiting.wait()
+            await anyio.wait_all_tasks_blocked()
+            await wrapper.close()
+    assert [isinstance(error.__cause__, errors.CLIConnectionError) for error in raised] == [True]
+    assert opener.opened == 2
+
+
+async def test_a_close_in_the_middle_of_an_attempt_to_reconnect_makes_it_the_last() -> None:
+    class Slow(Breaking):
+        async def connect(self) -> Any:
+            if self.opened:
+                trying.set()
+                await go_on.wait()
+            return await super().connect()
+
+    trying, go_on = anyio.Event(), anyio.Event()
+    opener = Slow()
+    wrapper, sleeper, _ = retrying(StreamTransport(opener))
+    await wrapper.connect()
+
+    async def reconnect() -> None:
+        with pytest.raises(errors.CLIConnectionError):
+            await wrapper.reconnect()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reconnect)
+            await trying.wait()
+            await wrapper.close()
+            go_on.set()
+    assert (sleeper.slept, opener.opened) == ([], 2)
+
+
+async def test_what_was_closed_before_or_is_reconnected_twice_at_once_is_still_tried_again() -> None:
+    opener = Breaking()
+    wrapper, sleeper, _ = retrying(StreamTransport(opener))
+    await wrapper.connect()
+    await wrapper.close()
+
+    async def reconnect() -> None:
+        with pytest.raises(errors.CLIConnectionError):
+            await wrapper.reconnect()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reconnect)
+            tasks.start_soon(reconnect)
+    assert (sorted(sleeper.slept), opener.opened) == ([1, 1, 2, 2], 7)
+
+
 # --------------------------------------------------------------------------------------------------------------------- writing
 
 

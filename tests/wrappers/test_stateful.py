@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.errors import ConfigurationError, ConnectionLost, InputClosed, NotConnected, ProcessError, TransportClosed
+from claude_transport.errors import ConfigurationError, ConnectionLost, InputClosed, NotConnected, ProcessError, TransportClosed, UsageError
 from claude_transport.query.query import Query
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing import FakeClaude, Scenario, steps
@@ -17,6 +17,7 @@ from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.logging import LoggingTransport
+from claude_transport.wrappers.observing import ObservingWrapper
 from claude_transport.wrappers.stateful import StatefulTransport, TransportState
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
@@ -356,6 +357,19 @@ def test_an_async_function_that_nobody_would_await_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="ordinary function") as refused:
         StatefulTransport(MockTransport(), on_change=on_change)
     assert refused.value.option == "on_change"
+
+
+@pytest.mark.parametrize("hook", sorted(name for name in vars(ObservingWrapper) if name.startswith("on_")))
+def test_a_wrapper_with_an_async_hook_that_nobody_would_await_is_refused_when_its_class_is_made(hook: str) -> None:
+    async def told(*_args: object) -> None: ...
+
+    async def generated(*_args: object) -> AsyncIterator[None]:
+        yield
+
+    mixin = type("Mixin", (), {hook: told})
+    for bases, given in [((ObservingWrapper,), {hook: told}), ((StatefulTransport,), {hook: generated}), ((mixin, ObservingWrapper), {})]:
+        with pytest.raises(UsageError, match=rf"Watcher\.{hook} is an ordinary method"):
+            type("Watcher", bases, given)
 
 
 def test_the_states_are_their_names() -> None:

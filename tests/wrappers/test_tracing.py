@@ -217,6 +217,25 @@ async def test_a_subagent_in_the_background_works_on_after_the_turn() -> None:
     assert len(recorder.turns) == 1
 
 
+async def test_of_the_calls_in_the_background_that_never_return_only_the_last_thousand_stay_open() -> None:
+    recorder = SpanRecorder()
+    spans = SessionSpans(recorder)
+    messages = [said(call("t", "Agent")), answer("t"), *(said(call(f"b{number}"), parent="t") for number in range(1500)), RESULT]
+    for message in messages:
+        spans.received(decode_message(json.dumps(message).encode()))
+    _, *background = recorder.tools
+    assert [tool.ends for tool in background] == [1] * 500 + [0] * 1000
+    assert background[0].attributes["error.type"] == "unfinished"
+    assert background[0].failed
+    assert "1000 later calls" in str(background[0].status.description)
+    for late in (answer("b0", parent="t"), said(call("c"), parent="b499"), answer("b1499", parent="t")):
+        spans.received(decode_message(json.dumps(late).encode()))
+    assert recorder.parent_of(recorder.tools[-1]) is background[499]
+    assert not background[-1].failed
+    spans.ended(None)
+    assert {tool.ends for tool in recorder.tools} == {1}
+
+
 # ------------------------------------------------------------------------------------------------------------------ endings
 
 
