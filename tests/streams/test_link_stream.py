@@ -419,11 +419,11 @@ async def test_the_last_words_of_a_far_process_are_shown_without_what_we_told_it
             async with StreamTransport(LinkConnectable(door, **told)) as transport:
                 with pytest.raises(ProcessError) as caught:
                     await read_all(transport)
-    notes = "".join(caught.value.__notes__)
-    assert "the token" in notes
-    assert "hush" not in notes
-    assert "of-its-tool" not in notes
-    assert "abcdefgh" not in notes
+            notes = "".join(caught.value.__notes__)
+            assert "the token" in notes
+            assert "hush" not in notes
+            assert "of-its-tool" not in notes
+            assert "abcdefgh" not in notes
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ async def test_why_a_server_said_goodbye_is_in_the_code_of_the_error(bye: bytes,
             async with StreamTransport(LinkConnectable(door)) as transport:
                 with pytest.raises(ConnectionLost, match="too long") as caught:
                     await read_all(transport)
-    assert caught.value.code == code
+            assert caught.value.code == code
 
 
 async def test_input_that_never_reached_the_process_is_an_error_and_not_a_success() -> None:
