@@ -12,6 +12,7 @@ import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError
+from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.encoding import encode_line
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.heartbeat import DEFAULT_HEARTBEAT
@@ -24,7 +25,7 @@ from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket import WebSocketConnectable
 from claude_transport.transport import SessionTerms, TransportInfo
 from claude_transport.transports.bounds import check_bounds
-from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Connectable, StreamTransport, _ReadEnd
+from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Connectable, StreamTransport
 
 __all__ = ["NetworkTransport"]
 
@@ -49,7 +50,8 @@ class NetworkTransport(StreamTransport):
             `{"type": "authenticate", "token": …}`.
         ssl_context: for `tls://` and `wss://`, the client's side (default: the certificates that the system trusts, the name checked). One
             with a certificate of its own makes it mutual TLS.
-        options: what the gateway is asked to start its CLI with: names and values of `ClaudeOptions`, as JSON would have them.
+        options: what the gateway is asked to start its CLI with: a `ClaudeOptions`, of which every field that differs from its default
+            is sent, or names and values of one, as JSON would have them. A field that a gateway does not let clients choose is refused.
         resume: speak the link protocol; False for a plain server.
         heartbeat: seconds of silence after which the server is asked whether it is there (only with `resume`; plain connections are
             watched by TCP alone).
@@ -72,7 +74,7 @@ class NetworkTransport(StreamTransport):
         *,
         token: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: ClaudeOptions | Mapping[str, Any] | None = None,
         resume: bool = True,
         heartbeat: float | None = None,
         compression: Literal["zstd", "deflate"] | None = None,
@@ -83,7 +85,7 @@ class NetworkTransport(StreamTransport):
     ) -> None:
         self._address = parse_address(url)
         _check(self._address, token=token, ssl_context=ssl_context, compression=compression)
-        _check_options(options)
+        chosen = _chosen(options)
         check_bounds(max_line_bytes=max_line_bytes, connect_timeout=connect_timeout, close_timeout=close_timeout)
         if heartbeat is not None and not resume:
             raise ConfigurationError("only a resumable link has heartbeats; resume=False leaves it to TCP", option="heartbeat")
@@ -95,7 +97,7 @@ class NetworkTransport(StreamTransport):
             connectable = self._link = LinkConnectable(
                 opener,
                 token=token,
-                options=options,
+                options=chosen,
                 heartbeat=DEFAULT_HEARTBEAT if heartbeat is None else heartbeat,
                 max_line_bytes=max_line_bytes,
                 connect_timeout=connect_timeout,
@@ -103,11 +105,11 @@ class NetworkTransport(StreamTransport):
             )
         else:
             in_line = None if self._address.is_websocket else token
-            connectable = self._greeting = _Greeting(opener, token=in_line, options=options, address=str(self._address))
+            connectable = self._greeting = _Greeting(opener, token=in_line, options=chosen, address=str(self._address))
         super().__init__(
             connectable, max_line_bytes=max_line_bytes, close_timeout=close_timeout + (_FORCE_AFTER if resume else 0), strict=strict
         )
-        self._structured_output = bool(options and options.get("output_format"))
+        self._structured_output = bool(chosen.get("output_format"))
         self._answers: frozenset[str] | None = None
         self._trace: Mapping[str, str] = {}
         self._exposes_token = token is not None and not (self._address.is_encrypted or self._address.stays_here)
@@ -152,8 +154,7 @@ class NetworkTransport(StreamTransport):
         if is_first and self._greeting is not None and _REFUSED in batch[0]:
             refusal = _read_refusal(batch[0], address=str(self._address))
             if refusal is not None:
-                self._read_end = _ReadEnd(refusal)
-                raise refusal
+                raise self._end_reading(refusal)
         return batch
 
     @property
@@ -218,11 +219,29 @@ def _check(address: Address, *, token: str | None, ssl_context: ssl.SSLContext |
         raise ConfigurationError(f"the compression for {address.scheme}:// is {fitting!r}, not {compression!r}", option="compression")
 
 
-def _check_options(options: Mapping[str, Any] | None) -> None:
+def _chosen(options: ClaudeOptions | Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is asked for by name. Raises `ConfigurationError` for what JSON cannot say: a function or a path means nothing elsewhere."""
+    if isinstance(options, ClaudeOptions):
+        defaults = ClaudeOptions()
+        fields = {name: getattr(options, name) for name in options.__struct_fields__}
+        options = {name: value for name, value in fields.items() if value != getattr(defaults, name)}
+    chosen: dict[str, Any] = {}
     try:
-        msgspec.json.encode(dict(options or {}))
+        chosen.update(options or {})
+        msgspec.json.encode(chosen)
     except (TypeError, ValueError) as exc:
-        raise ConfigurationError("options are names and values as JSON has them", option="options") from exc
+        named = ", ".join(sorted(str(name) for name, value in chosen.items() if not _is_json(value)))
+        where = f" ({named})" if named else ""
+        raise ConfigurationError(f"options are names and values as JSON has them{where}", option="options") from exc
+    return chosen
+
+
+def _is_json(value: object) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 class _Refused(msgspec.Struct):

@@ -218,6 +218,11 @@ class StreamTransport(Remakable):
         finally:
             self._reading = False
 
+    def _end_reading(self, error: ClaudeTransportError) -> ClaudeTransportError:
+        """Nothing more is read: every reader from now on gets `error`, which is returned to be raised at once."""
+        self._read_end = _ReadEnd(error)
+        return error
+
     async def _read_batch(self) -> Sequence[bytes]:
         stream = self._stream
         while self._read_end is None and stream is not None and not self._closed:

@@ -10,7 +10,7 @@ from typing import Literal
 import anyio
 import pytest
 
-from claude_transport import AuthenticationError, NetworkTransport, Query
+from claude_transport import AuthenticationError, ClaudeOptions, ConfigurationError, NetworkTransport, Query
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.testing import FakeClaude, Scenario
@@ -77,3 +77,23 @@ async def test_a_gateway_of_short_lines_takes_many_of_them_in_one_message(resume
             line = '{"type":"keep_alive","pad":"%s"}' % ("x" * 990)
             await transport.write("\n".join([line] * 900))  # what a client joins to one message of a WebSocket
             assert "Hello" in str((await (await query.send("Hello")).result()).result)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+async def test_options_as_a_value_are_sent_as_far_as_they_differ_from_the_defaults(resume: bool) -> None:
+    with FakeClaude(Scenario.simulated(pace=0)) as fake, anyio.fail_after(30):
+        async with Gateway(ClaudeOptions(cli_path=fake.path, effort="low"), listen=["tcp://127.0.0.1:0"]) as served:
+            async with Query(NetworkTransport(served.urls[0], options=ClaudeOptions(model="opus"), resume=resume)) as query:
+                await (await query.send("Hello")).result()
+            with pytest.raises(ConfigurationError, match="not for a client to choose: cwd"):
+                async with NetworkTransport(served.urls[0], options=ClaudeOptions(cwd="/"), resume=resume) as transport:
+                    await anext(aiter(transport.read_messages()))
+        argv = " ".join(fake.calls()[0].argv)
+    assert "opus" in argv
+    assert "low" in argv  # the default of the client's `effort` is no choice
+
+
+def test_an_option_that_means_nothing_elsewhere_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"\(cwd\)") as caught:
+        NetworkTransport("tcp://127.0.0.1:1", options=ClaudeOptions(cwd=Path("/"), model="opus"))
+    assert caught.value.option == "options"
