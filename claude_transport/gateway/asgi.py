@@ -34,6 +34,8 @@ _GOOD: Final = frozenset({1000, 1005})
 
 _OK: Final = 200
 
+_UNKNOWN: Final = 401
+
 _REFUSED: Final = 1008
 """Policy violation: what a server without the extension for answers of HTTP makes a 403 of."""
 
@@ -98,7 +100,7 @@ class GatewayApplication:
         if event["type"] != "websocket.connect":
             return  # it has left before it came
         try:
-            self.gateway.check_origin(request.origin)
+            self.gateway.check_upgrade(origin=request.origin, token=request.bearer_token)
         except TurnedAway as exc:
             await _refuse(scope, send, exc)
             return
@@ -222,7 +224,8 @@ def _path(scope: Scope) -> str:
 
 async def _refuse(scope: Scope, send: Send, refused: TurnedAway) -> None:
     if "websocket.http.response" in scope.get("extensions", {}):
-        await send({"type": "websocket.http.response.start", "status": refused.status, "headers": _encode_headers({})})
+        asked = {"www-authenticate": "Bearer"} if refused.status == _UNKNOWN else {}
+        await send({"type": "websocket.http.response.start", "status": refused.status, "headers": _encode_headers(asked)})
         await send({"type": "websocket.http.response.body", "body": f"{refused}\n".encode()})
     else:
         await send({"type": "websocket.close", "code": _REFUSED})

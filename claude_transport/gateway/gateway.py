@@ -235,7 +235,7 @@ class Gateway:
     async def attend(self, arrival: Arrival) -> None:
         """Serve a connection that another server has accepted, until it is over; the stream is closed then.
 
-        For adapters such as `GatewayApplication`. The adapter has looked at the origin (`check_origin`) and at what it says at `health`;
+        For adapters such as `GatewayApplication`. The adapter has looked at origin and token (`check_upgrade`) and at `health`;
         the token in `arrival` is looked at here.
         """
 
@@ -248,10 +248,12 @@ class Gateway:
             with anyio.CancelScope(shield=True):
                 await anyio.aclose_forcefully(arrival.stream)
 
-    def check_origin(self, origin: str | None) -> None:
-        """Raise `TurnedAway` for a web page that may not connect; it is counted."""
+    def check_upgrade(self, *, origin: str | None, token: str | None) -> None:
+        """Raise `TurnedAway` for a web page that may not connect, and for a token that is nobody's; it is counted."""
         try:
             self._door.check_origin(origin)
+            if token is not None:  # one in a hello may still come
+                self._door.admit(token)
         except TurnedAway as exc:
             self._count_refusal(exc)
             raise

@@ -112,6 +112,15 @@ async def test_a_page_of_another_origin_is_refused_before_the_connection_is_open
         assert first.get("status", first.get("code")) == (403 if extensions else 1008)
 
 
+@pytest.mark.parametrize("extensions", [{}, {"websocket.http.response": {}}])
+async def test_a_wrong_token_is_refused_before_the_connection_is_open(extensions: Any) -> None:
+    async with served() as application:
+        headers = [(b"authorization", b"Bearer wrong-wrong-wrong-wrong")]
+        first, *_ = await Server(headers=headers, extensions=extensions).tell("websocket.connect").answers(application)
+        assert first.get("status", first.get("code")) == (401 if extensions else 1008)
+        assert application.gateway.metrics.refused == {"auth": 1}
+
+
 @pytest.mark.parametrize("headers", [[(b"authorization", b"Bearer wrong-wrong-wrong-wrong")]])
 async def test_a_stranger_gets_no_process(headers: Any) -> None:
     async with served() as application:
