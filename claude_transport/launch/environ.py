@@ -28,6 +28,8 @@ from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 __all__ = [
     "ALWAYS_ALLOWED",
     "CLOUD_SWITCHES",
+    "CREDENTIAL_HEADERS",
+    "CUSTOM_HEADERS",
     "NESTING",
     "POLICIES",
     "VARIABLES",
@@ -36,6 +38,7 @@ __all__ = [
     "build_environment",
     "check_variables",
     "describe_environment",
+    "forbidden_in",
     "forbidden_variables",
     "is_switched_on",
     "settings_variables",
@@ -51,6 +54,9 @@ CLOUD_SWITCHES: Final = (
 )
 NOT_SUBSCRIPTION: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR", *CLOUD_SWITCHES)
 NOT_API_KEY: Final = ("ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", *CLOUD_SWITCHES)
+CUSTOM_HEADERS: Final = "ANTHROPIC_CUSTOM_HEADERS"
+CREDENTIAL_HEADERS: Final = ("authorization", "proxy-authorization", "x-api-key")
+"""Headers, by lower-case names, that pay; one of them in `CUSTOM_HEADERS` is sent beside the credential that the CLI has found."""
 
 NESTING: Final = frozenset(
     {
@@ -156,6 +162,24 @@ def forbidden_variables(billing: BillingPolicy) -> tuple[str, ...]:
     return () if billing == "inherit" else NOT_SUBSCRIPTION
 
 
+def forbidden_in(env: Mapping[str, str], billing: BillingPolicy) -> list[str]:
+    """What is set in `env` and must not reach the child under this policy: names of variables, never a value.
+
+    `ANTHROPIC_CUSTOM_HEADERS` is among them when it holds a credential, which is told by the names of its headers.
+    """
+    found = [name for name in forbidden_variables(billing) if env.get(name)]
+    if billing != "inherit" and _has_credential_header(env.get(CUSTOM_HEADERS, "")):
+        found.append(CUSTOM_HEADERS)
+    return found
+
+
+def _has_credential_header(text: str) -> bool:
+    """Whether one of the headers in `text`, `NAME: VALUE` on a line each, is a credential."""
+    # the CLI trims names as JavaScript does, which takes a byte-order mark for white space
+    names = (line.partition(":")[0].replace("\ufeff", "").strip().lower() for line in text.splitlines())
+    return any(name in CREDENTIAL_HEADERS for name in names)
+
+
 def settings_variables(settings: Mapping[str, Any]) -> dict[str, str]:
     """The `env` block of parsed settings, whose variables win over those of the process; empty when it has none that could be read."""
     block = settings.get("env")
@@ -196,8 +220,9 @@ def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -
     allowed = (*ALWAYS_ALLOWED, *map(fold, options.env_allow))
     env: dict[str, str] = {}
     origins: dict[str, str] = {}
+    forbidden = {*forbidden_variables(options.billing), *forbidden_in(inherited, options.billing)}
     for name, value in inherited.items():
-        reason = _why_removed(name, options, allowed)
+        reason = _why_removed(name, options, allowed=allowed, forbidden=forbidden)
         if reason is None:
             env[name] = value
         origins[name] = "inherited" if reason is None else f"removed: {reason}"
@@ -217,13 +242,13 @@ def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -
     return env, origins
 
 
-def _why_removed(name: str, options: ClaudeOptions, allowed: tuple[str, ...]) -> str | None:
+def _why_removed(name: str, options: ClaudeOptions, *, allowed: tuple[str, ...], forbidden: set[str]) -> str | None:
     """The rule that keeps the inherited variable `name` from the child, or None."""
     if options.env_mode == "exact":
         return 'env_mode="exact"'
     if name in NESTING:
         return "mark of an enclosing session"
-    if name in forbidden_variables(options.billing):
+    if name in forbidden:
         return f'billing="{options.billing}"'
     if options.env_mode == "allowlist" and not any(fnmatch.fnmatchcase(name, rule) for rule in allowed):
         return "not in env_allow"
@@ -240,13 +265,13 @@ def _written(row: Variable, value: Any) -> str:
 
 
 def _check_billing(options: ClaudeOptions, inherited: Mapping[str, str], given: Mapping[str, str]) -> None:
-    clash = [name for name in forbidden_variables(options.billing) if given.get(name)]
+    clash = forbidden_in(given, options.billing)
     if clash:
         raise ConfigurationError(
             f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids: drop one of the two', option="env"
         )
     if options.billing == "subscription_strict":
-        found = [name for name in NOT_SUBSCRIPTION if inherited.get(name)]
+        found = forbidden_in(inherited, options.billing)
         if found:
             raise ConfigurationError(
                 f'billing="subscription_strict" refuses to start while {", ".join(found)} is set: another account might pay. '

@@ -30,7 +30,15 @@ from typing import Final
 import msgspec
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.launch.environ import ALWAYS_ALLOWED, NESTING, NOT_SUBSCRIPTION, build_environment, forbidden_variables
+from claude_transport.launch.environ import (
+    ALWAYS_ALLOWED,
+    CREDENTIAL_HEADERS,
+    CUSTOM_HEADERS,
+    NESTING,
+    NOT_SUBSCRIPTION,
+    build_environment,
+    forbidden_variables,
+)
 from claude_transport.launch.options import ClaudeOptions
 
 __all__ = ["REMOTE_MARK", "RemoteEnvironment", "Word", "bootstrap", "end_command", "find_word", "instructions", "keeper", "without_words"]
@@ -141,16 +149,23 @@ kill -s KILL $! 2>/dev/null
 """The second command, for at most ten seconds."""
 
 
+_PAYING: Final = "|".join("*" + "".join(f"[{c.upper()}{c}]" if c.isalpha() else c for c in name) + "*" for name in CREDENTIAL_HEADERS)
+_IF_HEADERS_PAY: Final = f'case "${{{CUSTOM_HEADERS}:-}}" in {_PAYING}) @do@ ;; esac\n'
+"""What to do when the custom headers at the other end may hold a credential: one named anywhere counts, and no program is needed for it."""
+
+
 class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of the environment at the other end: `drop` names, keep only what matches `keep` (None: everything), then `assign`.
 
-    The launch is refused there when one of `refuse` is set. `assign` holds what the options say and nothing of this machine's.
+    With `drop_headers` custom headers are dropped that hold a credential, or, where something is refused, are refused. The launch is
+    refused there when one of `refuse` is set. `assign` holds what the options say and nothing of this machine's.
     """
 
     assign: Mapping[str, str]
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] | None = None
     refuse: tuple[str, ...] = ()
+    drop_headers: bool = False
 
     def __repr__(self) -> str:
         """Names only: values may be secrets."""
@@ -172,7 +187,7 @@ class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
             kept = tuple(rule for rule in (*ALWAYS_ALLOWED, *options.env_allow) if _PATTERN.fullmatch(rule))
         drop = (*sorted(NESTING), *forbidden_variables(options.billing))
         refuse = NOT_SUBSCRIPTION if options.billing == "subscription_strict" else ()
-        return cls(assign=assign, drop=drop, keep=kept, refuse=refuse)
+        return cls(assign=assign, drop=drop, keep=kept, refuse=refuse, drop_headers=options.billing != "inherit")
 
     def as_shell(self) -> str:
         """Shell code that does it."""
@@ -184,6 +199,8 @@ class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
                 f'case $name in {kept}*) command unset "$name" 2>/dev/null ;; esac; done'
             )
         lines += [f"unset {name}" for name in self.drop]
+        if self.drop_headers:
+            lines.append(_IF_HEADERS_PAY.replace("@do@", f"unset {CUSTOM_HEADERS}").rstrip())
         lines += [f"export {name}={shlex.quote(value)}" for name, value in self.assign.items()]
         return "".join(f"{line}\n" for line in lines)
 
@@ -229,6 +246,8 @@ def instructions(
         before += f"cd -- {shlex.quote(folder)} 2>/dev/null || refuse cwd\n"
     for name in environment.refuse:
         before += f'[ -z "${{{name}:-}}" ] || refuse environment {name}\n'
+    if environment.refuse and environment.drop_headers:
+        before += _IF_HEADERS_PAY.replace("@do@", f"refuse environment {CUSTOM_HEADERS}")
     if private:
         before += 'private=$(umask 077; mktemp -d "${TMPDIR:-/tmp}/claude-transport-XXXXXX") || refuse directory\n'
     folders = "".join(f'mkdir -m 700 "$private/{name}"; export {name}="$private/{name}"\n' for name in private)

@@ -17,7 +17,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import FLAGS, RESERVED_FLAGS
-from claude_transport.launch.environ import check_variables, forbidden_variables, settings_variables
+from claude_transport.launch.environ import check_variables, forbidden_in, settings_variables
 from claude_transport.launch.options import (
     BillingPolicy,
     ClaudeOptions,
@@ -345,8 +345,7 @@ def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
 
 def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any]) -> None:
     """What the settings say about credentials wins over the environment, and must not pay when `billing` says who does."""
-    variables = settings_variables(settings)
-    names = [name for name in forbidden_variables(options.billing) if variables.get(name)]
+    names = forbidden_in(settings_variables(settings), options.billing)
     if options.billing.startswith("subscription") and settings.get("apiKeyHelper"):
         names.append("apiKeyHelper")
     if names:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.environ import CLOUD_SWITCHES, NESTING, VARIABLES, build_environment, describe_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, EnvironmentMode
+from claude_transport.launch.validation import validate_options
 
 SECRET = "sentinel-secret-77ab"
 OTHER_PAYERS: tuple[str, ...] = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", *CLOUD_SWITCHES)
@@ -153,6 +154,39 @@ def test_env_may_not_contradict_a_subscription(name: str, policy: BillingPolicy)
         build(env={name: SECRET}, billing=policy)
     assert caught.value.option == "env"
     assert SECRET not in str(caught.value)
+
+
+HEADERS_THAT_PAY = (
+    f"x-api-key: {SECRET}",
+    f"x-team: blue\nX-Api-Key:{SECRET}",
+    f"x-team: blue\r\n  AUTHORIZATION : Bearer {SECRET}\r\n",
+    f"\ufeffProxy-Authorization: Basic {SECRET}",
+)
+
+
+@pytest.mark.parametrize("headers", HEADERS_THAT_PAY)
+def test_a_subscription_is_not_outbid_by_a_credential_among_custom_headers(headers: str) -> None:
+    inherited = {"ANTHROPIC_CUSTOM_HEADERS": headers, "PATH": "/bin"}
+    assert build(inherited) == inherited
+    assert build(inherited, billing="subscription") == {"PATH": "/bin"}
+    assert describe(inherited, billing="subscription")["ANTHROPIC_CUSTOM_HEADERS"] == 'removed: billing="subscription"'
+    assert build({**inherited, "ANTHROPIC_API_KEY": "k"}, billing="api_key") == {"ANTHROPIC_API_KEY": "k", "PATH": "/bin"}
+    with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*drop one") as caught:
+        build(env=inherited, billing="subscription")
+    assert (caught.value.option, SECRET in str(caught.value)) == ("env", False)
+    with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*drop one") as caught:
+        validate_options(ClaudeOptions(billing="subscription", settings={"env": inherited}))
+    assert (caught.value.option, SECRET in str(caught.value)) == ("settings", False)
+    with pytest.raises(ConfigurationError, match="ANTHROPIC_CUSTOM_HEADERS") as caught:
+        build(inherited, billing="subscription_strict")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["subscription", "subscription_strict"])
+def test_custom_headers_that_pay_nothing_are_kept(policy: BillingPolicy) -> None:
+    inherited = {"ANTHROPIC_CUSTOM_HEADERS": "x-team: blue\nx-note: authorization: none"}
+    assert build(inherited, billing=policy) == inherited
+    assert build(env=inherited, billing=policy) == inherited
 
 
 def test_billing_by_key_needs_one_and_removes_the_others() -> None:

@@ -295,6 +295,21 @@ def test_nobody_else_pays_at_the_other_end(shell: list[str]) -> None:
     assert said(done.stdout) == ["ready", "refused environment ANTHROPIC_API_KEY"]
 
 
+@pytest.mark.parametrize("name", ["X-Api-Key", "authorization", "Proxy-Authorization"])
+def test_no_credential_among_custom_headers_pays_at_the_other_end(shell: list[str], name: str) -> None:
+    there = {"ANTHROPIC_CUSTOM_HEADERS": f"x-team: 'blue'\n{name}: theirs"}
+    assert b"ANTHROPIC_CUSTOM_HEADERS" in variables(run(shell, start(["env", "-0"]), env=there))
+    assert b"ANTHROPIC_CUSTOM_HEADERS" not in variables(run(shell, start(["env", "-0"], billing="subscription"), env=there))
+    done = run(shell, start(["env", "-0"], billing="subscription_strict"), env=there)
+    assert said(done.stdout) == ["ready", "refused environment ANTHROPIC_CUSTOM_HEADERS"]
+
+
+@pytest.mark.parametrize("policy", ["subscription", "subscription_strict"])
+def test_custom_headers_that_pay_nothing_are_kept_at_the_other_end(shell: list[str], policy: str) -> None:
+    found = variables(run(shell, start(["env", "-0"], billing=policy), env={"ANTHROPIC_CUSTOM_HEADERS": "x-team: 'blue'\nx-b: 2"}))
+    assert found[b"ANTHROPIC_CUSTOM_HEADERS"] == b"x-team: 'blue'\nx-b: 2"
+
+
 def test_the_working_directory_is_the_other_ends(shell: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "it's here"
     folder.mkdir()
