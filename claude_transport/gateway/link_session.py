@@ -62,6 +62,7 @@ class LinkSession(Session):
         self._carrier = LinkCarrier(self._end, on_event=self._take, on_chunk=self._changed.fire, heartbeat=surroundings.limits.heartbeat)
         self._connection: anyio.CancelScope | None = None
         self._one_at_a_time = anyio.Lock()
+        self._newest = 0  # the number of the connection that came last
         self._farewell = False  # the client has said goodbye
         self._told = False  # everything has been said, the goodbye too
         self._scope = anyio.CancelScope()
@@ -207,9 +208,13 @@ class LinkSession(Session):
             TurnedAway: it cannot be resumed from where its client is (`replay_gap`), or the client broke the protocol (`malformed`);
                 the session stays, until its lease ends.
         """
+        self._newest += 1
+        number = self._newest
         if self._connection is not None:
             self._connection.cancel()  # which lets go of the lock without waiting for anybody
         async with self._one_at_a_time:
+            if number != self._newest:
+                return  # a newer one came while this one waited, when there was nothing of it to cancel yet
             try:
                 self._end.resume(received=hello.received, replay_from=hello.replay_from, window=hello.window)
             except ReplayGap as exc:

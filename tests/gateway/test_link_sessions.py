@@ -5,10 +5,10 @@ from __future__ import annotations
 import anyio
 import pytest
 import trio.testing
-from rehearsal import ALICE, rehearsal
+from rehearsal import ALICE, Talker, rehearsal
 
 from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Fragment, ProcessEnd, Refusal, Welcome
+from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Fragment, Hello, ProcessEnd, Refusal, Welcome
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
@@ -67,6 +67,31 @@ async def test_a_newer_connection_takes_the_place_of_one_that_only_seems_alive()
         assert await client.rest() == b""
         await process.say(b'{"n":1}')
         assert (await again.hear_frame(Data)).number == 1
+
+
+async def test_of_connections_that_come_at_once_one_has_the_place_and_no_other_waits_for_it() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        rivals = [stage.connect(), stage.connect()]
+        async with anyio.create_task_group() as tasks:
+            for rival in rivals:
+                tasks.start_soon(rival.frame, Hello(version=1, token=ALICE, session=key))
+        shown_out: list[Talker] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def rest(rival: Talker) -> None:
+                await rival.rest()
+                shown_out.append(rival)
+                tasks.cancel_scope.cancel()
+
+            for rival in rivals:
+                tasks.start_soon(rest, rival)
+        await client.rest()
+        await process.say(b'{"n":1}')
+        (winner,) = [rival for rival in rivals if rival not in shown_out]
+        assert (await winner.hear_frame(Data)).number == 1
 
 
 async def test_the_end_of_the_process_reaches_the_client_after_its_last_line() -> None:
