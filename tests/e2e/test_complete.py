@@ -186,6 +186,28 @@ async def test_breaking_out_of_a_stream_hangs_up(api: FakeMessagesAPI, options: 
     assert api.requests[0].outcome == "client_gone"
 
 
+async def test_a_retry_that_is_left_to_the_cli_is_one_attempt_and_none_of_our_waits(
+    api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions, waits: Waits
+) -> None:
+    api.replace([replies.error(429, headers={"retry-after": "1"}, times=1), "Better now."])
+    completion = await ask(options=options.replace(max_retries=1), sleep=waits)
+    assert (completion.text, completion.attempts, waits.seconds) == ("Better now.", 1, [])
+    assert len(api.conversation) == 2
+
+
+@pytest.mark.parametrize(("headers", "is_long"), [({"retry-after": "1"}, True), ({}, False)], ids=["retry-after", "nothing said"])
+async def test_the_cli_waits_at_least_as_long_as_retry_after_says(
+    api: FakeMessagesAPI, options: ct.ClaudeOptions, headers: dict[str, str], is_long: bool
+) -> None:
+    """A completion does not tell how long its CLI waited; a conversation with the same options does. The CLI adds some jitter."""
+    api.replace([replies.error(429, headers=headers, times=1), "Better now."])
+    with anyio.fail_after(PATIENCE):
+        async with ct.Query(ct.SubprocessTransport(options.replace(max_retries=1, model="haiku"))) as query:
+            said = [message async for message in await query.send("Hi")]
+    (retry,) = [message for message in said if isinstance(message, ct.APIRetryMessage)]
+    assert (retry.error_status, retry.attempt, retry.retry_delay_ms >= 1000) == (429, 1, is_long)
+
+
 async def test_a_cut_stream_is_repaired_by_the_cli_itself(api: FakeMessagesAPI, ask: Ask) -> None:
     api.replace([replies.cut("This sentence will be cut somewhere", after_events=4), "whole"])
     completion = await ask()
