@@ -49,6 +49,7 @@ class Row:
         assert (there.transport, there.attempts, there.category) == (transport, 1 + len(self.ladder), self.category)
 
 
+# "empty content" is not here: it is no failure on either path (tests/e2e/test_complete.py)
 ROWS = (
     Row("429", replies.error(429, message=WORDS), ct.RateLimited, "result.rate_limited", "rate_limit", (1, 2, 4)),
     Row("529", replies.error(529, message=WORDS), ct.Overloaded, "result.overloaded", "rate_limit", (1, 2, 4)),

@@ -70,6 +70,18 @@ async def test_a_failure_has_its_class_its_code_and_its_attempts(api: FakeMessag
     assert "scripted" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("transport", "requests"), [("cli", 2), ("api", 1)])
+async def test_an_answer_without_content_is_an_empty_completion(
+    api: FakeMessagesAPI, ask: Ask, waits: Waits, transport: str, requests: int
+) -> None:
+    """The row `empty content` of PROTOCOL.md (e), which is no failure: the CLI asks once more by itself, and then leaves it at that."""
+    api.replace(replies.message(times=None))
+    completion = await ask(transport=transport, sleep=waits)
+    assert (completion.text, completion.stop_reason, completion.category, completion.attempts) == ("", "end_turn", None, 1)
+    assert waits.seconds == []
+    assert len(api.conversation) == requests
+
+
 async def test_no_credential_is_told_as_on_the_api_path(ask: Ask, options: ct.ClaudeOptions, waits: Waits) -> None:
     env = {name: value for name, value in options.env.items() if name != "ANTHROPIC_API_KEY"}
     errors = []
