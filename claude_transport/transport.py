@@ -20,6 +20,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import msgspec
 
 from claude_transport.errors import UsageError
+from claude_transport.launch.options import BillingPolicy
 from claude_transport.protocol.codec import encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 
@@ -71,7 +72,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     would be asked.
 
     `session_id` is the session that they name, if they name one by its id, and `forks_session` says that a copy of it under
-    a new id was asked for; `structured_output` that results have to keep to a JSON schema.
+    a new id was asked for; `structured_output` that results have to keep to a JSON schema. `billing` says who may pay.
     """
 
     initialize: Mapping[str, Any] = {}
@@ -80,6 +81,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     forks_session: bool = False
     structured_output: bool = False
+    billing: BillingPolicy = "inherit"
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from claude_transport.completion.classification import classify_cli_exception
-from claude_transport.completion.preflight import check_account, preflight
+from claude_transport.completion.preflight import preflight
 from claude_transport.completion.request import CompletionRequest
 from claude_transport.completion.resolution import TransportKind
 from claude_transport.errors import ClaudeTransportError
@@ -49,7 +49,6 @@ class CLIPath:
         options = self._request.cli_options()
         try:
             async with Query(SubprocessTransport(options)) as query:
-                check_account(options.billing, query.initialization.account)
                 everything = query.messages()
                 self.dispatched = True
                 turn = await query.send(self._request.prompt)

@@ -29,18 +29,11 @@ from claude_transport.launch.discovery import CLI
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 from claude_transport.launch.settings import load_settings
-from claude_transport.protocol.initialization import AccountInfo
+from claude_transport.query.payer import check_payer
 
-__all__ = ["PreflightReport", "api_credential_of", "check_account", "check_billing", "preflight"]
+__all__ = ["PreflightReport", "api_credential_of", "check_billing", "preflight"]
 
 _SUBSCRIPTION: Final = frozenset({"subscription", "subscription_strict"})
-
-_MAY_PAY: Final[Mapping[BillingPolicy, tuple[Payer, ...]]] = {
-    "subscription": ("subscription", "nobody", "unknown"),
-    "subscription_strict": ("subscription", "nobody", "unknown"),
-    "api_key": ("api account", "nobody", "unknown"),
-}
-"""Who may turn out to pay under each policy; whoever there is under `inherit`."""
 
 
 class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,29 +151,6 @@ def check_billing(kind: TransportKind, billing: BillingPolicy) -> None:
         )
 
 
-def check_account(billing: BillingPolicy, account: AccountInfo) -> None:
-    """Return when what the CLI says of its account keeps to the policy, else raise `ConfigurationError`.
-
-    The environment alone cannot keep it: settings of the user, the project or the organisation win over it, and a login may be one that
-    is paid by the token. The CLI has read them all, and says what it has found with the handshake, before it is asked anything.
-    """
-    if account.api_provider not in {None, "", "firstParty"}:
-        _check_payer(billing, "cloud account", account.api_provider)
-    if account.token_source == "ANTHROPIC_AUTH_TOKEN":  # noqa: S105 - a name
-        _check_payer(billing, "token owner", account.token_source)
-    if account.api_key_source not in {None, "", "none"}:
-        _check_payer(billing, "api account", account.api_key_source)
-
-
-def _check_payer(billing: BillingPolicy, payer: Payer, name: str | None) -> None:
-    if payer not in _MAY_PAY.get(billing, (payer,)):
-        raise ConfigurationError(
-            f'billing="{billing}" cannot be kept: claude would use {name}, and that is paid by the {payer}. Settings of the user, the '
-            "project or the organisation win over the environment: take it out of them, or leave them out with setting_sources",
-            option="billing",
-        )
-
-
 def _find(agent: AgentCLI, options: ClaudeOptions, env: Mapping[str, str]) -> tuple[CLI | None, tuple[str, ...]]:
     try:
         cli = agent.find(options.cli_path, env=env)
@@ -220,7 +190,7 @@ def _describe(options: ClaudeOptions, env: Mapping[str, str], status: LoginStatu
     found = describe_credentials(child, settings=settings, config_dir=find_config_dir(child), bare=options.bare)
     found = _with_status(found, status)
     try:
-        _check_payer(options.billing, found.payer, found.name)
+        check_payer(options.billing, found.payer, found.name)
     except ConfigurationError as error:
         return found, str(error)
     return found, ""

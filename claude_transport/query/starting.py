@@ -15,6 +15,7 @@ from claude_transport.query.connection import Connection
 from claude_transport.query.endings import raised_again
 from claude_transport.query.life import Life
 from claude_transport.query.mcp_configuration import check_change
+from claude_transport.query.payer import check_account
 from claude_transport.query.questions import Questions
 from claude_transport.query.requests import PendingRequest, Requests
 from claude_transport.query.shadowing import Shadowing
@@ -104,6 +105,7 @@ class Starting:
             with self._storage.needing_input(initialize.is_open):
                 response = await self._requests.answer_to(initialize, timeout=self.timeout)
             initialization = InitializationInfo.from_payload(response.payload)
+            check_account(self._connection.terms.billing, initialization.account)
             self._shadowing.check_mode(initialization.current_permission_mode)
             await self._set_servers()
         except ControlTimeout as exc:

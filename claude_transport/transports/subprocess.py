@@ -137,6 +137,7 @@ class SubprocessTransport(StreamTransport):
             session_id=_named_session(self._options),
             forks_session=self._options.fork_session and self._options.session_id is None,
             structured_output=self._options.output_format is not None,
+            billing=self._options.billing,
         )
 
     def carry_trace(self, fields: Mapping[str, str]) -> None:

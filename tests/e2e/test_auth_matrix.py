@@ -210,6 +210,10 @@ async def test_s3_1_settings_of_the_user_do_not_pay_in_place_of_the_subscription
         assert not any(secret in str(caught.value) for secret in SECRETS)
         assert len(api.conversation) == asked
         assert not ct.preflight("cli", options=as_user, billing=billing).ok
+        with pytest.raises(ct.ConfigurationError, match="cannot be kept") as caught:
+            await ct.Query(ct.SubprocessTransport(as_user.replace(billing=billing))).start()
+        assert caught.value.option == "billing"
+        assert len(api.conversation) == asked
 
 
 @pytest.mark.parametrize(
