@@ -82,6 +82,19 @@ async def test_an_answer_without_content_is_an_empty_completion(
     assert len(api.conversation) == requests
 
 
+@pytest.mark.parametrize("transport", ["cli", "api"])
+async def test_a_prompt_over_the_context_window_is_too_long_on_both_paths(
+    api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions, waits: Waits, transport: str
+) -> None:
+    """The row `input over the context window`: the CLI counts, and asks nobody; the API path hears it from the API."""
+    api.replace(replies.error(400, message="prompt is too long: 210000 tokens > 200000 maximum"))
+    small = options.replace(env={**options.env, "CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE": "5000"})  # tokens
+    with pytest.raises(ct.PromptTooLong) as caught:
+        await ask("word " * 20_000, transport=transport, options=small, sleep=waits)
+    assert (caught.value.code, caught.value.category, waits.seconds) == ("result.prompt_too_long", "api", [])
+    assert len(api.conversation) == (transport == "api")
+
+
 async def test_no_credential_is_told_as_on_the_api_path(ask: Ask, options: ct.ClaudeOptions, waits: Waits) -> None:
     env = {name: value for name, value in options.env.items() if name != "ANTHROPIC_API_KEY"}
     errors = []
