@@ -72,8 +72,8 @@ async def test_ctrl_c_ends_the_real_claude(
 ) -> None:
     argv = [sys.executable, "-m", "claude_transport", "ask", "--cli-path", claude_cli, "--backend", anyio_backend, "Hello"]
     reply = replies.gated("Never whole", after_chunks=1, chunks=["Never ", "whole"])
-    async with FakeMessagesAPI(reply) as api, await anyio.open_process(argv, cwd=cli_home.project, env=cli_env(api)) as process:
-        with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(PATIENCE):  # also for the end of the process, which is waited for when something is not as it should be
+        async with FakeMessagesAPI(reply) as api, await anyio.open_process(argv, cwd=cli_home.project, env=cli_env(api)) as process:
             assert process.stdout is not None
             assert await process.stdout.receive() == b"Never "
             process.send_signal(signal.SIGINT)
