@@ -67,6 +67,9 @@ PAYER_TEXT = """\
 The CLI takes the first of these that it finds; with `ANTHROPIC_AUTH_TOKEN` and a key it sends both, and the server decides. The API path
 takes `ANTHROPIC_API_KEY`, then `ANTHROPIC_AUTH_TOKEN`, and sends one. So **a key in the environment makes the API account pay on the CLI
 path, too**, unless `billing="subscription"` keeps it from the child. The API path knows no subscription: with that policy it is refused.
+A credential among `ANTHROPIC_CUSTOM_HEADERS` (`x-api-key`, `authorization`, `proxy-authorization`) is sent beside the one that was found:
+every policy but `inherit` keeps that variable from the child as a whole, or refuses to start, as it does with a key. At the other end of a
+launcher one of these names anywhere in the variable counts.
 """
 
 ADVICE_TEXT = """\
