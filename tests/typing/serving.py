@@ -17,7 +17,7 @@ async def served() -> None:
     await ct.serve(limits=ct.GatewayLimits(lease=5.0), modes=["link"], compression=True, launch=ct.SubprocessTransport)
     await ct.serve(listn=["tcp://127.0.0.1:0"])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await ct.serve(drain_timeout="long")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    await ct.serve(modes=["telnet"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ct.serve(modes=["telnet"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     ct.Gateway(listn=[])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
