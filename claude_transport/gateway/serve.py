@@ -50,7 +50,7 @@ async def serve(
     on_started: Callable[[Gateway], object] | None = None,
     **settings: Unpack[GatewaySettings],
 ) -> None:
-    """Run a `Gateway(options, **settings)` until it is told to end, and drain it then.
+    """Run a `Gateway(options, **settings)` until it is told to end, and drain it then; or until somebody else has closed it.
 
     With `handle_signals`, SIGTERM and SIGINT begin the drain, and a second one cuts it short; where signals cannot be received (other
     threads), cancelling the call ends it at once. `on_started` gets the gateway when clients can connect.
@@ -64,15 +64,22 @@ async def serve(
         async with gateway:
             if on_started is not None:
                 on_started(gateway)
-            if signals is None:
-                await gateway.wait_closed()
-                return
-            number = await anext(signals)
-            logger.info("%s: draining", number.name, extra={"gateway_event": "signal", "gateway_signal": number.name})
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cut_short, signals, tasks.cancel_scope)
-                await gateway.drain()
+                if signals is not None:
+                    tasks.start_soon(_obey, signals, gateway)
+                await gateway.wait_closed()
                 tasks.cancel_scope.cancel()
+
+
+async def _obey(signals: AsyncIterator[signal.Signals], gateway: Gateway) -> None:
+    """Drain at the first signal, and close when that is done, or at the second one."""
+    number = await anext(signals)
+    logger.info("%s: draining", number.name, extra={"gateway_event": "signal", "gateway_signal": number.name})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cut_short, signals, tasks.cancel_scope)
+        await gateway.drain()
+        tasks.cancel_scope.cancel()
+    await gateway.aclose()
 
 
 async def _cut_short(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:

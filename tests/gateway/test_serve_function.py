@@ -40,6 +40,17 @@ async def test_a_call_that_is_cancelled_closes_the_gateway_and_its_sessions() ->
     assert served[0].metrics.ended == {"closed": 1}
 
 
+@pytest.mark.parametrize("handle_signals", [True, False])
+async def test_a_gateway_that_is_closed_by_somebody_else_ends_the_call(handle_signals: bool) -> None:
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+
+            def started(gateway: ct.Gateway) -> None:
+                tasks.start_soon(gateway.aclose)
+
+            await ct.serve(command=["cat"], listen=["tcp://127.0.0.1:0"], handle_signals=handle_signals, on_started=started)
+
+
 async def test_a_setting_that_makes_no_sense_is_told_before_anything_is_opened() -> None:
     with pytest.raises(ct.ConfigurationError, match="modes"):
         await ct.serve(listen=["tcp://127.0.0.1:0"], modes=["telnet"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
