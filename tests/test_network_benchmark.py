@@ -50,7 +50,10 @@ def test_every_target_is_about_a_figure_of_the_published_report(network: Callabl
             assert target.floor < target.least
 
 
-def test_the_page_is_made_of_the_published_report(tmp_path: Path, network: Callable[[str], Any]) -> None:
+def test_the_tables_of_the_page_are_made_of_the_published_report(tmp_path: Path, network: Callable[[str], Any]) -> None:
     report = json.loads((DOCS / "network.json").read_text("utf-8"))
     network("figures").write_figures(report, tmp_path / "figures")
-    assert (tmp_path / "figures").read_text("utf-8") == (DOCS / "network-figures.inc").read_text("utf-8")
+    made, published = (path.read_text("utf-8") for path in (tmp_path / "figures", DOCS / "network-figures.inc"))
+    first = "## Messages downstream"
+    assert first in made
+    assert made.partition(first)[2] == published.partition(first)[2]
