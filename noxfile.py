@@ -106,11 +106,18 @@ def bench_check(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def bench_network(session: nox.Session) -> None:
+    """Lines over every medium, into the figures of docs/benchmarks/network.md; `-- --quick` for a look, `-- --check` for the targets."""
+    install(session, "bench", "extras")
+    session.run("python", "benchmarks/bench_network.py", *session.posargs)
+
+
+@nox.session(default=False)
 def bench_rest(session: nox.Session) -> None:
     """The other benchmarks in benchmarks/, one after the other, so that they do not disturb each other."""
     install(session, "bench", "extras")
     for path in sorted(Path("benchmarks").glob("bench_*.py")):
-        if path.name != "bench_speed.py":
+        if path.name not in {"bench_speed.py", "bench_network.py"}:
             session.run("python", str(path), *session.posargs)
 
 

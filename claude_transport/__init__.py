@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from claude_transport.gateway.asgi import GatewayApplication
     from claude_transport.gateway.gateway import Gateway
     from claude_transport.gateway.limits import GatewayLimits
-    from claude_transport.gateway.serve import serve
+    from claude_transport.gateway.serve import GatewaySettings, serve
     from claude_transport.gateway.tokens import GatewayTokens
     from claude_transport.launch.argv import build_argv
     from claude_transport.launch.credentials import CredentialReport, describe_credentials
@@ -355,6 +355,7 @@ __all__ = [
     "Gateway",
     "GatewayApplication",
     "GatewayLimits",
+    "GatewaySettings",
     "GatewayTokens",
     "HookCallback",
     "HookEffort",
@@ -602,7 +603,7 @@ _HOMES = {
     "gateway.asgi": "GatewayApplication",
     "gateway.gateway": "Gateway",
     "gateway.limits": "GatewayLimits",
-    "gateway.serve": "serve",
+    "gateway.serve": "GatewaySettings serve",
     "gateway.tokens": "GatewayTokens",
     "launch.argv": "build_argv",
     "launch.credentials": "CredentialReport describe_credentials",

@@ -36,6 +36,7 @@ PROMISED = [
     "Gateway",
     "GatewayApplication",
     "GatewayLimits",
+    "GatewaySettings",
     "GatewayTokens",
     "HookEvent",
     "HookMatcher",

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.backend import run_on
@@ -20,7 +20,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.gateway.serve import serve
+from claude_transport.gateway.serve import GatewaySettings, serve
 from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.launch.options import ClaudeOptions
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve, and return the exit code. Raises what `failures` knows how to report."""
     if args.offline and args.cli_path is not None:
         raise ConfigurationError("--offline and --cli-path name two different programs; give one", option="cli_path")
-    settings: dict[str, Any] = {
+    settings: GatewaySettings = {
         "listen": args.listen,
         "tokens": _tokens(args),
         "ssl_context": _ssl_context(args),
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     return run_on(args.backend, partial(_serve, args, settings))
 
 
-async def _serve(args: argparse.Namespace, settings: dict[str, Any]) -> int:
+async def _serve(args: argparse.Namespace, settings: GatewaySettings) -> int:
     with ExitStack() as stack:
         stack.enter_context(_log_to_stderr(as_json=args.json, verbose=args.verbose))
         cli_path = args.cli_path

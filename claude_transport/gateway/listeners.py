@@ -81,7 +81,7 @@ async def open_listeners(address: Address) -> list[Listener]:
         if address.scheme == "unix":
             return [Listener(_bind_unix(address.path), address=address)]
         found = await anyio.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as exc:
+    except (OSError, UnicodeError) as exc:  # the latter for a name that no host can have
         raise _cannot(address, exc) from exc
     listeners: list[Listener] = []
     try:
@@ -169,8 +169,8 @@ def _remove_stale(path: str) -> None:
     raise OSError(errno.EADDRINUSE, "somebody listens there already")
 
 
-def _cannot(address: Address, exc: OSError) -> ConfigurationError:
-    return ConfigurationError(f"cannot listen on {address}: {exc.strerror or exc}", option="listen")
+def _cannot(address: Address, exc: OSError | UnicodeError) -> ConfigurationError:
+    return ConfigurationError(f"cannot listen on {address}: {getattr(exc, 'strerror', None) or exc}", option="listen")
 
 
 def _inode(path: str) -> tuple[int, int] | None:

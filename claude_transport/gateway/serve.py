@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TypedDict, Unpack
 
 import anyio
 
+from claude_transport.gateway.arrival import Mode
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.gateway.limits import GatewayLimits
+from claude_transport.gateway.starting import Launch
+from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.launch.options import ClaudeOptions
 
-__all__ = ["serve"]
+__all__ = ["GatewaySettings", "serve"]
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+
+class GatewaySettings(TypedDict, total=False):
+    """What `Gateway` takes beside its options, each key with the meaning and the default that it has there.
+
+    For `**settings: Unpack[GatewaySettings]`: type checkers then know every name, and refuse a misspelt one.
+    """
+
+    listen: Sequence[str]
+    command: Sequence[str] | None
+    tokens: GatewayTokens | Mapping[str, str] | None
+    ssl_context: ssl.SSLContext | None
+    origins: Collection[str]
+    choices: Collection[str]
+    limits: GatewayLimits | None
+    modes: Collection[Mode]
+    compression: bool
+    allow_plaintext: bool
+    drain_timeout: float
+    launch: Launch | None
 
 
 async def serve(
@@ -23,9 +48,9 @@ async def serve(
     *,
     handle_signals: bool = True,
     on_started: Callable[[Gateway], object] | None = None,
-    **settings: Any,
+    **settings: Unpack[GatewaySettings],
 ) -> None:
-    """Run a `Gateway(options, **settings)` until it is told to end, and drain it then.
+    """Run a `Gateway(options, **settings)` until it is told to end, and drain it then; or until somebody else has closed it.
 
     With `handle_signals`, SIGTERM and SIGINT begin the drain, and a second one cuts it short; where signals cannot be received (other
     threads), cancelling the call ends it at once. `on_started` gets the gateway when clients can connect.
@@ -39,15 +64,22 @@ async def serve(
         async with gateway:
             if on_started is not None:
                 on_started(gateway)
-            if signals is None:
-                await gateway.wait_closed()
-                return
-            number = await anext(signals)
-            logger.info("%s: draining", number.name, extra={"gateway_event": "signal", "gateway_signal": number.name})
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cut_short, signals, tasks.cancel_scope)
-                await gateway.drain()
+                if signals is not None:
+                    tasks.start_soon(_obey, signals, gateway)
+                await gateway.wait_closed()
                 tasks.cancel_scope.cancel()
+
+
+async def _obey(signals: AsyncIterator[signal.Signals], gateway: Gateway) -> None:
+    """Drain at the first signal, and close when that is done, or at the second one."""
+    number = await anext(signals)
+    logger.info("%s: draining", number.name, extra={"gateway_event": "signal", "gateway_signal": number.name})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cut_short, signals, tasks.cancel_scope)
+        await gateway.drain()
+        tasks.cancel_scope.cancel()
+    await gateway.aclose()
 
 
 async def _cut_short(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:

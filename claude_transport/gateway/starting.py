@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
@@ -18,6 +19,7 @@ from claude_transport.gateway.reception import Guest
 from claude_transport.gateway.session import Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.link_frames import Hello
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -33,6 +35,10 @@ _START_TIMEOUT: Final = 60.0
 
 _ANSWERS: Final = "answers"
 """Stands among the options of a hello, and is none: what the client will answer, as `Transport.announce` is told it."""
+
+_TRACE_FIELDS: Final = ("traceparent", "tracestate")
+_TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
+"""What W3C Trace Context lets a value be, and how much of it everybody has to hand on."""
 
 
 class Starter:
@@ -72,8 +78,8 @@ class Starter:
         try:
             transport = self._launch(options)
             terms = transport.announce(answers=answers)
-            if guest.hello is not None and guest.hello.trace:
-                transport.carry_trace(guest.hello.trace)
+            if guest.hello is not None and (trace := _trace_of(guest.hello)):
+                transport.carry_trace(trace)
             try:
                 with anyio.fail_after(_START_TIMEOUT):
                     await transport.connect()
@@ -97,3 +103,8 @@ class Starter:
         logger.error("claude could not be started for %s: %s", owner, exc, extra=extra)
         code = getattr(exc, "code", "timeout")
         return TurnedAway("start", f"claude could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))
+
+
+def _trace_of(hello: Hello) -> dict[str, str]:
+    """The trace that the client is part of. Nothing else: it becomes variables of the process, where any other name would be an order."""
+    return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := hello.trace.get(name, ""))}

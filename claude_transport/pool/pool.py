@@ -27,7 +27,7 @@ from claude_transport.errors import (
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.pool.limits import PoolLimits
 from claude_transport.pool.memory import read_rss_bytes
-from claude_transport.pool.recipe import MakeTransport, QueryArguments, Recipe
+from claude_transport.pool.recipe import MakeTransport, Recipe
 from claude_transport.pool.session import PooledSession
 from claude_transport.pool.snapshot import PoolSnapshot
 from claude_transport.pool.stock import Stock
@@ -35,6 +35,7 @@ from claude_transport.query.arguments import check_callback, check_number
 from claude_transport.query.endings import raised_again
 from claude_transport.query.handlers import CanUseToolCallback
 from claude_transport.query.query import Query
+from claude_transport.query.query_options import QueryOptions
 
 __all__ = ["SessionPool"]
 
@@ -80,7 +81,7 @@ class SessionPool:
         read_rss: Callable[[int], int | None] = read_rss_bytes,
         clock: Callable[[], float] = anyio.current_time,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
-        **arguments: Unpack[QueryArguments],
+        **arguments: Unpack[QueryOptions],
     ) -> None:
         check_number("check_interval", check_interval, positive=True)
         limits = PoolLimits(warm=warm, cap=cap, idle_ttl=idle_ttl, max_age=max_age, max_rss_bytes=max_rss_bytes)

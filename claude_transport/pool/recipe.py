@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.pool.session import LateGuard, PooledSession
 from claude_transport.query.arguments import check_callback
-from claude_transport.query.handlers import CanUseToolCallback, HookMatcher, OnCallbackError
 from claude_transport.query.query import Query
-from claude_transport.query.questions import OnRequest
-from claude_transport.query.watchdog import Watchdog
+from claude_transport.query.query_options import QueryOptions
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
 
-__all__ = ["MakeTransport", "QueryArguments", "Recipe"]
+__all__ = ["MakeTransport", "Recipe"]
 
 MakeTransport = Callable[[ClaudeOptions], TransportLike]
 """Called for every session: a new transport, not connected."""
-
-
-class QueryArguments(TypedDict, total=False):
-    """What a `Query` can be given, and so every session of a pool; what each means is said there."""
-
-    can_use_tool: CanUseToolCallback | None
-    hooks: Mapping[str, Sequence[HookMatcher]] | None
-    mcp_servers: Mapping[str, Any] | None
-    agents: Mapping[str, Any] | None
-    initialize: Mapping[str, Any] | None
-    on_request: OnRequest | None
-    on_callback_error: OnCallbackError
-    initialize_timeout: float
-    transport_close_timeout: float
-    max_buffered_bytes: int
-    watchdog: Watchdog | None
 
 
 class Recipe:
@@ -44,7 +25,7 @@ class Recipe:
     Raises `ConfigurationError` for options that can serve one session only, and for arguments that no query would take.
     """
 
-    def __init__(self, options: ClaudeOptions | None, *, make_transport: MakeTransport | None, arguments: QueryArguments) -> None:
+    def __init__(self, options: ClaudeOptions | None, *, make_transport: MakeTransport | None, arguments: QueryOptions) -> None:
         self._options = ClaudeOptions() if options is None else options
         self._make_transport = SubprocessTransport if make_transport is None else make_transport
         self._arguments = arguments
@@ -63,7 +44,7 @@ class Recipe:
         callback = self._arguments.get("can_use_tool")
         check_callback("can_use_tool", callback)
         guard = None if callback is None else LateGuard(callback)
-        arguments: QueryArguments = {**self._arguments, "can_use_tool": guard}
+        arguments: QueryOptions = {**self._arguments, "can_use_tool": guard}
         return PooledSession(Query(self._make_transport(self._options), **arguments), guard=guard)
 
 

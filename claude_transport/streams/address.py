@@ -120,6 +120,11 @@ def _unix(parts: SplitResult) -> Address:
 def _internet(parts: SplitResult, port: int | None) -> Address:
     if not parts.hostname:
         raise _wrong(f"the URL names no host: {parts.scheme}://host:port")
+    if not parts.hostname.isascii():
+        try:
+            parts.hostname.encode("idna")
+        except UnicodeError:
+            raise _wrong("the URL's host is no name that a host can have") from None
     if port is None:
         port = _DEFAULT_PORTS.get(parts.scheme)
     if port is None:

@@ -193,7 +193,10 @@ async def _find(host: str, port: int) -> list[tuple[int, Any]]:
     # nothing to be looked up then, and no thread needed for it; an IPv6 address may still name an interface
     with contextlib.suppress(ValueError):
         return [(socket.AF_INET, (str(ipaddress.IPv4Address(host)), port))]
-    found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as exc:  # of IDNA: nobody has to be asked
+        raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from exc
     return [(family, where) for family, _type, _protocol, _name, where in found]
 
 

@@ -201,6 +201,12 @@ async def test_a_port_that_is_taken_leaves_no_other_listener_open(tmp_path: Path
     assert not (tmp_path / "door").exists()
 
 
+async def test_a_name_that_no_host_can_have_is_nowhere_to_listen() -> None:
+    gateway = Gateway(listen=["tcp://\u2603.example:0"], tokens={"a": "x" * 16}, allow_plaintext=True)
+    with pytest.raises(ConfigurationError, match="cannot listen on tcp"):
+        await gateway.start()
+
+
 def test_nothing_that_reaches_the_gateways_machine_is_a_choice_by_default() -> None:
     dangerous = {
         "cli_path",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
@@ -98,6 +99,19 @@ async def test_a_wrong_token_in_a_header_is_not_mended_by_a_right_one_in_the_hel
         mixed = stage.connect(token=ALICE)
         await mixed.frame(Hello(version=1, token=BOB))
         assert (await mixed.hear_frame(Refusal)).code == "auth"
+
+
+async def test_what_a_client_calls_its_trace_sets_no_other_variable_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TRACEPARENT", "TRACESTATE", "LD_PRELOAD", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    async with rehearsal(launch=None, command=[sys.executable, "-c", show]) as stage:
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        trace = {"traceparent": parent, "tracestate": "a zero \0 byte", "ld_preload": "/of/mine.so", "anthropic_base_url": "http://of.mine"}
+        client = await stage.link(trace=trace)
+        environment = json.loads((await client.hear_frame(Data)).line)
+    assert environment["TRACEPARENT"] == parent
+    assert not {"TRACESTATE", "LD_PRELOAD", "ANTHROPIC_BASE_URL"}.intersection(environment)
 
 
 async def test_a_session_is_resumed_only_with_its_own_token(log: pytest.LogCaptureFixture) -> None:

@@ -53,6 +53,8 @@ def test_an_address_is_written_as_a_url_without_its_query(url: str, written: str
         ("tcp://claude.example:seven", "host or port cannot be read"),
         ("tcp://claude.example:70000", "host or port cannot be read"),
         ("tcp://[::1:7777", "host or port cannot be read"),
+        ("tcp://klöster..example:7777", "no name that a host can have"),
+        ("ws://" + "ö" * 70, "no name that a host can have"),
         ("tcp://claude.example:7777/path", "a path means nothing"),
         ("tcp://claude.example:7777?model=haiku", "a query .* means nothing"),
         ("wss://claude.example/#top", "a fragment"),

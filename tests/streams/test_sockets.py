@@ -194,6 +194,12 @@ async def test_a_host_without_an_address_is_named_and_not_worth_another_try(monk
     assert "'claude.invalid'" in str(error)
 
 
+@pytest.mark.parametrize("host", ["klöster..example", "ö" * 70, "\u2603.example"])
+async def test_what_cannot_be_the_name_of_a_host_is_not_found_either(host: str) -> None:
+    error = await refused_by(Address(scheme="tcp", host=host, port=1))
+    assert (error.code, error.retryable) == ("connect.unresolved", False)
+
+
 async def test_a_name_server_that_fails_for_the_moment_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
     def later(*_args: object, **_kwargs: object) -> None:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")

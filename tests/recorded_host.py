@@ -42,18 +42,18 @@ def is_prompt(frame: Mapping[str, Any]) -> bool:
 
 
 class Tap(LineWrapper):
-    """Counts the lines that pass, and tells when one does."""
+    """Keeps the lines that are heard, counts those that are said, and tells when one passes."""
 
     def __init__(self, transport: ReplayTransport) -> None:
         super().__init__(transport)
-        self.heard = 0
+        self.heard: list[bytes] = []
         self.said = 0
         self.change = anyio.Event()
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
         try:
             batch = await super().read_batch(source)
-            self.heard += len(batch)
+            self.heard.extend(batch)
             return batch
         finally:
             self.change.set()
@@ -71,10 +71,12 @@ class RecordedHost:
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
-        self.tap = Tap(ReplayTransport(tape))
+        self.replay = ReplayTransport(tape)
+        self.tap = Tap(self.replay)
         self.query = Query(self.tap, can_use_tool=self.can_use_tool, on_request=self.on_request)
         self.messages: list[Message] = []
         self.turns: list[Turn] = []
+        self.recorded_uuids: dict[str, str] = {}
         self.unanswered: list[ClaudeTransportError] = []
         self.error: ClaudeTransportError | None = None
         self.start_error: ClaudeTransportError | None = None
@@ -131,7 +133,7 @@ class RecordedHost:
             if record.dir == "out":
                 due += 1
             elif record.dir == "in" or record.line == INPUT_ENDED:
-                while self.tap.heard < due and not self.query.has_ended:
+                while len(self.tap.heard) < due and not self.query.has_ended:
                     await self.something_happens()
                 if introduced:
                     await self.started.wait()
@@ -149,7 +151,10 @@ class RecordedHost:
                 await self.something_happens()
             await self.query.end_input()
         elif is_prompt(frame) and self.start_error is None and self.started.is_set() and (not self.names_prompts or "uuid" in frame):
-            self.turns.append(await self.query.send(frame["message"]["content"], priority=frame.get("priority")))
+            turn = await self.query.send(frame["message"]["content"], priority=frame.get("priority"))
+            self.turns.append(turn)
+            if "uuid" in frame:
+                self.recorded_uuids[turn.uuid] = frame["uuid"]
         elif subtype_of(frame) and "request_id" in frame and self.started.is_set():
             tasks.start_soon(self.ask, frame["request"])
         elif frame.get("type") != "control_response" or frame["response"]["request_id"] not in {q["request_id"] for q in self.asked()}:

@@ -1,0 +1,58 @@
+"""What every report says of itself, and how its targets are checked."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from speed.targets import Target
+
+__all__ = ["about", "add_options", "backends_of", "check"]
+
+TRIES = 3  # of a figure that is under its floor, before that counts
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that all of these benchmarks have."""
+    parser.add_argument("--rounds", type=int, default=7, help="turns of every subject (default 7)")
+    parser.add_argument("--scale", type=float, default=1.0, help="times as many messages (default 1.0)")
+    parser.add_argument("--backend", choices=["asyncio", "trio", "both"], default="both")
+    parser.add_argument("--quick", action="store_true", help="as little as runs everything; writes no page")
+    parser.add_argument("--check", action="store_true", help="only the figures that have a target")
+
+
+def backends_of(options: argparse.Namespace) -> list[str]:
+    """The event loops that are asked for."""
+    return ["asyncio", "trio"] if options.backend == "both" else [options.backend]
+
+
+def about(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Machine, amounts and versions; `names` are those of the distributions that take part besides our own floor."""
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 1),
+        "rounds": options.rounds,
+        "scale": options.scale,
+        "versions": {name: version(name) for name in ("claude-transport", *names, "anyio", "trio", "msgspec")},
+    }
+
+
+def check(measure: Callable[[set[str]], dict[str, Any]], targets: Sequence[Target], *, backend: str) -> list[str]:
+    """A sentence for each target that is under its floor each time. `measure` is told in which tables figures are open."""
+    best: dict[Target, float] = {}
+    for _ in range(TRIES):
+        still_open = [target for target in targets if best.get(target, 0.0) < target.floor]
+        if not still_open:
+            break
+        found = measure({target.place[0] for target in still_open})
+        for target in still_open:
+            best[target] = max(best.get(target, 0.0), target.figure(found))
+    for target, figure in best.items():
+        print(f"{backend:8}{figure:10.2f}  target {target.least:.2f}, floor {target.floor:.2f}  {target.what}", flush=True)
+    return [f"{backend}: {target.what}: {figure:.2f}" for target, figure in best.items() if figure < target.floor]
