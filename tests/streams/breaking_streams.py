@@ -44,7 +44,7 @@ class _FrameEnds:
 
 
 class CutStream(ByteStream):
-    """A connection that breaks after so many frames, inside the next one: those that were sent and those that were received are counted apart."""
+    """A connection that breaks after so many frames, inside the next one: what was sent and what was received is counted apart."""
 
     def __init__(self, inner: MemoryStream, *, sends: int, receives: int, share: float) -> None:
         self.inner = inner
