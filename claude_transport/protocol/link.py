@@ -40,8 +40,8 @@ DEFAULT_REPLAY_BYTES = 8 * 2**20
 DEFAULT_WINDOW_BYTES = 4 * 2**20
 """Bytes that the peer may send ahead of what was dealt with: 40 MB/s at a round trip of 100 ms."""
 
-_BATCH_BYTES = 64 * 2**10
-"""Bytes of data handed out at once, unless asked otherwise: what a socket takes at once."""
+_BATCH_BYTES = 64 * 2**10 - 64
+"""Bytes of data handed out at once, unless asked otherwise: with the line in front of it, what the peer reads at once."""
 
 _STAGES: dict[type, int] = {End: 1, ProcessEnd: 2}
 """The order of a direction's life: bytes, the end of them, the end of the process. After one of these only a later one may follow."""
