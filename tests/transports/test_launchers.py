@@ -244,7 +244,8 @@ async def test_what_left_the_programs_session_is_ended_too(one_of_each_kind: Lau
     with anyio.fail_after(PATIENCE):
         async with one_of_each_kind(shell("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo '{}'; cat")) as transport:
             await read_one(transport)
-            assert len(left_by(transport)) >= 2
+            while len(left_by(transport)) < 2:  # between two programs, a process has no environment to be seen
+                await anyio.lowlevel.checkpoint()
         await all_gone(lambda: left_by(transport))
 
 
