@@ -52,7 +52,7 @@ def test_every_import_that_a_page_shows_can_be_made() -> None:
     shown = {
         (page.name, line)
         for page in pages
-        for line in re.findall(r"^from claude_transport\S* import [\w, ]+$", page.read_text("utf-8"), re.M)
+        for line in re.findall(r"^from claude_transport\S* import [\w, ]+$", page.read_text("utf-8"), re.MULTILINE)
     }
     assert shown
     for name, line in sorted(shown):
