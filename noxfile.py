@@ -93,14 +93,14 @@ def tests_all(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Ours, the official SDK and the limit, on both event loops, into the figures of docs/benchmarks/speed.md; `-- --quick` for a look."""
+    """Ours, the official SDK and the limit, into the page docs/benchmarks/speed.md, in 20 minutes; `--resume` goes on, `--quick` looks."""
     install(session, "bench")
     session.run("python", "benchmarks/bench_speed.py", *session.posargs)
 
 
 @nox.session(default=False)
 def bench_check(session: nox.Session) -> None:
-    """Fails when a figure is more than 15 % under its target, in the best of three tries."""
+    """Fails when a figure of speed is more than 15 % under its target, in the best of three tries: two to five minutes."""
     install(session, "bench")
     session.run("python", "benchmarks/bench_speed.py", "--check", *session.posargs)
 

@@ -14,6 +14,7 @@ round gives a ratio, and the figure is the median of the ratios, between their q
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -59,14 +60,21 @@ def parse() -> argparse.Namespace:
     return options
 
 
+def digest() -> str:
+    """Of the sources that are measured: figures of two versions do not belong in one report."""
+    sources = sorted((ROOT / "claude_transport").rglob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+
+
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """The report. What is to go into the docs can be resumed; anything else is measured beside it."""
-    facts = {**about(options, "claude-agent-sdk"), "started": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())}
+    now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    facts = {**about(options, "claude-agent-sdk"), "source": digest(), "started": now}
     asked = {"about": facts, "backends": backends_of(options), "names": options.only, "resume": options.resume}
     if is_for_docs(options):
         return run_parts(KEPT, **asked)
     with tempfile.TemporaryDirectory(prefix="bench-run-") as folder:
-        return run_parts(Path(folder), **{**asked, "resume": False})
+        return run_parts(Path(folder), **{**asked, "resume": False}, apart=not options.quick)
 
 
 def is_for_docs(options: argparse.Namespace) -> bool:

@@ -114,18 +114,18 @@ class Relay:
             if passage.swallowed:
                 await anyio.sleep_forever()  # until the relay is taken away
             try:
-                if data is None:
-                    passage.end()
-                    return
-                if not data:
+                if data == b"":
                     await sink.send_eof()
                     return
-                await sink.send(data)
-                carried += data
-                self._note()
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                if data is not None:
+                    await sink.send(data)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                data = None
+            if data is None:
                 passage.end()
                 return
+            carried += data
+            self._note()
 
     async def _until_it_may_pass(self, direction: Direction) -> None:
         while direction in self._silent:

@@ -47,6 +47,21 @@ def test_an_example_is_shown_on_a_page_together_with_its_output(path: Path) -> N
         assert f"examples/{name}" in pages, f"no page includes docs/examples/{name}"
 
 
+def test_every_import_that_a_page_shows_can_be_made() -> None:
+    pages = [page for page in (PROJECT / "docs").rglob("*.md") if "_build" not in page.parts]
+    shown = {
+        (page.name, line)
+        for page in pages
+        for line in re.findall(r"^from claude_transport\S* import [\w, ]+$", page.read_text("utf-8"), re.MULTILINE)
+    }
+    assert shown
+    for name, line in sorted(shown):
+        try:
+            exec(line, {})
+        except ImportError as exc:
+            pytest.fail(f"{name}: {line}: {exc}")
+
+
 async def test_the_code_in_the_readme_runs_against_a_mock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = fenced("python")
     started: list[Callable[[], Awaitable[None]]] = []

@@ -27,6 +27,7 @@ FLOORS = {
     "streams": 3,
     "transports": 4,
     "wrappers": 4,
+    "inspection": 5,
     "query": 5,
     "bridge": 6,
     "completion": 6,

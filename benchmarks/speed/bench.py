@@ -12,10 +12,13 @@ import anyio
 
 from speed.harness import Cost, compare, ratio, table
 
-__all__ = ["Bench", "Table"]
+__all__ = ["Bench", "Table", "Tables"]
 
 Table = dict[str, Any]
 """`unit`, `rows` (costs by subject) and `ratios` (by what is compared), ready for JSON."""
+
+Tables = dict[str, Callable[[], Table]]
+"""By name, what has to be called to measure it: nothing is measured before, so any of them can be left out, or done later."""
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 from speed import limit, official, ours
-from speed.bench import Bench, Table
+from speed.bench import Bench, Table, Tables
 from speed.peers import quiet_peer, responder
 
-__all__ = ["measure"]
+__all__ = ["tables"]
+
+_RATIOS = {"official / ours": ("official", "ours"), "limit / ours": ("limit", "ours")}
 
 
-def measure(bench: Bench) -> dict[str, Table]:
+def tables(bench: Bench) -> Tables:
     """A control round trip, and connecting, initialising and closing."""
-    return {"control round trip": _ask(bench), "connect and close": _connect(bench)}
+    return {"control round trip": functools.partial(_ask, bench), "connect and close": functools.partial(_connect, bench)}
 
 
 def _ask(bench: Bench) -> Table:
@@ -21,7 +25,7 @@ def _ask(bench: Bench) -> Table:
         "ours": bench.run(ours.ask, peer, count=count),
         "official": bench.run(official.ask, peer, count=count),
     }
-    return bench.compare(runs, ratios={"official / ours": ("official", "ours"), "limit / ours": ("limit", "ours")}, unit="request")
+    return bench.compare(runs, ratios=_RATIOS, unit="request")
 
 
 def _connect(bench: Bench) -> Table:
@@ -31,4 +35,4 @@ def _connect(bench: Bench) -> Table:
         "ours": bench.run(ours.connect_and_close, peer, count=count),
         "official": bench.run(official.connect_and_close, peer, count=count),
     }
-    return bench.compare(runs, ratios={"official / ours": ("official", "ours"), "limit / ours": ("limit", "ours")}, unit="session")
+    return bench.compare(runs, ratios=_RATIOS, unit="session")

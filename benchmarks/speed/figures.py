@@ -48,7 +48,7 @@ def _circumstances(about: dict[str, Any]) -> Iterator[str]:
     sittings = "one run" if about["sittings"] == 1 else f"one run, which was resumed {about['sittings'] - 1} times"
     loads = [part["load_before"] for part in about["parts"].values()]
     yield f"All of it is from {sittings}, begun on {about['started']}; it took {about['seconds'] / 60:.0f} minutes."
-    yield f"The load before each of its {len(loads)} parts was {min(loads)} to {max(loads)}; the benchmark itself makes up to about 2 of it."
+    yield f"The load before each of its {len(loads)} parts was {min(loads)} to {max(loads)}, of which the benchmark itself makes about 2."
     if about["scale"] < 1 or about["rounds"] < _LEAST_ROUNDS:
         yield from ("", "**This run was a short one.** It shows that everything runs; fixed costs weigh too much for more than that.")
     elif max(loads) > about["cpus"] + 1:

@@ -1,38 +1,84 @@
-"""Processor time of importing what a conversation needs, in a fresh interpreter each time."""
+"""What a program pays before its first message, in a fresh interpreter each time: importing, and a whole first conversation."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
 
-from speed.bench import Bench, Table
+from speed.bench import Bench, Table, Tables
 from speed.harness import Cost, compare, ratio, table
+from speed.peers import handshake_peer
+from speed.workload import Workload, lines_of
 
-__all__ = ["measure"]
+__all__ = ["tables"]
 
-STATEMENTS = {
-    "nothing": "pass",
+_PACKAGES = {"ours": "import claude_transport", "official": "import claude_agent_sdk"}
+_NAMES = {
     "ours": "from claude_transport import ClaudeOptions, Query, SubprocessTransport",
     "official": "from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient",
 }
+_CONVERSATIONS = {
+    "ours": """
+import anyio
+from claude_transport import ClaudeOptions, Query, ResultMessage, SubprocessTransport
+
+async def main():
+    async with Query(SubprocessTransport(ClaudeOptions(cli_path={peer!r}))) as query:
+        said = [message async for message in await query.send("go")]
+        assert isinstance(said[-1], ResultMessage), said
+
+anyio.run(main, backend={backend!r})
+""",
+    "official": """
+import anyio
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage
+
+async def main():
+    async with ClaudeSDKClient(options=ClaudeAgentOptions(cli_path={peer!r})) as client:
+        await client.query("go")
+        said = [message async for message in client.receive_response()]
+        assert isinstance(said[-1], ResultMessage), said
+
+anyio.run(main, backend={backend!r})
+""",
+}
 
 
-def _run(statement: str) -> Cost:
+def tables(bench: Bench) -> Tables:
+    """The package, the names that a conversation needs, and a conversation from the start of Python to its end."""
+    return {
+        "import of the package": functools.partial(_imports, bench, _PACKAGES),
+        "import of what a conversation needs": functools.partial(_imports, bench, _NAMES),
+        "first conversation": functools.partial(_conversation, bench),
+    }
+
+
+def _run(program: str) -> Cost:
     wall = time.perf_counter()
-    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", statement], os.environ)
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
     _, status, usage = os.wait4(pid, 0)
-    assert status == 0, statement
+    assert status == 0, program
     return Cost(usage.ru_utime + usage.ru_stime, time.perf_counter() - wall)
 
 
-def measure(bench: Bench) -> dict[str, Table]:
+def _imports(bench: Bench, statements: dict[str, str]) -> Table:
     """The import alone: each round's bare interpreter is taken off."""
-    costs = compare({name: (lambda statement=statement: _run(statement)) for name, statement in STATEMENTS.items()}, rounds=bench.rounds)
+    runs = {name: functools.partial(_run, statement) for name, statement in {"nothing": "pass", **statements}.items()}
+    costs = compare(runs, rounds=bench.rounds)
     bare = costs.pop("nothing")
     added = {
         name: [Cost(max(cost.cpu - none.cpu, 1e-4), max(cost.wall - none.wall, 1e-4)) for cost, none in zip(taken, bare, strict=True)]
         for name, taken in costs.items()
     }
     found = {**ratio(added, "official", "ours"), "wall": ratio(added, "official", "ours", clock="wall")}
-    return {"import": {"unit": "import", "rows": table(added), "ratios": {"official / ours": found}}}
+    return {"unit": "import", "rows": table(added), "ratios": {"official / ours": found}}
+
+
+def _conversation(bench: Bench) -> Table:
+    """All of a process and of the children it waited for."""
+    work = Workload.write(bench.folder, "first", line=lines_of(2500), count=1)
+    peer = handshake_peer(bench.folder, work.files)
+    runs = {name: functools.partial(_run, program.format(peer=peer, backend=bench.backend)) for name, program in _CONVERSATIONS.items()}
+    return bench.compare(runs, ratios={"official / ours": ("official", "ours")}, unit="process")

@@ -12,6 +12,7 @@ import msgspec
 
 from claude_transport import AssistantMessage, ResultMessage, StreamEvent, UserMessage
 from speed.harness import Cost, Meter
+from speed.peers import Sink
 from speed.workload import Workload
 
 __all__ = ["ask", "forward", "read_dicts", "read_typed", "spawn_and_wait", "write"]
@@ -57,27 +58,36 @@ def read_typed(peer: str, work: Workload) -> Cost:
     return _read(peer, work, _decode_typed)
 
 
-def forward(peer: str, sink: str, work: Workload) -> Cost:
-    with _running(peer) as (stdin, stdout), _running(sink) as (target, _), Meter() as meter:
+def forward(peer: str, sink: Sink, work: Workload) -> Cost:
+    with _running(peer) as (stdin, stdout), _running(sink.command) as (target, _), Meter() as meter:
         os.write(stdin, b"go\n")
         while chunk := os.read(stdout, _CHUNK_BYTES):
             os.write(target, chunk)
+    sink.check(work.count + 1)
     return meter.cost(work.size_bytes / 1e6)
 
 
-def write(sink: str, *, line: bytes, count: int) -> Cost:
-    with _running(sink) as (stdin, _), Meter() as meter:
+def write(sink: Sink, *, line: bytes, count: int) -> Cost:
+    with _running(sink.command) as (stdin, _), Meter() as meter:
         for _ in range(count):
             os.write(stdin, line)
+    sink.check(count)
     return meter.cost(count)
 
 
 def ask(peer: str, *, count: int) -> Cost:
     request = {"type": "control_request", "request_id": "1", "request": {"subtype": "set_permission_mode", "mode": "plan"}}
-    with _running(peer) as (stdin, stdout), Meter() as meter:
-        for _ in range(count):
+    with _running(peer) as (stdin, stdout):
+
+        def ask_once() -> None:
             os.write(stdin, msgspec.json.encode(request) + b"\n")
-            _decode_dict(os.read(stdout, _CHUNK_BYTES))
+            answer = _decode_dict(os.read(stdout, _CHUNK_BYTES))
+            assert answer["response"]["request_id"] == "1", answer
+
+        ask_once()  # the peer is an interpreter that starts: nobody else has that in their figures
+        with Meter() as meter:
+            for _ in range(count):
+                ask_once()
     return meter.cost(count)
 
 
@@ -87,5 +97,5 @@ def spawn_and_wait(peer: str, *, count: int) -> Cost:
         for _ in range(count):
             with _running(peer) as (stdin, stdout):
                 os.write(stdin, b'{"request_id":"1"}\n')
-                os.read(stdout, _CHUNK_BYTES)
+                assert os.read(stdout, _CHUNK_BYTES)
     return meter.cost(count)

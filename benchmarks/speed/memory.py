@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from speed.bench import Bench
+from speed.bench import Bench, Table, Tables
 from speed.peers import handshake_peer
 from speed.worker import resident_mb, run_worker
 from speed.workload import SHAPES, Workload
 
-__all__ = ["measure", "work"]
+__all__ = ["tables", "work"]
 
+_MESSAGES = 1_000_000
 _SAMPLES = 10
 _WARM = 2  # samples after which whatever is made once has been made
 
 
-def measure(bench: Bench) -> dict[str, Any]:
+def tables(bench: Bench) -> Tables:
     """By subject: messages, megabytes at each tenth of the way, and how much it grew over the last eight tenths."""
-    found = {}
-    for subject, full in (("ours", 1_000_000), ("official", 200_000)):
-        count = bench.amount(full, least=2000)
-        samples = run_worker("memory", subject=subject, backend=bench.backend, folder=str(bench.folder), count=count)["samples_mb"]
-        found[subject] = {"messages": count, "samples_mb": samples, "grew_mb": round(samples[-1] - samples[_WARM - 1], 2)}
-    return found
+    return {subject: functools.partial(_measure, bench, subject) for subject in ("ours", "official")}
+
+
+def _measure(bench: Bench, subject: str) -> Table:
+    count = bench.amount(_MESSAGES, least=2000)
+    answer = run_worker("memory", subject=subject, backend=bench.backend, folder=str(bench.folder), count=count)
+    samples = answer["samples_mb"]
+    return {"messages": count, "samples_mb": samples, "grew_mb": round(samples[-1] - samples[_WARM - 1], 2)}
 
 
 def work(*, subject: str, backend: str, folder: str, count: int) -> dict[str, Any]:

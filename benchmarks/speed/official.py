@@ -8,6 +8,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
 from speed.harness import Cost, Meter
+from speed.peers import Sink
 from speed.workload import Workload
 
 __all__ = ["client_over", "transport_over"]
@@ -64,8 +65,18 @@ async def query_typed(peer: str, work: Workload) -> Cost:
     return _checked(meter, count, work)
 
 
-async def forward(peer: str, sink: str, work: Workload) -> Cost:
-    source, target = transport_over(peer), transport_over(sink)
+async def turn_typed(peer: str, work: Workload) -> Cost:
+    async with client_over(peer) as client:
+        count = 0
+        with Meter() as meter:
+            await client.query("go")
+            async for _ in client.receive_response():
+                count += 1
+    return _checked(meter, count, work)
+
+
+async def forward(peer: str, sink: Sink, work: Workload) -> Cost:
+    source, target = transport_over(peer), transport_over(sink.command)
     await source.connect()
     await target.connect()
     count = 0
@@ -76,17 +87,19 @@ async def forward(peer: str, sink: str, work: Workload) -> Cost:
             await target.write(json.dumps(message) + "\n")
     await source.close()
     await target.close()
+    sink.check(work.count + 1)
     _checked(meter, count, work)
     return meter.cost(work.size_bytes / 1e6)
 
 
-async def write(sink: str, *, line: bytes, count: int) -> Cost:
-    transport, text = transport_over(sink), line.decode()
+async def write(sink: Sink, *, line: bytes, count: int) -> Cost:
+    transport, text = transport_over(sink.command), line.decode()
     await transport.connect()
     with Meter() as meter:
         for _ in range(count):
             await transport.write(text)
     await transport.close()
+    sink.check(count)
     return meter.cost(count)
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from claude_transport import ClaudeOptions, Query, ResultMessage, SubprocessTransport
 from speed.harness import Cost, Meter
+from speed.peers import Sink
 from speed.workload import Workload
 
-__all__ = ["query_over", "transport_over"]
+__all__ = ["query_over", "transport_of_session", "transport_over"]
 
 GO = '{"type":"user","message":{"role":"user","content":"go"}}\n'
 
@@ -19,8 +16,12 @@ def transport_over(peer: str) -> SubprocessTransport:
     return SubprocessTransport(command=[peer])
 
 
+def transport_of_session(peer: str) -> SubprocessTransport:
+    return SubprocessTransport(ClaudeOptions(cli_path=peer))
+
+
 def query_over(peer: str) -> Query:
-    return Query(SubprocessTransport(ClaudeOptions(cli_path=peer)))
+    return Query(transport_of_session(peer))
 
 
 async def read_dicts(peer: str, work: Workload) -> Cost:
@@ -57,23 +58,34 @@ async def query_typed(peer: str, work: Workload) -> Cost:
     return _checked(meter, count, work)
 
 
-async def forward(peer: str, sink: str, work: Workload) -> Cost:
+async def turn_typed(peer: str, work: Workload) -> Cost:
+    async with query_over(peer) as query:
+        count = 0
+        with Meter() as meter:
+            async for _ in await query.send("go"):
+                count += 1
+    return _checked(meter, count, work)
+
+
+async def forward(peer: str, sink: Sink, work: Workload) -> Cost:
     count = 0
-    async with transport_over(peer) as source, transport_over(sink) as target:
+    async with transport_over(peer) as source, transport_over(sink.command) as target:
         with Meter() as meter:
             await source.write(GO)
             async for lines in source.read_lines():
                 count += len(lines)
                 await target.write(b"\n".join(lines))
+    sink.check(work.count + 1)
     _checked(meter, count, work)
     return meter.cost(work.size_bytes / 1e6)
 
 
-async def write(sink: str, *, line: bytes, count: int) -> Cost:
-    async with transport_over(sink) as transport:
+async def write(sink: Sink, *, line: bytes, count: int) -> Cost:
+    async with transport_over(sink.command) as transport:
         with Meter() as meter:
             for _ in range(count):
                 await transport.write(line)
+    sink.check(count)
     return meter.cost(count)
 
 
@@ -91,10 +103,6 @@ async def connect_and_close(peer: str, *, count: int) -> Cost:
             async with query_over(peer):
                 pass
     return meter.cost(count)
-
-
-def encode(message: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(message) + b"\n"
 
 
 def _checked(meter: Meter, count: int, work: Workload) -> Cost:

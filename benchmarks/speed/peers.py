@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-__all__ = ["handshake_peer", "line_peer", "responder", "sink"]
+__all__ = ["Sink", "handshake_peer", "line_peer", "quiet_peer", "responder"]
 
 # The id of the request stands between quotes after its key, with or without a space before it.
 _HANDSHAKE = r"""
@@ -64,9 +64,18 @@ def responder(folder: Path) -> str:
     return _script(folder, "responder", f"exec {shlex.quote(sys.executable)} -ISE {shlex.quote(str(code))}\n")
 
 
-def sink(folder: Path) -> str:
-    """A program that takes everything and says nothing."""
-    return _script(folder, "sink", "exec cat > /dev/null\n")
+class Sink:
+    """A program that takes everything, says nothing, and leaves behind how many lines there were."""
+
+    def __init__(self, folder: Path) -> None:
+        self._counted = folder / "sunk"
+        self.command = _script(folder, "sink", f"exec wc -l > {shlex.quote(str(self._counted))}\n")
+
+    def check(self, lines: int) -> None:
+        """That it has got all of them; when it is gone."""
+        counted = int(self._counted.read_text("ascii"))
+        self._counted.unlink()
+        assert counted == lines, (counted, lines)
 
 
 def _quoted(files: tuple[Path, ...]) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+
 from speed import limit, official, ours
-from speed.bench import Bench, Table
+from speed.bench import Bench, Table, Tables
 from speed.peers import handshake_peer, line_peer
 from speed.workload import SHAPES, Workload
 
-__all__ = ["measure"]
+__all__ = ["tables"]
 
-VIEWS = {"dicts": "read_dicts", "Query, dicts": "query_dicts", "Query, typed": "query_typed"}
+_TURN = "one turn, typed"
+VIEWS = {"dicts": "read_dicts", "Query, dicts": "query_dicts", "Query, typed": "query_typed", _TURN: "turn_typed"}
 
 
-def measure(bench: Bench, *, shapes: tuple[str, ...] = tuple(SHAPES)) -> dict[str, Table]:
-    """Tables by shape; the ratios are `official / ours` for each view, and `limit / ours` for dicts and typed."""
-    return {shape: _measure(bench, shape) for shape in shapes}
+def tables(bench: Bench) -> Tables:
+    """By shape; the ratios are `official / ours` for each view, and `limit / ours` for dicts and typed."""
+    return {shape: functools.partial(_measure, bench, shape) for shape in SHAPES}
 
 
 def _measure(bench: Bench, shape: str) -> Table:
@@ -23,6 +26,8 @@ def _measure(bench: Bench, shape: str) -> Table:
     runs = {"limit, dicts": lambda: limit.read_dicts(lines, work), "limit, typed": lambda: limit.read_typed(lines, work)}
     ratios = {"limit / ours, dicts": ("limit, dicts", "ours, dicts"), "limit / ours, typed": ("limit, typed", "ours, Query, typed")}
     for view, name in VIEWS.items():
+        if view == _TURN and shape.startswith("tool result"):
+            continue  # no turn of a real session begins with one, so ours does not take them for its own
         peer = lines if view == "dicts" else session
         for subject, module in (("ours", ours), ("official", official)):
             runs[f"{subject}, {view}"] = bench.run(getattr(module, name), peer, work)

@@ -6,9 +6,9 @@ its delivery can be dated (CLOCK_MONOTONIC is the same for all processes of a ma
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,15 +20,18 @@ from typing import Any
 
 import anyio
 
-from speed.bench import Bench
+from speed.bench import Bench, Table, Tables
 from speed.harness import spread
 from speed.peers import handshake_peer
 from speed.worker import resident_mb, run_worker
 from speed.workload import delta
 
-__all__ = ["measure", "work"]
+__all__ = ["tables", "work"]
 
 RATE = 100  # messages a second of each session
+SECONDS = {1: 2.0, 25: 2.0, 100: 2.0, 400: 1.5}
+"""Sessions, and for how long they talk: forty thousand messages a second are enough of them sooner."""
+
 _SLOTS = 10  # the sessions' moments are spread over the 10 ms between two messages of one
 
 # argv: seconds to run, then the named pipes. Prints by how much the latest slot was late, in ms.
@@ -51,20 +54,22 @@ print(late * 1000)
 """
 
 
-def measure(bench: Bench) -> dict[str, Any]:
-    """By number of sessions and subject; and the ratio of processor time per message, official to ours."""
-    found: dict[str, Any] = {}
-    seconds = max(4.0 * bench.scale, 0.3)
-    sizes = (1, 100, 400) if bench.scale >= 0.1 else (1, 100) if bench.scale >= 0.01 else (1, 3)
-    for size in sizes:
-        runs: dict[str, list[dict[str, Any]]] = {"ours": [], "official": []}
-        for number in range(max(min(bench.rounds, 3), 1)):
-            for subject in sorted(runs, reverse=number % 2 == 0):
-                runs[subject].append(run_worker("sessions", subject=subject, backend=bench.backend, size=size, seconds=seconds))
-        ratios = [one["cpu_us"] / other["cpu_us"] for one, other in zip(runs["official"], runs["ours"], strict=True)]
-        middle = {name: {key: statistics.median(run[key] for run in taken) for key in taken[0]} for name, taken in runs.items()}
-        found[str(size)] = {"rows": middle, "ratios": {"official / ours": spread(ratios)}}
-    return found
+def tables(bench: Bench) -> Tables:
+    """By number of sessions."""
+    sizes = SECONDS if bench.scale >= 0.1 else (1, 100) if bench.scale >= 0.01 else (3,)
+    return {str(size): functools.partial(_measure, bench, size) for size in sizes}
+
+
+def _measure(bench: Bench, size: int) -> Table:
+    """Medians by subject, and the ratio of processor time per message, official to ours."""
+    runs: dict[str, list[dict[str, Any]]] = {"ours": [], "official": []}
+    seconds = max(SECONDS.get(size, 2.0) * min(bench.scale, 1.0), 0.3)
+    for number in range(max(bench.rounds, 1)):
+        for subject in sorted(runs, reverse=number % 2 == 0):
+            runs[subject].append(run_worker("sessions", subject=subject, backend=bench.backend, size=size, seconds=seconds))
+    ratios = [one["cpu_us"] / other["cpu_us"] for one, other in zip(runs["official"], runs["ours"], strict=True)]
+    rows = {name: {key: spread([run[key] for run in taken]) for key in taken[0]} for name, taken in runs.items()}
+    return {"rows": rows, "ratios": {"official / ours": spread(ratios)}}
 
 
 def work(*, subject: str, backend: str, size: int, seconds: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["TARGETS", "Target"]
+__all__ = ["TARGETS", "Either", "Target"]
 
 _SLACK = 0.15  # a figure may be this much under its target before the check fails: what a busy machine does to a ratio
 
@@ -30,9 +30,40 @@ class Target:
             found = found[key]
         return float(found["median"])
 
+    def shown(self, tables: dict[str, Any]) -> str:
+        """The figure, for people."""
+        figure = self.figure(tables)
+        return f"{figure:.2f}" if figure < 100 else f"{figure:,.0f}"
+
+
+@dataclass(frozen=True)
+class Either(Target):
+    """A target that may be met in one of several ways. Its figure is how many times as much as needed the best of them is."""
+
+    ways: tuple[Target, ...] = ()
+
+    def figure(self, tables: dict[str, Any]) -> float:
+        return max(way.figure(tables) / way.least for way in self.ways)
+
+    def shown(self, tables: dict[str, Any]) -> str:
+        return " or ".join(f"{way.figure(tables):.2f} {way.what}" for way in self.ways)
+
 
 def _reading(what: str, shape: str, ratio: str, least: float) -> Target:
     return Target(what, ("reading", shape, "ratios", ratio), least)
+
+
+def _forwarding(shape: str) -> Target:
+    place = ("carrying", f"forward, {shape}")
+    ways = (
+        Target("of the bare pipe", (*place, "ratios", "limit / ours"), 0.6),
+        Target("GB/s", (*place, "gigabytes_a_second", "ours"), 1.0),
+    )
+    return Either("forwarding raw lines of 87 KB: 0.60 of the bare pipe's speed, or 1.00 GB/s", place, 1.0, ways)
+
+
+def _import(what: str, table: str) -> Target:
+    return Target(f"{what}, against the official SDK", ("importing", table, "ratios", "official / ours"), 6.0)
 
 
 TARGETS = (
@@ -41,7 +72,10 @@ TARGETS = (
     _reading("2.3 KB messages typed, against the official client", "assistant, 2.3 KB", "official / ours, Query, typed", 3.0),
     _reading("1.3 MB messages typed, against the official client", "tool result, 1.3 MB", "official / ours, Query, typed", 1.3),
     _reading("small messages typed, against the limit", "delta, 263 B", "limit / ours, typed", 0.6),
-    Target("forwarding raw lines, against the bare pipe", ("carrying", "forward, tool result, 87 KB", "ratios", "limit / ours"), 0.6),
+    _forwarding("tool result, 87 KB"),
     Target("a message of 100 sessions, against the official client", ("sessions", "100", "ratios", "official / ours"), 1 / 0.6),
-    Target("importing what a conversation needs, against the official client", ("importing", "import", "ratios", "official / ours"), 6.0),
+    # the prompt may cost one more, which is none for a batch
+    Target("batches of small messages for each wake-up", ("waking", "delta, 263 B", "ratios", "batches / wake-up, ours"), 0.99),
+    _import("importing the package", "import of the package"),
+    _import("importing what a conversation needs", "import of what a conversation needs"),
 )

@@ -1,9 +1,11 @@
-"""Measurements that need a process of their own, because they are about its memory: run by name, with the answer on stdout as JSON."""
+"""Measurements that need a process of their own: run by name, with the answer on stdout as JSON."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +16,19 @@ __all__ = ["resident_mb", "run_worker"]
 _SCRIPT = Path(__file__).parent.parent / "bench_speed.py"
 
 
-def run_worker(name: str, **arguments: Any) -> dict[str, Any]:
-    """What `name` answers, from a fresh interpreter."""
+def run_worker(name: str, *, timeout: float = 300, in_group: bool = True, **arguments: Any) -> dict[str, Any]:
+    """What `name` answers, from a fresh interpreter. When not in this process's group, what it started is ended together with it."""
     command = [sys.executable, str(_SCRIPT), "--worker", json.dumps({"name": name, **arguments})]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=600)
-    answer: dict[str, Any] = json.loads(ran.stdout)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=not in_group) as child:
+        try:
+            output, _ = child.communicate(timeout=timeout)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill() if in_group else os.killpg(child.pid, signal.SIGKILL)
+            raise
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    answer: dict[str, Any] = json.loads(output)
     return answer
 
 

@@ -77,7 +77,7 @@ def _line(message: dict[str, Any]) -> bytes:
 SHAPES = {
     "delta, 263 B": (200_000, _line(delta("a few words of prose, " + "or" * 2))),
     "assistant, 2.3 KB": (40_000, _line(_assistant(_prose(1750)))),
-    "assistant, 2.3 KB, much escaped": (40_000, _line(_assistant(_prose(1620, _ESCAPES)))),
+    "assistant, 2.3 KB, much escaped": (10_000, _line(_assistant(_prose(1620, _ESCAPES)))),
     "tool result, 87 KB": (1500, _line(_tool_result(86_000))),
     "tool result, 1.3 MB": (60, _line(_tool_result(1_285_000))),
 }

@@ -7,6 +7,7 @@ import math
 import re
 from typing import Any, Final, NoReturn
 
+from claude_transport.app.inspect_arguments import add_inspect
 from claude_transport.app.serve_arguments import add_serve
 
 __all__ = ["PROGRAM", "build_parser", "split_rules"]
@@ -52,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     serve = commands.add_parser("serve", help="let clients elsewhere talk to the claude here", epilog=EXIT_CODES, allow_abbrev=False)
     add_serve(serve, integer=_positive_integer, number=_positive_number, permission_modes=PERMISSION_MODES)
+    add_inspect(commands.add_parser("inspect", help="what is on a tape: figures, or a page", epilog=EXIT_CODES, allow_abbrev=False))
     bridge = commands.add_parser(
         "mcp-bridge", help="a stdio MCP server with the tools of another program: for claude to start", allow_abbrev=False
     )

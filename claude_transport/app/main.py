@@ -41,6 +41,10 @@ def _run(argv: Sequence[str] | None) -> int:
             from claude_transport.app import serve
 
             return serve.run(args)
+        if args.command == "inspect":
+            from claude_transport.app import inspect_tape
+
+            return inspect_tape.run(args)
         if args.command == "mcp-bridge":
             from claude_transport.app import mcp_bridge
 

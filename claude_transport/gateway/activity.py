@@ -11,7 +11,7 @@ __all__ = ["Activity"]
 
 _PROMPT = re.compile(rb'"type"\s*:\s*"user"')
 _RESULT = re.compile(rb'"type"\s*:\s*"result"')
-_STATE = re.compile(rb'"session_state_changed"')
+_STATE = b'"session_state_changed"'
 _IDLE = re.compile(rb'"state"\s*:\s*"idle"')
 
 
@@ -36,8 +36,12 @@ class Activity:
 
     def heard(self, lines: Sequence[bytes]) -> None:
         """The process has said this."""
+        said = b"\n".join(lines)
+        # every line of every session comes by here, hundreds in a batch: one look at all of them costs a third of a look at each
+        if _STATE not in said and (self._speaks_of_state or not self.busy or b'"result"' not in said):
+            return
         for line in lines:
-            if _STATE.search(line):
+            if _STATE in line:
                 self._speaks_of_state = True
                 if _IDLE.search(line):
                     self.rest()

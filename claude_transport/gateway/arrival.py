@@ -12,6 +12,7 @@ from anyio.abc import ByteStream
 
 from claude_transport.gateway.choices import check_answers
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.transports.lines import is_torn
 
 __all__ = ["Arrival", "Authentication", "Mode", "mode_of", "read_authentication"]
 
@@ -64,7 +65,7 @@ class Arrival:
 
         Raises:
             TurnedAway: it is longer than `max_bytes`, or speaks neither of the two languages.
-            anyio.EndOfStream: the client has left without a line.
+            anyio.EndOfStream: the client has left without a whole line.
         """
         unread = self._unread
         searched = 0  # every byte is looked at once, however small the pieces are in which they come
@@ -85,8 +86,8 @@ class Arrival:
             try:
                 unread += await self.stream.receive(_CHUNK_BYTES)
             except anyio.EndOfStream:
-                if not unread or unread.startswith(_HELLO[:1]):
-                    raise  # a hello without its end was cut off, by a network: nobody meant anything by it
+                if not unread or unread.startswith(_HELLO[:1]) or is_torn(bytes(unread)):
+                    raise  # a hello or an object without its end was cut off, by a network: nobody meant anything by it
                 unread += b"\n"  # a client that says one line and ends its input may leave out the last byte
 
     def take_line(self) -> None:

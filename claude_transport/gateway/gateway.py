@@ -24,13 +24,14 @@ from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.plain_session import PlainSession, plain_refusal
 from claude_transport.gateway.reception import Guest, Reception
 from claude_transport.gateway.roster import Roster
-from claude_transport.gateway.session import GONE, Session, SessionInfo, close_quietly
+from claude_transport.gateway.session import GONE, Session, SessionInfo, Surroundings, close_quietly
 from claude_transport.gateway.starting import Launch, Starter
 from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.link_frames import Hello, Refusal, encode_frame
 from claude_transport.streams.address import Address, parse_address
+from claude_transport.transport import Transport
 
 __all__ = ["DEFAULT_DRAIN_TIMEOUT", "Gateway"]
 
@@ -306,9 +307,19 @@ class Gateway:
             else:
                 await self._serve_plain(arrival, guest)
 
+    async def _start(self, guest: Guest) -> tuple[Transport, Surroundings]:
+        """A process for a new session; none that drain() or aclose(), having come meanwhile, would not see."""
+        transport, surroundings = await self._starter.start(guest, allowance=self._door.allowance(guest.owner))
+        try:
+            self._roster.refuse_if_draining()
+        except TurnedAway:
+            await close_quietly(transport)
+            raise
+        return transport, surroundings
+
     async def _serve_plain(self, arrival: Arrival, guest: Guest) -> None:
         with self._roster.place_for_one(self._door.allowance(guest.owner)):
-            transport, surroundings = await self._starter.start(guest, allowance=self._door.allowance(guest.owner))
+            transport, surroundings = await self._start(guest)
             session = PlainSession(transport, surroundings=surroundings, on_end=self._session_over)
             self._roster.add(session)
         session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
@@ -319,7 +330,7 @@ class Gateway:
             session = self._roster.find(hello.session, owner=guest.owner)
         else:
             with self._roster.place_for_one(self._door.allowance(guest.owner)):
-                transport, surroundings = await self._starter.start(guest, allowance=self._door.allowance(guest.owner))
+                transport, surroundings = await self._start(guest)
                 session = LinkSession(transport, surroundings=surroundings, on_end=self._session_over)
                 self._roster.add(session)
             try:

@@ -34,8 +34,7 @@ class Roster:
     @contextmanager
     def place_for_one(self, allowance: Allowance) -> Iterator[None]:
         """A block in which a session is started, and at whose good end it has been added; raises `TurnedAway` when there is no place."""
-        if self.draining:
-            raise TurnedAway("draining", "this gateway takes no new sessions", retryable=True)
+        self.refuse_if_draining()
         if len(self._sessions) + self._starting >= self._limits.total_sessions:
             raise TurnedAway("limit", "this gateway has as many sessions as it may", retryable=True)
         allowance.begin_session()
@@ -47,6 +46,11 @@ class Roster:
             raise
         finally:
             self._starting -= 1
+
+    def refuse_if_draining(self) -> None:
+        """Raise `TurnedAway` when the gateway is about to end."""
+        if self.draining:
+            raise TurnedAway("draining", "this gateway takes no new sessions", retryable=True)
 
     def add(self, session: Session) -> None:
         """It has begun."""

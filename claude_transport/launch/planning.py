@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -59,7 +58,7 @@ def plan_launch(
     launcher's program; `CLINotFoundError` and `NotExecutableError` for a CLI of this machine.
     """
     launcher = _INHERIT if launcher is None else launcher
-    if launcher.client and shutil.which(launcher.program, path=inherited.get("PATH")) is None:
+    if launcher.client and not _is_there(launcher.program, inherited):
         raise ConfigurationError(f"launcher: there is no program {launcher.program!r} on this machine: install it", option="launcher")
     if launcher.supervised:
         return _elsewhere(options, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace or {})
@@ -76,6 +75,12 @@ def plan_launch(
     delivery = launcher.delivery
     launch = build_launch(options, cli=cli, inherited=inherited, delivery=delivery, permission_prompt=permission_prompt)
     return PlannedLaunch(launch=launch, launcher=launcher, cli=cli)
+
+
+def _is_there(program: str, inherited: Mapping[str, str]) -> bool:
+    import shutil  # takes as long to import as the rest of this package's launches, and most sessions have no launcher
+
+    return shutil.which(program, path=inherited.get("PATH")) is not None
 
 
 def _elsewhere(

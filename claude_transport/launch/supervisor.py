@@ -250,8 +250,11 @@ def instructions(
         before += _IF_HEADERS_PAY.replace("@do@", f"refuse environment {CUSTOM_HEADERS}")
     if private:
         before += 'private=$(umask 077; mktemp -d "${TMPDIR:-/tmp}/claude-transport-XXXXXX") || refuse directory\n'
-    folders = "".join(f'mkdir -m 700 "$private/{name}"; export {name}="$private/{name}"\n' for name in private)
-    before += f'start() {{\n{environment.as_shell()}{folders}export {REMOTE_MARK}={mark}\nexec "$found" {words}\n}}\n'
+    made = "".join(f'mkdir -m 700 "$private/{name}"\n' for name in private)
+    folders = "".join(f'export {name}="$1/{name}"\n' for name in private)
+    # what is still needed goes into the arguments: a variable of the launch may have the name of one of ours
+    begun = f'{made}set -- "$private" "$found" {words}\n{environment.as_shell()}{folders}'
+    before += f'start() {{\n{begun}export {REMOTE_MARK}={mark}\nshift\nexec "$@"\n}}\n'
     block = os.fsencode(f"{before}found=\nfind{rest}")
     if b"\0" in block:
         raise ConfigurationError("an argument, the working directory or a variable holds a NUL character", option="command")

@@ -68,10 +68,9 @@ _CLASSES: Final[dict[str, type[Message]]] = {str(cls.__struct_config__.tag): cls
 
 _decode: Final[Callable[[bytes], Message]] = msgspec.json.Decoder(_AnyMessage).decode
 _decode_dict: Final[Callable[[bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
-# A system line is decoded twice, first to learn its subtype: they are rare, and msgspec knows only one tag per Struct.
-_decode_subtype: Final[dict[str, Callable[[bytes], SystemMessage]]] = {
-    subtype: msgspec.json.Decoder(cls).decode for subtype, cls in SYSTEM_SUBTYPES.items()
-}
+# A system line is decoded twice, first to learn its subtype: they are rare, and msgspec knows only one tag per Struct. Most subtypes
+# never come, and making the decoders of all of them would take half of the time that importing this module does.
+_subtype_decoders: Final[dict[str, Callable[[bytes], SystemMessage]]] = {}
 
 # What msgspec raises for bytes it does not like: its own errors, UnicodeDecodeError (a ValueError), and for 10 000 brackets RecursionError.
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -257,9 +256,17 @@ def _second_look(message: Message, line: bytes) -> Message:
     """The message by its subtype, where it is a system message; refuses lines that are more than bytes."""
     if line.__class__ is not bytes:
         raise ValueError("not plain bytes")  # an OversizedLine whose head happens to be whole JSON is still oversized
-    if isinstance(message, SystemMessage) and (decode := _decode_subtype.get(message.subtype)) is not None:
+    if isinstance(message, SystemMessage) and (decode := _decoder_of(message.subtype)) is not None:
         return decode(line)
     return message
+
+
+def _decoder_of(subtype: str) -> Callable[[bytes], SystemMessage] | None:
+    """The decoder of this subtype, if it has a Struct of its own."""
+    decode = _subtype_decoders.get(subtype)
+    if decode is None and (cls := SYSTEM_SUBTYPES.get(subtype)) is not None:
+        decode = _subtype_decoders[subtype] = msgspec.json.Decoder(cls).decode
+    return decode
 
 
 def _read(line: bytes) -> _Reading:

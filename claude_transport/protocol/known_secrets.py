@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
+from claude_transport.protocol.home_paths import find_home_users
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.secret_names import is_secret_name
-from claude_transport.protocol.secret_patterns import find_home_users
 
 __all__ = ["find_secrets", "redactor_knowing"]
 

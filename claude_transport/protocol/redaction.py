@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from claude_transport.protocol.home_paths import HOME_USER, redact_homes
 from claude_transport.protocol.json_strings import Place, rewrite_strings
 from claude_transport.protocol.oversized import OversizedLine
-from claude_transport.protocol.secret_names import is_login_name, is_password_name, is_secret_name
-from claude_transport.protocol.secret_patterns import HOME_USER, SECRET, redact_emails, redact_homes, redact_secrets
+from claude_transport.protocol.secret_names import SECRET, is_login_name, is_password_name, is_secret_name
 
 __all__ = ["Redactor"]
 
@@ -93,6 +93,8 @@ class Redactor:
         low = text.lower()
         if not any(hint in low for hint in self._hints):
             return text
+        from claude_transport.protocol.secret_patterns import redact_emails, redact_secrets  # compiled for those who need them
+
         if self._known_secret is not None:
             text = self._known_secret.sub(SECRET, text)
         text = redact_secrets(text)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["is_login_name", "is_password_name", "is_secret_name"]
+__all__ = ["SECRET", "is_login_name", "is_password_name", "is_secret_name"]
+
+SECRET = "[secret]"  # noqa: S105 - what stands in place of one
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 

@@ -31,8 +31,8 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.encoding import encode_line
+from claude_transport.protocol.home_paths import find_home_users
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.protocol.secret_patterns import find_home_users
 from claude_transport.protocol.trimmed import restore_trimmed
 
 __all__ = [

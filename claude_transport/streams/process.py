@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import errno
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -175,6 +174,8 @@ class ProcessConnectable:
         """Where the program is: on the child's PATH for a bare name, else a path that the child sees from its working directory."""
         program = self._command[0]
         if os.path.basename(program) == program:  # noqa: PTH119 - Path("./claude") forgets the dot that makes it a path
+            import shutil  # only where something has gone wrong
+
             return shutil.which(program, path=(os.environ if self._env is None else self._env).get("PATH"))
         path = Path(self._cwd or "", program)
         return str(path) if path.exists() else None

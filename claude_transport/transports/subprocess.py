@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger, getLogger
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio.to_thread
 import msgspec
@@ -30,11 +28,13 @@ from claude_transport.launch.sessions import find_transcript, options_to_continu
 from claude_transport.launch.validation import UUID
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.messages import DecodeFailure
-from claude_transport.streams.launched import LaunchedConnectable, LaunchedStream
 from claude_transport.streams.marking import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
 from claude_transport.transport import PermissionSetting, SessionTerms, TransportInfo
 from claude_transport.transports.stream import StreamTransport
+
+if TYPE_CHECKING:  # loaded when there is a launcher that needs it
+    from claude_transport.streams.launched import LaunchedStream
 
 __all__ = ["SubprocessTransport"]
 
@@ -191,6 +191,8 @@ class SubprocessTransport(StreamTransport):
         )
         if not remote:
             return await process.connect()
+        from claude_transport.streams.launched import LaunchedConnectable
+
         launched = LaunchedConnectable(
             process,
             launcher=planned.launcher,
@@ -310,6 +312,8 @@ class _Payloads:
         """Write what `launch` plans, readable for its user alone; the launch with the paths in it."""
         if not launch.files and not launch.directories:
             return launch
+        import tempfile  # most sessions need no files
+
         folder = Path(tempfile.mkdtemp(prefix="claude-transport-"))  # mode 0700
         self._remove = weakref.finalize(self, _remove_folder, str(folder), os.getpid())
         files, directories = [], []
@@ -324,6 +328,8 @@ class _Payloads:
         return launch.with_paths(files=files, directories=directories)
 
     def _give(self, user: str, paths: Sequence[str]) -> None:
+        import shutil
+
         try:
             for path in paths:
                 shutil.chown(path, user)
@@ -340,4 +346,6 @@ class _Payloads:
 
 def _remove_folder(folder: str, owner: int) -> None:
     if os.getpid() == owner:  # a fork of the host ends, too, and must not take the files along
+        import shutil
+
         shutil.rmtree(folder, ignore_errors=True)

@@ -86,6 +86,27 @@ async def test_a_turn_that_runs_when_sigterm_comes_is_finished(program: Program,
     assert [line["running"] for line in log if line.get("event") == "draining"] == [1]
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+async def test_a_second_signal_does_not_wait_for_the_turn(
+    program: Program, tmp_path: Path, play: Callable[..., FakeClaude], backend: str
+) -> None:
+    fake = play(Scenario(replies=[ScriptedTurn((Init(), Text("half"), WaitForFile("never")), init=False)]))
+    arguments = ("--listen", "tcp://127.0.0.1:0", "--token-file", token_file(tmp_path), "--json", "--cli-path", str(fake.path))
+    with program.start("serve", *arguments, "--backend", backend, "--drain-timeout", "3600") as process:
+        url = await anyio.to_thread.run_sync(first_line, process)
+        with anyio.fail_after(PATIENCE):
+            async with ct.Query(ct.NetworkTransport(url, token=TOKEN)) as query:
+                turn = await query.send("work")
+                async for message in turn:
+                    if isinstance(message, ct.AssistantMessage):
+                        break
+                process.send_signal(signal.SIGTERM)
+                await refused(url)
+                process.send_signal(signal.SIGINT)
+                log = await anyio.to_thread.run_sync(end_of, process)
+    assert [line["reason"] for line in log if line.get("event") == "session_ended"] == ["closed"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -11,6 +11,8 @@ from rehearsal import rehearsal
 
 from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.protocol.link_frames import Refusal
+from claude_transport.streams.memory import MemoryStream, memory_stream_pair
+from claude_transport.transports.stream import StreamTransport
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
@@ -64,6 +66,16 @@ async def test_half_a_line_of_a_connection_that_broke_is_not_handed_on() -> None
         await client.stream.send(b'{"n":1}\n{"n":')
         await client.stream.send_eof()
         assert await process.rest() == b'{"n":1}\n'
+
+
+@pytest.mark.parametrize("half", [b'{"n":', b'{"type":"user","message":"\xc3'])
+async def test_half_a_first_line_starts_nothing(half: bytes) -> None:
+    async with rehearsal(tokens=None) as stage:
+        client = stage.connect()
+        await client.stream.send(half)
+        await client.stream.send_eof()
+        assert await client.rest() == b""
+        assert stage.processes.options == []
 
 
 async def test_a_torn_last_line_of_the_process_stays_torn() -> None:
@@ -197,6 +209,32 @@ async def test_a_drain_lets_the_running_turn_finish_and_takes_no_new_session() -
             assert await worker.rest() == b""
         assert stage.gateway.sessions == ()
         assert stage.gateway.metrics.ended == {"drained": 2}
+
+
+@pytest.mark.parametrize("mode", ["plain", "link"])
+async def test_a_process_that_was_being_started_when_the_gateway_began_to_end_is_not_left_behind(mode: str) -> None:
+    starting, ended = anyio.Event(), anyio.Event()
+    processes: list[MemoryStream] = []
+
+    class SlowOpener:
+        async def connect(self) -> MemoryStream:
+            ours, theirs = memory_stream_pair()
+            processes.append(theirs)
+            starting.set()
+            await ended.wait()
+            return ours
+
+    async with rehearsal(launch=lambda _options: StreamTransport(SlowOpener())) as stage:
+        client = await (stage.plain() if mode == "plain" else stage.link())
+        await starting.wait()
+        await stage.gateway.drain()
+        ended.set()
+        with anyio.fail_after(20), pytest.raises(anyio.EndOfStream):
+            await processes[0].receive()
+        assert b"draining" in await client.rest()
+        await stage.gateway.aclose()
+        assert stage.gateway.sessions == ()
+        assert stage.gateway.metrics.refused == {"draining": 1}
 
 
 @virtual_time

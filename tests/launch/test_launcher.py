@@ -275,6 +275,18 @@ def test_the_other_ends_environment_is_inherited_without_the_marks_of_a_session(
     assert b"CLAUDECODE" not in found
 
 
+@pytest.mark.parametrize("mode", ["inherit", "exact"])
+def test_a_variable_may_have_a_name_that_the_supervisor_uses_itself(shell: list[str], mode: str) -> None:
+    names = ["found", "private", "mark", "variable", "program", "code", "name", "IFS", "PATH"]
+    env = dict.fromkeys(names, "theirs")
+    told = start(["/usr/bin/env", "-0"], env_mode=mode, env=env, private=["CLAUDE_CONFIG_DIR"])
+    done = run(shell, told, env={"found": "/bin/false", "words": "x"})
+    assert (done.returncode, said(done.stderr)) == (0, ["ended 0"])
+    found = variables(done)
+    assert {name: found[name.encode()] for name in names} == dict.fromkeys(names, b"theirs")
+    assert Path(os.fsdecode(found[b"CLAUDE_CONFIG_DIR"])).is_absolute()
+
+
 def test_an_exact_environment_has_nothing_of_the_other_end(shell: list[str]) -> None:
     done = run(shell, start(["env", "-0"], env_mode="exact", env={"MORE": "x"}), env={"OWN": "o\nCLAUDE=1", "HOME": "/h"})
     left = set(variables(done)) - {b"PWD", b"SHLVL", b"_", b"OLDPWD"}  # the shells' own

@@ -244,7 +244,8 @@ async def test_what_left_the_programs_session_is_ended_too(one_of_each_kind: Lau
     with anyio.fail_after(PATIENCE):
         async with one_of_each_kind(shell("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo '{}'; cat")) as transport:
             await read_one(transport)
-            assert len(left_by(transport)) >= 2
+            while len(left_by(transport)) < 2:  # between two programs, a process has no environment to be seen
+                await anyio.lowlevel.checkpoint()
         await all_gone(lambda: left_by(transport))
 
 
@@ -388,7 +389,7 @@ async def test_a_prefix_keeps_the_environment_the_files_and_the_process_group(tm
     with anyio.fail_after(PATIENCE):
         async with ct.SubprocessTransport(options, launcher=ct.Launcher.local(["nice", "-n", "5"])) as transport:
             shown = await read_one(transport)
-            assert (shown["nice"], shown["mine"], shown["prompt"]) == (5, "1", "from a file")
+            assert (shown["nice"], shown["mine"], shown["prompt"]) == (min(os.nice(0) + 5, 19), "1", "from a file")
             assert shown["group"] == transport.info.pid
 
 

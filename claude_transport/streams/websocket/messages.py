@@ -69,6 +69,9 @@ class MessageReader:
         Raises:
             ProtocolError: a message of text is not UTF-8.
         """
+        if text and final and data and data.isascii():  # the usual message, of which nothing has to be remembered
+            whole = data if data.endswith(b"\n") else data + b"\n"
+            return b"" if self.ended else whole
         if text is not None:
             self._is_text, self._size, self._last = text, 0, b""
         self._size += len(data)

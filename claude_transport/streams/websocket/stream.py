@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +38,12 @@ _DEFLATED_CHUNK_BYTES = 16 * 2**10
 _MAX_PENDING_BYTES = 64 * 2**10
 """Bytes of pongs that wait to be sent. A peer that pings on and reads nothing gets no answer to the rest, which RFC 6455, 5.5.3 allows."""
 
+_IS_TEXT = (None, True, False)
+"""By opcode of a data frame (RFC 6455, 5.2): the continuation of a message is what its beginning was."""
+
+_FIRST_CONTROL = 8
+"""Opcodes from here on are no data."""
+
 _PONG = 0x8A
 """The first byte of a pong frame."""
 
@@ -59,7 +64,8 @@ class WebSocketStream(ByteStream):
         self._close_timeout = close_timeout
         self._chunk_bytes = _DEFLATED_CHUNK_BYTES if protocol.extensions else _CHUNK_BYTES
         self._messages = MessageReader()
-        self._unread: deque[memoryview] = deque()
+        self._unread = b""  # what messages have brought, of which the first `_taken` bytes have been received
+        self._taken = 0
         self._ending: Exception | None = None  # nothing more is said by the peer, and why
         self._wire_over = False  # nothing more comes from the wire, not even a farewell
         self._outgoing: list[bytes] = []  # frames that are made and not yet sent
@@ -113,16 +119,11 @@ class WebSocketStream(ByteStream):
                 await self._pump()
 
     def _take(self, max_bytes: int) -> bytes:
-        pieces: list[memoryview] = []
-        wanted = max_bytes
-        while self._unread and wanted:
-            piece = self._unread.popleft()
-            if len(piece) > wanted:
-                self._unread.appendleft(piece[wanted:])
-                piece = piece[:wanted]
-            pieces.append(piece)
-            wanted -= len(piece)
-        return b"".join(pieces)
+        start, self._taken = self._taken, self._taken + max_bytes
+        data = self._unread[start : self._taken]  # all of it is no copy
+        if self._taken >= len(self._unread):
+            self._unread, self._taken = b"", 0
+        return data
 
     async def _pump(self) -> None:
         """Read once from the wire. Returns without having read when `aclose()` wants to; the lock then tells it that nobody reads."""
@@ -147,26 +148,25 @@ class WebSocketStream(ByteStream):
 
     def take_frames(self, frames: Sequence[Any]) -> None:
         """Take in what the protocol made of the bytes of the wire."""
-        for frame in frames:
-            if int(frame.opcode) < 8:  # data, not control
-                self._take_data(frame)
+        brought = [self._read_frame(frame) for frame in frames if frame.opcode < _FIRST_CONTROL]
+        if any(brought) and not self._closed:
+            # joined here, once for each reading of the wire: a peer may put every line into a message of its own
+            self._unread = b"".join([self._unread[self._taken :], *brought]) if len(brought) > 1 or self._unread else brought[0]
+            self._taken = 0
         self._settle()
         if self._messages.ended and self._ending is None and self._watcher is None:
             # nobody receives any more, but the peer still pings, and may close
             self._watcher = self._start(self._watch, "watch WebSocket")
 
-    def _take_data(self, frame: Frame) -> None:
+    def _read_frame(self, frame: Frame) -> bytes:
         if self._ending is not None:
-            return
-        opcode = int(frame.opcode)
+            return b""
         try:
-            data = self._messages.feed(bytes(frame.data), text={1: True, 2: False}.get(opcode), final=frame.fin)
+            return self._messages.feed(bytes(frame.data), text=_IS_TEXT[frame.opcode], final=frame.fin)
         except ProtocolError as exc:
             self._ending = exc
             self._protocol.fail(1007, "not UTF-8")
-        else:
-            if data and not self._closed:
-                self._unread.append(memoryview(data))
+            return b""
 
     def _settle(self) -> None:
         """Note whether this was the end, and send what the protocol has to say by itself: pongs, and the answer to a farewell."""
@@ -215,9 +215,8 @@ class WebSocketStream(ByteStream):
 
     async def _send(self, messages: Any) -> None:
         with self._sending:
-            await anyio.lowlevel.checkpoint_if_cancelled()  # the stream below yields to others
             with anyio.CancelScope() as self._writing:
-                async with self._send_lock:
+                async with self._send_lock:  # which looks for a cancellation; the stream below yields to others
                     for payload, is_text in messages:
                         self._refuse_if_unwritable()
                         await self._send_message(payload, is_text=is_text)
@@ -297,7 +296,7 @@ class WebSocketStream(ByteStream):
         except (*_BROKEN, anyio.ClosedResourceError):
             logger.debug("a WebSocket connection was broken when it was closed", exc_info=True)
         finally:
-            self._unread.clear()
+            self._unread, self._taken = b"", 0
             with anyio.CancelScope(shield=True):
                 if not is_done:
                     await anyio.aclose_forcefully(self._stream)

@@ -97,8 +97,11 @@ def _count_file_descriptors() -> int | None:
 
 
 def _count_children() -> int | None:
-    """Child processes, zombies included."""
-    with contextlib.suppress(OSError):
-        lists = [task.joinpath("children").read_text() for task in Path("/proc/self/task").iterdir()]
-        return sum(len(children.split()) for children in lists)
-    return None
+    """Child processes, zombies included: those of every thread, of which one or the other ends while they are gone through."""
+    if not Path("/proc/self/task").is_dir():
+        return None
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            count += len(task.joinpath("children").read_text().split())
+    return count

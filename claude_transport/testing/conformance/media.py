@@ -1,4 +1,4 @@
-"""The media that come with the library, as subjects for the kit: mock, memory, a child process, sockets, a link, and wrappers."""
+"""The media that come with the library, as subjects for the kit: mock, memory, a child process, sockets, ssh, a link, and wrappers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from claude_transport.testing.conformance.mock_peer import MockPeer
 from claude_transport.testing.conformance.reason import Reason
 from claude_transport.testing.conformance.relay_peer import RelayPeer
 from claude_transport.testing.conformance.socket_media import mutual_tls, tcp, tls, unix
+from claude_transport.testing.conformance.ssh_medium import SshMedium
 from claude_transport.testing.conformance.subject import Play, Subject
 from claude_transport.testing.conformance.websocket_medium import WebSocketMedium
 from claude_transport.transport import Transport
@@ -53,6 +54,7 @@ __all__ = [
     "recorded",
     "retried",
     "shipped",
+    "ssh",
     "subprocess",
     "tcp",
     "tls",
@@ -119,6 +121,11 @@ def wss() -> Medium:
     return WebSocketMedium(secure=True)
 
 
+def ssh() -> Medium:
+    """`SubprocessTransport` to a child behind a real ssh and a real sshd, on loopback: one sshd for each process that runs the kit."""
+    return SshMedium()
+
+
 def wrapped(medium: Medium, wrapper: Callable[[Transport], Transport], *, name: str | None = None) -> Medium:
     """`wrapper` around every transport of `medium`: it owes what the medium owes."""
     return Wrapped(medium, wrapper, name=name)
@@ -141,6 +148,7 @@ def shipped() -> tuple[Medium, ...]:
         tls(),
         ws(),
         wss(),
+        ssh(),
         link(),
         gateway("link"),
         gateway("plain"),
@@ -272,6 +280,9 @@ class _RecordedMedium(Medium):
         self._medium = medium
         self.name = f"RecordingTransport({medium.name})"
         self.excludes = dict(medium.excludes)
+
+    def prepare(self) -> None:
+        self._medium.prepare()
 
     @asynccontextmanager
     async def open(self, play: Play) -> AsyncIterator[Subject]:

@@ -29,6 +29,13 @@ class Medium(ABC):
     name: str = "factory"
     excludes: Mapping[str, Reason] = {}
 
+    def prepare(self) -> None:  # noqa: B027 - most media share nothing
+        """Start what all its subjects share, unless it runs already; called before each clause, outside of its event loop.
+
+        Raises:
+            ConfigurationError: it cannot be started: no clause can be asked.
+        """
+
     @abstractmethod
     def open(self, play: Play) -> AbstractAsyncContextManager[Subject]:
         """A subject whose peer says what `play` says."""
@@ -156,6 +163,10 @@ class Wrapped(Medium):
         self._wrapper = wrapper
         self.name: str = name or f"{getattr(wrapper, '__name__', type(wrapper).__name__)}({medium.name})"
         self.excludes: Mapping[str, Reason] = {**medium.excludes, **(excludes or {})}
+
+    def prepare(self) -> None:
+        """What the medium inside shares."""
+        self._medium.prepare()
 
     @asynccontextmanager
     async def open(self, play: Play) -> AsyncIterator[Subject]:

@@ -19,6 +19,7 @@ class Reason(enum.Enum):
     never_waits = "its writes are taken at once: no writer ever waits"
     cannot_break = "its peer cannot go away badly"
     no_status = "bare lines have no word for how the process ended; the link has"
+    no_sshd = "there is no sshd on this machine, or no ssh to reach it with"
     whole_lines = "something on the way takes each line whole before it hands it on: a single line, however long, does not wait"
 
 

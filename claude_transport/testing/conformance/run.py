@@ -63,6 +63,7 @@ def run_clause(clause: Clause, medium: Medium, *, backend: str, timeout: float =
     """What comes of one clause on one backend. Whatever the transport does, this returns in bounded time."""
     if (reason := medium.excludes.get(clause.id)) is not None:
         return Row(clause=clause.id, backend=backend, verdict="excluded", reason=reason)
+    medium.prepare()
     bound = timeout * _WAITS_PER_CLAUSE
     outcome: list[BaseException | None] = []
     # A thread, because some bad transports can be ended by nothing: the thread is then left behind, and the run goes on.

@@ -1,0 +1,61 @@
+"""The parts of a run, by name, and how one is measured: table by table, each of them kept as soon as there is one."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from speed import carrying, conversing, curve, importing, memory, reading, sessions, waking
+from speed.bench import Bench, Table, Tables
+
+__all__ = ["PARTS", "measure_part", "work"]
+
+PARTS: dict[str, Callable[[Bench], Tables]] = {
+    "reading": reading.tables,
+    "carrying": carrying.tables,
+    "conversing": conversing.tables,
+    "waking": waking.tables,
+    "sessions": sessions.tables,
+    "importing": importing.tables,
+    "memory": memory.tables,
+    "curve": curve.tables,
+}
+
+
+def measure_part(
+    name: str, *, backend: str, rounds: int, scale: float, kept: dict[str, Table], wanted: Collection[str] = ()
+) -> dict[str, Table]:
+    """The part's tables (or the wanted ones), put into `kept`; what is there already is not measured again."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        for table, measure in PARTS[name](Bench(Path(folder), backend, rounds, scale)).items():
+            if table in kept or (wanted and table not in wanted):
+                continue
+            started = time.monotonic()
+            kept[table] = measure()
+            print(f"    {backend}: {name}: {table} ({time.monotonic() - started:.0f} s)", file=sys.stderr, flush=True)
+    return kept
+
+
+class _Kept(dict[str, Table]):
+    """Tables that are also in a file, so that what has been measured is not lost with the process."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(json.loads(path.read_text("utf-8")) if path.exists() else {})
+        self._path = path
+
+    def __setitem__(self, name: str, table: Table) -> None:
+        super().__setitem__(name, table)
+        beside = self._path.with_suffix(".new")
+        beside.write_text(json.dumps(self), "utf-8")
+        beside.replace(self._path)
+
+
+def work(*, part: str, backend: str, rounds: int, scale: float, path: str) -> dict[str, Any]:
+    """In a process of its own: the part, table by table into the file `path`."""
+    measure_part(part, backend=backend, rounds=rounds, scale=scale, kept=_Kept(Path(path)))
+    return {}

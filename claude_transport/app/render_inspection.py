@@ -1,0 +1,129 @@
+"""`inspection_lines()`: the figures of a tape as lines of text for a terminal, or a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from claude_transport.app.terminal import Look, one_line, visible
+from claude_transport.inspection.figures import bytes_text, count_text, dollars_text, plural, seconds_text
+from claude_transport.inspection.summary import CallStats, Problem, TapeSummary, TurnSummary
+
+__all__ = ["inspection_lines"]
+
+_LABEL: Final = 12
+"""Columns of the first column."""
+_FEW: Final = 12
+"""Rows of each list, unless everything is asked for."""
+
+
+def inspection_lines(summary: TapeSummary, *, name: str, look: Look, everything: bool = False) -> Iterator[str]:
+    """The lines; lists are cut to the first dozen unless `everything` is wanted."""
+    yield from _head(summary, name, look)
+    few = None if everything else _FEW
+    for title, columns, rows in (
+        ("turns", ("", "", "took", "prompt", "outcome", "in", "out", "cost"), [_turn(turn, look) for turn in summary.turns]),
+        ("tools", ("", "calls", "failed", "denied", "open", "mean", "longest"), [_call(stats) for stats in summary.tools]),
+        ("requests", ("", "of", "calls", "failed", "open", "mean", "longest"), [_request(stats) for stats in summary.requests]),
+    ):
+        if rows:
+            yield ""
+            yield look.paint(title, "bold")
+            yield from _table(columns, rows[:few], look)
+            yield from _rest(len(rows), few, look)
+    if summary.problems:
+        yield ""
+        yield look.paint("problems", "bold")
+        yield from (_problem(problem, look) for problem in summary.problems[:few])
+        yield from _rest(summary.problem_count, few if few is not None else len(summary.problems), look)
+
+
+def _head(summary: TapeSummary, name: str, look: Look) -> Iterator[str]:
+    dot = look.symbol("dot")
+    failed = sum(turn.outcome != "ok" for turn in summary.turns)
+    how = "no turns" if not summary.turns else plural(len(summary.turns), "turn") + (f", {failed} failed" if failed else ", all ok")
+    verdict = look.paint(how, "red" if failed else "green" if summary.turns else "yellow")
+    yield f"{look.paint(visible(name), 'bold')} {dot} {verdict} {dot} {seconds_text(summary.seconds)}"
+    made = [
+        plural(summary.records, "record"),
+        f"{bytes_text(summary.bytes_in)} to claude, {bytes_text(summary.bytes_out)} from it",
+        "" if summary.created_at is None else f"{summary.created_at:%Y-%m-%d %H:%M:%S} UTC",
+        "secrets taken out" if summary.scrubbed else "",
+        "torn: its last line is not whole" if summary.is_torn else "",
+    ]
+    tokens = summary.tokens
+    cached = f" ({count_text(tokens.cache_read_input_tokens)} from the cache)" if tokens.cache_read_input_tokens else ""
+    read = tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
+    ended = f"by signal {summary.signal}" if summary.signal is not None else f"with code {summary.exit_code}"
+    entries = {
+        "tape": f" {dot} ".join(part for part in made if part),
+        "claude": summary.cli_version or "",
+        "model": ", ".join(summary.models),
+        "session": ", ".join(summary.session_ids[:3]) + (", …" if len(summary.session_ids) > 3 else ""),
+        "tokens": f"{count_text(read)} in{cached}, {count_text(tokens.output_tokens)} out, {plural(summary.api_messages, 'API message')}",
+        "cost": dollars_text(summary.cost_usd),
+        "retries": count_text(summary.retries) if summary.retries else "",
+        "unreadable": plural(summary.unreadable_lines, "line") if summary.unreadable_lines else "",
+        "exit": ended if summary.signal is not None or summary.exit_code is not None else "",
+    }
+    for label, text in entries.items():
+        if text:
+            yield look.paint(f"{label:<{_LABEL}}", "dim") + visible(text)
+
+
+def _turn(turn: TurnSummary, look: Look) -> tuple[str, ...]:
+    tokens = turn.tokens
+    read = tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
+    prompt = turn.prompt or ("(a task woke the session)" if not turn.prompts else "(empty)")
+    return (
+        str(turn.number),
+        look.symbol("good" if turn.outcome == "ok" else "bad"),
+        seconds_text(turn.seconds),
+        one_line(prompt, width=max(18, look.width - 58)),
+        turn.outcome,
+        count_text(read),
+        count_text(tokens.output_tokens),
+        dollars_text(turn.cost_usd),
+    )
+
+
+def _call(stats: CallStats) -> tuple[str, ...]:
+    counts = (stats.calls, stats.errors, stats.denied, stats.open)
+    return (one_line(stats.name, width=32), *(count_text(number) if number else "-" for number in counts), *_times(stats))
+
+
+def _request(stats: CallStats) -> tuple[str, ...]:
+    counts = (stats.calls, stats.errors, stats.open)
+    return (one_line(stats.name, width=32), stats.asked_by, *(count_text(number) if number else "-" for number in counts), *_times(stats))
+
+
+def _times(stats: CallStats) -> tuple[str, str]:
+    ended = stats.calls - stats.open
+    return (seconds_text(stats.seconds / ended), seconds_text(stats.longest)) if ended else ("-", "-")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> Iterator[str]:
+    """Columns as wide as their widest cell; words to the left, figures to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    words = {"", "prompt", "outcome", "of"}
+
+    def line(cells: Sequence[str]) -> str:
+        placed = (
+            f"{cell:<{width}}" if title in words else f"{cell:>{width}}" for cell, width, title in zip(cells, widths, columns, strict=True)
+        )
+        return "  " + "  ".join(placed).rstrip()
+
+    yield look.paint(line(columns), "dim")
+    for row in rows:
+        shown = line(row)
+        yield look.paint(shown, "red") if look.symbol("bad") in row else shown
+
+
+def _problem(problem: Problem, look: Look) -> str:
+    style = "red" if problem.level == "error" else "yellow"
+    return f"  {problem.t:9.3f} s  " + look.paint(one_line(problem.text, width=max(30, look.width - 15)), style)
+
+
+def _rest(count: int, few: int | None, look: Look) -> Iterator[str]:
+    if few is not None and count > few:
+        yield look.paint(f"  and {count_text(count - few)} more", "dim")

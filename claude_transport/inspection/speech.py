@@ -1,0 +1,252 @@
+"""`Speech`: prompts, answers, and the tools between them, read into the lanes of user, assistant and tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from claude_transport.inspection.call_book import CallBook
+from claude_transport.inspection.event import Level
+from claude_transport.inspection.scene import Scene
+from claude_transport.inspection.streamed import BlockTimes, StreamedBlocks, Unfinished
+from claude_transport.inspection.turn_book import token_counts
+from claude_transport.inspection.wording import gist_of_input, json_text, text_of_content
+from claude_transport.protocol.messages import (
+    AssistantMessage,
+    ContentBlock,
+    MCPToolResultBlock,
+    MCPToolUseBlock,
+    PermissionDeniedMessage,
+    RedactedThinkingBlock,
+    ServerToolUseBlock,
+    StreamEvent,
+    TaskNotification,
+    TaskStarted,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+
+__all__ = ["Speech"]
+
+_SERVER_RESULTS: Final = frozenset({"web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "mcp_tool_result"})
+_INTERRUPTED: Final = "[Request interrupted by user"
+_REMEMBERED: Final = 4096
+"""Ids of denied calls and of API messages that are remembered; what belongs together comes close together."""
+
+
+class Speech:
+    """Reads what user and model say."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.tools: CallBook = CallBook("model")
+        self.tasks: CallBook = CallBook("model")
+        self._streamed = StreamedBlocks()
+        self._denied: dict[str, None] = {}
+        self._asked_at: float | None = None  # when the model was last given something to answer
+        self._message_id = ""
+
+    # ---------------------------------------------------------------------------------------------------------------- user
+
+    def prompt(self, message: UserMessage) -> None:
+        """What the host says to the model."""
+        scene = self._scene
+        for result in message.tool_results:
+            self._tool_result(result, nested=False)
+        text = text_of_content(message.content)
+        fields: dict[str, Any] = {"priority": message.priority} if message.priority else {}
+        if message.should_query is False:
+            fields["shouldQuery"] = False
+        event = scene.add("user", "prompt", "Prompt", gist=text, sections=scene.text("text", text))
+        if fields:
+            scene.shelf.extend(event, *scene.text("options", json_text(fields)))
+        known = scene.turns.prompted(message.uuid, text=text, event=event, t=scene.t, priority=message.priority)
+        if not known:
+            scene.worsen(event, "warning", "a prompt with a uuid that was used before: the CLI drops it", status="dropped")
+        else:
+            scene.shelf.change(event, turn=scene.turns.current)
+        if self._asked_at is None:
+            self._asked_at = scene.t
+
+    def user(self, message: UserMessage) -> None:
+        """What comes back from the CLI in the user's name: answers of tools, echoes, and what it says for itself."""
+        nested = message.parent_tool_use_id is not None
+        for result in message.tool_results:
+            self._tool_result(result, nested=nested)
+        if message.tool_results:
+            if not nested:
+                self._asked_at = self._scene.t
+            return
+        text = text_of_content(message.content)
+        kind, title, level = "echo", "Echo of a prompt", "minor"
+        if text.startswith(_INTERRUPTED):
+            kind, title, level = "interrupted", "Interrupted", "warning"
+        elif nested:
+            kind, title, level = "task prompt", "Prompt of a subagent", "normal"
+        elif not message.is_replay:
+            kind, title, level = "synthetic", "In the user's name", "normal"
+        checked: Level = "warning" if level == "warning" else "minor" if level == "minor" else "normal"
+        self._scene.add("user", kind, title, gist=text, level=checked, nested=nested, sections=self._scene.text("text", text))
+
+    # ----------------------------------------------------------------------------------------------------------- assistant
+
+    def partial(self, message: StreamEvent) -> None:
+        """A piece of an answer."""
+        message_id, usage = self._streamed.read(message, self._scene.t)
+        if message_id:
+            self._scene.turns.ledger.message(message_id, usage, is_subagent=message.parent_tool_use_id is not None)
+        if message.parent_tool_use_id is None and message.event_type == "message_start":
+            self._scene.turns.spoke(self._scene.t)
+        self.give_up()
+
+    def assistant(self, message: AssistantMessage) -> None:
+        """What the model says, block by block."""
+        api, nested = message.message, message.parent_tool_use_id is not None
+        if not message.is_synthetic:
+            self._scene.turns.ledger.message(api.id, api.usage, is_subagent=nested)
+            if not nested:
+                self._scene.turns.spoke(self._scene.t)
+        if message.error is not None:
+            text = message.text
+            self._scene.add(
+                "assistant", "error", f"Error: {message.error}", gist=text, level="error", sections=self._scene.text("text", text)
+            )
+            return
+        first = api.id != self._message_id or not api.id
+        for block in api.content:
+            times = self._streamed.arrived(api.id, parent=message.parent_tool_use_id)
+            fields = self._fields(message, times, is_first=first and not nested)
+            self._block(block, fields)
+            first = False
+        if not nested:
+            self._message_id = api.id
+
+    def _fields(self, message: AssistantMessage, times: BlockTimes | None, *, is_first: bool) -> dict[str, Any]:
+        """What every block of the message has: how long it took, whose it is, and for the first one what it used."""
+        fields: dict[str, Any] = {"nested": message.parent_tool_use_id is not None}
+        if message.aborted:
+            fields["status"] = "aborted"
+        if times is not None:
+            fields |= {"t": times.began, "seconds": max(0.0, self._scene.t - times.began), "pieces": times.pieces or None}
+        if is_first:
+            asked, self._asked_at = self._asked_at, None
+            if asked is not None:
+                fields["waited"] = max(0.0, (self._scene.t if times is None else times.message_began) - asked)
+            if message.message.usage is not None and not message.is_synthetic:
+                fields["tokens"] = token_counts(message.message.usage)
+        return fields
+
+    def _block(self, block: ContentBlock, fields: dict[str, Any]) -> None:
+        scene = self._scene
+        if isinstance(block, TextBlock):
+            scene.add("assistant", "text", "Text", gist=block.text or "(empty)", sections=scene.text("text", block.text), **fields)
+        elif isinstance(block, ThinkingBlock | RedactedThinkingBlock):
+            thought = block.thinking if isinstance(block, ThinkingBlock) else "(redacted by the API)"
+            scene.add("assistant", "thinking", "Thinking", gist=thought, sections=scene.text("text", thought), **fields)
+        elif isinstance(block, ToolUseBlock | ServerToolUseBlock | MCPToolUseBlock):
+            for late in ("t", "seconds", "status"):  # the call begins when it has been written, and lasts until its answer
+                fields.pop(late, None)
+            self._tool_use(block.id, block.name, block.input, fields)
+        elif (wire := block.to_dict()).get("type") in _SERVER_RESULTS:
+            failed = isinstance(block, MCPToolResultBlock) and block.is_error is True
+            self._close(str(wire.get("tool_use_id", "")), json_text(wire.get("content")), failed=failed, nested=bool(fields["nested"]))
+        else:
+            text = json_text(wire)
+            scene.add("assistant", "block", str(wire.get("type") or "Block"), gist=text, sections=scene.text("block", text), **fields)
+
+    def give_up(self, *, at_end: bool = False) -> None:
+        """Show what was begun and never arrived whole."""
+        for block in self._streamed.unfinished(at_end=at_end):
+            self._unfinished(block)
+
+    def _unfinished(self, block: Unfinished) -> None:
+        title = {"text": "Text", "thinking": "Thinking", "tool_use": "Tool input"}.get(block.kind, "Block")
+        self._scene.add(
+            "assistant",
+            block.kind or "block",
+            f"{title}, unfinished",
+            gist=block.text,
+            level="warning",
+            status="aborted",
+            t=block.began,
+            seconds=max(0.0, block.ended - block.began),
+            nested=block.nested,
+            sections=self._scene.text("text", block.text),
+        )
+
+    # --------------------------------------------------------------------------------------------------------------- tools
+
+    def _tool_use(self, call_id: str, name: str, tool_input: Mapping[str, Any], fields: dict[str, Any]) -> None:
+        scene = self._scene
+        event = scene.add(
+            "tools",
+            "tool",
+            name or "(a tool without a name)",
+            gist=gist_of_input(tool_input),
+            status="open",
+            sections=scene.text("input", json_text(tool_input)),
+            **fields,
+        )
+        scene.turns.used_tool()
+        self.tools.began(call_id, name=name, event=event, t=scene.t)
+
+    def _tool_result(self, block: ToolResultBlock, *, nested: bool) -> None:
+        self._close(block.tool_use_id, text_of_content(block.content), failed=block.is_error is True, nested=nested)
+
+    def _close(self, call_id: str, text: str, *, failed: bool, nested: bool) -> None:
+        scene = self._scene
+        status = "denied" if failed and call_id in self._denied else "error" if failed else "ok"
+        call = self.tools.ended(call_id, t=scene.t, status=status)
+        if failed:
+            scene.turns.tool_failed()
+        if call is None:
+            level: Level = "warning" if failed else "normal"
+            title = "Result of an earlier call"
+            scene.add(
+                "tools", "tool result", title, gist=text, level=level, status=status, nested=nested, sections=scene.text("result", text)
+            )
+            return
+        scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status=status)
+        scene.shelf.extend(call.event, *scene.text("result", text))
+        if failed:
+            words = "was not allowed" if status == "denied" else "failed"
+            scene.worsen(call.event, "warning", f"{call.name} {words}: {' '.join(text[:160].split())}")
+
+    def denied(self, call_id: str | None) -> None:
+        """The call was not allowed; its answer will be an error."""
+        if call_id:
+            self._denied[call_id] = None
+            if len(self._denied) > _REMEMBERED:
+                del self._denied[next(iter(self._denied))]
+
+    def refused(self, message: PermissionDeniedMessage) -> None:
+        """The CLI says that it did not allow a call."""
+        self.denied(message.tool_use_id)
+        if self.tools.find(message.tool_use_id) is None:
+            self._scene.add("tools", "denied", f"{message.tool_name} was not allowed", gist=message.message, level="warning")
+
+    # --------------------------------------------------------------------------------------------------------------- tasks
+
+    def task_started(self, message: TaskStarted) -> None:
+        """A subagent or a background shell begins."""
+        what = {"local_agent": "Subagent", "local_bash": "Background shell"}.get(message.task_type or "", "Task")
+        name = f"{what} {message.subagent_type}" if message.subagent_type else what
+        scene = self._scene
+        text = json_text({key: value for key, value in message.to_dict().items() if key not in ("type", "uuid", "session_id")})
+        event = scene.add("tools", "task", name, gist=message.description, status="open", sections=scene.text("task", text))
+        self.tasks.began(message.task_id, name=name, event=event, t=scene.t)
+
+    def task_ended(self, message: TaskNotification) -> None:
+        """A task is over."""
+        scene = self._scene
+        call = self.tasks.ended(message.task_id, t=scene.t, status="error" if message.status == "failed" else "ok")
+        if call is None:
+            scene.add("tools", "task", f"Task {message.status}", gist=message.summary, sections=scene.text("summary", message.summary))
+            return
+        scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status=message.status)
+        scene.shelf.extend(call.event, *scene.text("summary", message.summary))
+        if message.status == "failed":
+            scene.worsen(call.event, "warning", f"{call.name} failed: {message.summary[:160]}")

@@ -1,0 +1,28 @@
+"""A gateway of its own process, to an echo. Prints its URL. Arguments: where to listen, a token, a file for what the echo hears."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import anyio
+
+import claude_transport as ct
+
+
+def announce(gateway: ct.Gateway) -> None:
+    print(gateway.urls[0], flush=True)
+
+
+async def main(host: str, token: str, heard: str) -> None:
+    await ct.serve(
+        command=["tee", heard],
+        listen=[f"tcp://{host}:0"],
+        tokens={"tester": token},
+        allow_plaintext=True,  # the cable is ours
+        limits=ct.GatewayLimits(heartbeat=0.3, lease=60.0),
+        on_started=announce,
+    )
+
+
+anyio.run(partial(main, *sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""Whether a turn runs, seen from the bytes of a session: what begins it, and which line of a batch ends it."""
+
+from __future__ import annotations
+
+import pytest
+
+from claude_transport.gateway.activity import Activity
+
+PROMPT = b'{"type":"user","message":{"role":"user","content":"go"}}'
+DELTA = b'{"type":"stream_event","event":{"type":"content_block_delta"}}'
+RESULT = b'{"type": "result","subtype":"success"}'
+RUNNING = b'{"type":"system","subtype":"session_state_changed","state":"running"}'
+IDLE = b'{"type":"system","subtype":"session_state_changed","state":"idle"}'
+
+
+@pytest.fixture
+def turn() -> Activity:
+    """One that has begun."""
+    activity = Activity()
+    activity.said([PROMPT])
+    return activity
+
+
+def test_a_turn_begins_with_a_prompt_and_with_nothing_else() -> None:
+    activity = Activity()
+    activity.said([b'{"type":"control_request"}'])
+    activity.heard([DELTA])
+    assert not activity.busy
+    activity.said([b'{"type":"control_request"}', PROMPT])
+    assert activity.busy
+
+
+@pytest.mark.parametrize("before", [0, 1, 250])
+async def test_a_result_ends_the_turn_of_a_cli_that_does_not_speak_of_its_state(turn: Activity, before: int) -> None:
+    turn.heard([DELTA] * 10)
+    assert turn.busy
+    turn.heard([*[DELTA] * before, RESULT, DELTA])
+    assert not turn.busy
+    await turn.idle()
+
+
+@pytest.mark.parametrize("batches", [[[RUNNING], [DELTA], [RESULT]], [[RUNNING, DELTA, RESULT]], [[DELTA, RUNNING], [RESULT, DELTA]]])
+async def test_once_the_cli_has_spoken_of_its_state_only_idle_ends_the_turn(turn: Activity, batches: list[list[bytes]]) -> None:
+    for batch in batches:
+        turn.heard(batch)
+    assert turn.busy
+    turn.heard([DELTA, IDLE, DELTA])
+    assert not turn.busy
+    await turn.idle()
+
+
+def test_what_a_message_says_about_results_and_states_ends_nothing(turn: Activity) -> None:
+    turn.heard([rb'{"type":"assistant","text":"it says \"type\":\"result\" and \"session_state_changed\" with \"state\":\"idle\""}'])
+    assert turn.busy
