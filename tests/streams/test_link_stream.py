@@ -99,6 +99,7 @@ async def test_cuts_at_every_byte_of_the_frames_lose_and_repeat_nothing(directio
     sizes = [500, *range(250)]  # bytes of a connection: after the first, from within the handshake to several frames behind it
     door = MeteringDoor((size, never) if direction == "sent" else (never, size) for size in sizes)
     said: list[list[bytes]] = [[], []]
+    read: list[bytes] = []
     async with linked(door, window=4000, replay_bytes=200, peer=LinkPeer(window=4000, replay_bytes=200)) as (transport, peer):
         await peer.persist()
 
