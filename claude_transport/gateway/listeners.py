@@ -102,7 +102,8 @@ async def open_listeners(address: Address) -> list[Listener]:
 def check_exposure(address: Address, *, authenticates: bool, ssl_context: ssl.SSLContext | None, allow_plaintext: bool) -> None:
     """Raise `ConfigurationError` for a place that others than this machine's users could reach, without what has to protect it.
 
-    Also for one that needs a package which is not installed: otherwise the first client would find out. `authenticates` is true when a token or a certificate is asked for; `allow_plaintext` when somebody else does the encrypting.
+    Also for one that needs a package which is not installed: otherwise the first client would find out. `authenticates` is true when a
+    token or a certificate is asked for; `allow_plaintext` when somebody else does the encrypting.
     """
     if address.is_websocket:
         check_websocket()
