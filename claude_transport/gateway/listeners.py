@@ -19,6 +19,7 @@ import msgspec
 from claude_transport.errors import ConfigurationError
 from claude_transport.streams.address import Address
 from claude_transport.streams.sockets import SocketStream, keep_alive
+from claude_transport.streams.websocket import check_websocket
 
 __all__ = ["Listener", "check_exposure", "open_listeners"]
 
@@ -101,8 +102,11 @@ async def open_listeners(address: Address) -> list[Listener]:
 def check_exposure(address: Address, *, authenticates: bool, ssl_context: ssl.SSLContext | None, allow_plaintext: bool) -> None:
     """Raise `ConfigurationError` for a place that others than this machine's users could reach, without what has to protect it.
 
-    `authenticates` is true when a token or a certificate is asked for; `allow_plaintext` when somebody else does the encrypting.
+    Also for one that needs a package which is not installed: otherwise the first client would find out. `authenticates` is true when a
+    token or a certificate is asked for; `allow_plaintext` when somebody else does the encrypting.
     """
+    if address.is_websocket:
+        check_websocket()
     if address.is_encrypted and ssl_context is None:
         raise ConfigurationError(f"{address} needs a certificate: give ssl_context", option="ssl_context")
     if address.stays_here:

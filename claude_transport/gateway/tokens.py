@@ -21,6 +21,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 MIN_TOKEN_CHARS: Final = 16
 """Characters: with fewer, guessing over the network becomes a plan. Python's `secrets.token_urlsafe()` gives 43."""
 
+_MAX_FILE_CHARS: Final = 2**20
+"""Characters of a token file: ten thousand tokens. What is larger is another file."""
+
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # what fits into an HTTP header and on a line
 
@@ -49,9 +52,11 @@ class GatewayTokens:
         try:
             with Path(path).open(encoding="utf-8") as file:
                 mode = os.fstat(file.fileno()).st_mode  # of what is read, not of what stands there a moment later
-                text = file.read(2**20)
+                text = file.read(_MAX_FILE_CHARS + 1)
         except (OSError, UnicodeDecodeError) as exc:
             raise ConfigurationError(f"the token file {os.fspath(path)!r} cannot be read: {exc}", option="tokens") from exc
+        if len(text) > _MAX_FILE_CHARS:  # a token that is cut off would be another token
+            raise ConfigurationError(f"the token file {os.fspath(path)!r} is too large to be one", option="tokens")
         if mode & stat.S_IRWXO:
             raise ConfigurationError(f"the token file {os.fspath(path)!r} is open to every user of this system: chmod 600", option="tokens")
         if mode & stat.S_IRWXG:

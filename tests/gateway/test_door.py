@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import ssl
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.abc import SocketAttribute
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.door import Door
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.limits import GatewayLimits
+from claude_transport.gateway.listeners import open_listeners
 from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.streams.address import parse_address
 
 TOKEN = "a-token-of-sufficient-length"
 
@@ -75,6 +80,7 @@ def test_a_token_file_that_everybody_can_read_is_refused_and_one_of_a_group_is_w
         f"a/b {TOKEN}\n",
         f"a {TOKEN}\na {TOKEN[::-1]}\n",
         f"a {TOKEN}\nb {TOKEN}\n",
+        f"{'#' * (2**20 - 20)}\na {TOKEN}\n",
     ],
 )
 def test_a_token_file_with_a_mistake_is_refused_without_showing_a_token(tmp_path: Path, text: str) -> None:
@@ -205,6 +211,46 @@ async def test_a_name_that_no_host_can_have_is_nowhere_to_listen() -> None:
     gateway = Gateway(listen=["tcp://\u2603.example:0"], tokens={"a": "x" * 16}, allow_plaintext=True)
     with pytest.raises(ConfigurationError, match="cannot listen on tcp"):
         await gateway.start()
+
+
+async def test_a_silent_client_is_asked_by_tcp_whether_it_is_there() -> None:
+    (listener,) = await open_listeners(parse_address("tcp://127.0.0.1:0"))
+    try:
+        with socket.create_connection((listener.address.host, listener.address.port)):
+            stream, _ = await listener.accept()
+            assert stream.extra(SocketAttribute.raw_socket).getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+            await stream.aclose()
+    finally:
+        listener.close()
+
+
+async def test_a_system_without_room_for_a_connection_is_asked_again_in_a_moment(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
+    accept = socket.socket.accept
+
+    def accept_at_last(listening: socket.socket) -> Any:
+        if answers:
+            raise answers.pop(0)
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_at_last)
+    (listener,) = await open_listeners(parse_address("tcp://127.0.0.1:0"))
+    try:
+        with socket.create_connection((listener.address.host, listener.address.port)):
+            stream, _ = await listener.accept()
+            await stream.aclose()
+    finally:
+        listener.close()
+    assert [record.getMessage().partition(" on ")[0] for record in caplog.records] == ["no connection can be accepted"]
+
+
+def test_a_websocket_is_not_listened_for_without_the_package_that_speaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "websockets.server", None)
+    Gateway(listen=["tcp://127.0.0.1:0"])
+    with pytest.raises(ConfigurationError, match=r"pip install 'claude-transport\[ws\]'"):
+        Gateway(listen=["tcp://127.0.0.1:0", "ws://127.0.0.1:0/"])
 
 
 def test_nothing_that_reaches_the_gateways_machine_is_a_choice_by_default() -> None:

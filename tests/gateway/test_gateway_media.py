@@ -14,6 +14,8 @@ from rehearsal import ALICE, TOKENS
 
 import claude_transport as ct
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.streams.address import parse_address
+from claude_transport.streams.sockets import SocketConnectable
 from claude_transport.testing.conformance.certificates import certificates
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, ScriptedTurn
@@ -140,3 +142,30 @@ async def test_a_plain_server_answers_a_hand_made_client(fake: FakeClaude) -> No
                         break
     assert b'"result":"over netcat"' in said
     assert said.endswith(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "status", "said"),
+    [
+        ("/healthz", None, 200, '{"status":"ok"}'),
+        ("/metrics", None, 401, "A token is needed."),
+        ("/metrics", "nobody's", 401, "A token is needed."),
+        ("/metrics", ALICE, 200, 'claude_transport_gateway_connections_total{medium="ws"} 1'),
+        ("/elsewhere", ALICE, 404, "There is nothing here."),
+        ("/claude", ALICE, 426, ""),
+    ],
+)
+async def test_a_websocket_listener_answers_plain_http(path: str, token: str | None, status: int, said: str) -> None:
+    async with Gateway(listen=["ws://127.0.0.1:0/claude"], tokens=TOKENS, command=["cat"]) as gateway:
+        stream = await SocketConnectable(parse_address(gateway.urls[0])).connect()
+        authorization = "" if token is None else f"Authorization: Bearer {token}\r\n"
+        await stream.send(f"GET {path} HTTP/1.1\r\nHost: here\r\n{authorization}\r\n".encode())
+        answer = b""
+        with anyio.fail_after(30):
+            try:
+                while True:
+                    answer += await stream.receive()
+            except anyio.EndOfStream:
+                await stream.aclose()
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert said in answer.decode()

@@ -7,7 +7,7 @@ import json
 import anyio
 import pytest
 import trio.testing
-from rehearsal import rehearsal
+from rehearsal import ALICE, BOB, rehearsal
 
 from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.protocol.link_frames import Refusal
@@ -148,6 +148,30 @@ async def test_a_token_with_all_its_sessions_gets_no_other_and_somebody_else_doe
         first.stream.break_connection()
         await stage.until(sessions=1)
         await stage.plain()
+        await stage.processes.next()
+
+
+async def test_a_gateway_with_all_its_sessions_gives_nobody_another_one() -> None:
+    async with rehearsal(limits=GatewayLimits(total_sessions=1)) as stage:
+        first = await stage.plain()
+        await stage.processes.next()
+        refused = json.loads(await (await stage.plain(token=BOB)).hear())
+        assert (refused["error"]["code"], refused["error"]["retryable"]) == ("limit", True)
+        first.stream.break_connection()
+        await stage.until(sessions=0)
+        await stage.plain(token=BOB)
+        await stage.processes.next()
+
+
+async def test_a_token_with_all_its_connections_gets_no_other_before_it_says_anything() -> None:
+    async with rehearsal(limits=GatewayLimits(connections=1)) as stage:
+        silent = stage.connect(token=ALICE)
+        await anyio.wait_all_tasks_blocked()
+        assert json.loads(await stage.connect(token=ALICE).hear())["error"]["code"] == "limit"
+        somebody_else = stage.connect(token=BOB)
+        await somebody_else.say({"n": 1})
+        await stage.processes.next()
+        await silent.say({"n": 1})
         await stage.processes.next()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from claude_transport.streams.websocket.client import WebSocketConnectable
 from claude_transport.streams.websocket.messages import MessageReader, cut_messages
+from claude_transport.streams.websocket.sansio import check_websocket
 from claude_transport.streams.websocket.server import HandshakeRequest, HTTPAnswer, accept_websocket
 from claude_transport.streams.websocket.stream import DEFAULT_MAX_MESSAGE_BYTES, WebSocketStream
 
@@ -20,5 +21,6 @@ __all__ = [
     "WebSocketConnectable",
     "WebSocketStream",
     "accept_websocket",
+    "check_websocket",
     "cut_messages",
 ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from websockets.server import ServerProtocol
     from websockets.uri import WebSocketURI
 
-__all__ = ["client_protocol", "is_open", "parse_url", "server_protocol"]
+__all__ = ["check_websocket", "client_protocol", "is_open", "parse_url", "server_protocol"]
 
 _WINDOW_BITS = 12
 """Of the windows of compression: each connection holds some 20 KiB for each direction instead of 300."""
@@ -33,6 +33,14 @@ class _WithoutFrames(logging.LoggerAdapter[logging.Logger]):
 
 
 _logger = _WithoutFrames(logging.getLogger("claude_transport.streams.websocket"), None)
+
+
+def check_websocket() -> None:
+    """Raise `ConfigurationError` when `websockets` is not installed: for who would otherwise find out with the first client."""
+    try:
+        import websockets.server  # noqa: F401 - used where a connection is made
+    except ImportError as exc:
+        raise _not_installed() from exc
 
 
 def parse_url(url: str) -> WebSocketURI:

@@ -1,0 +1,251 @@
+"""What an attacker may try over real sockets: refused and bounded, no secret in the log, and a session of somebody else does not notice."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import pytest
+from rehearsal import ALICE, BOB, TOKENS, rehearsal
+from relay import Cut, relay_to
+
+import claude_transport as ct
+from claude_transport.streams.compression import load_zstd
+from claude_transport.testing.conformance.certificates import certificates
+
+PATIENCE = 60.0
+SECRET = "what-the-bystander-talks-about"
+WRONG = "a-token-that-is-nobodys-at-all"
+MEGABYTE = 2**20
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nAuthorization: Bearer %b\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
+) % ALICE.encode()
+
+
+class Siege:
+    """A gateway under attack, and Bob, who talks to an echo behind it all the while."""
+
+    def __init__(self, gateway: ct.Gateway, bystander: ct.NetworkTransport) -> None:
+        self.gateway = gateway
+        self._bystander = bystander
+        self._echoes = bystander.read_messages()
+        self._said = 0
+
+    def url(self, scheme: str) -> str:
+        return next(url for url in self.gateway.urls if url.startswith(f"{scheme}://"))
+
+    async def connect(self, scheme: str) -> anyio.abc.SocketStream:
+        return await anyio.connect_tcp("127.0.0.1", int(self.url(scheme).rpartition(":")[2].rstrip("/")))
+
+    async def bystander_is_well(self) -> None:
+        self._said += 1
+        said = {"n": self._said, "text": SECRET}
+        await self._bystander.write(json.dumps(said))
+        assert await anext(self._echoes) == said
+
+    async def bystander_is_alone(self) -> None:
+        while [session.owner for session in self.gateway.sessions] != ["bob"]:
+            await anyio.lowlevel.checkpoint()
+        await self.bystander_is_well()
+
+
+@asynccontextmanager
+async def siege(limits: ct.GatewayLimits | None = None) -> AsyncIterator[Siege]:
+    schemes = ("tcp", "tls", "ws", "wss")
+    with anyio.fail_after(PATIENCE):
+        async with (
+            ct.Gateway(
+                command=["cat"],
+                listen=[f"{scheme}://127.0.0.1:0" for scheme in schemes],
+                tokens=TOKENS,
+                ssl_context=certificates().server_context(),
+                limits=limits,
+                compression=True,
+            ) as gateway,
+            ct.NetworkTransport(gateway.urls[0], token=BOB) as bystander,
+        ):
+            besieged = Siege(gateway, bystander)
+            await besieged.bystander_is_well()
+            yield besieged
+            await besieged.bystander_is_alone()
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """The log of everything, in which there must be no secret."""
+    caplog.set_level(logging.DEBUG, "claude_transport")
+    yield caplog
+    everything = "".join(record.getMessage() + repr(vars(record)) for record in caplog.get_records("call"))
+    assert everything
+    assert not [secret for secret in (ALICE, BOB, WRONG, SECRET) if secret in everything]
+
+
+async def rest_of(stream: anyio.abc.SocketStream) -> bytes:
+    """What is said until the gateway hangs up."""
+    said = b""
+    try:
+        while True:
+            said += await stream.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        return said
+
+
+async def test_whoever_holds_the_door_is_shown_out_of_every_medium() -> None:
+    beginnings = (b"", b"H ", b"GET / HTTP/1.1\r\nHost: ", b"\x16\x03\x01\x02\x00\x01\x00")
+    async with siege(ct.GatewayLimits(handshake_timeout=2.0)) as stage, anyio.create_task_group() as tasks:
+
+        async def hold(scheme: str, beginning: bytes) -> None:
+            async with await stage.connect(scheme) as stream:
+                await stream.send(beginning)
+                assert b"101" not in (await rest_of(stream)).partition(b"\r\n")[0]
+
+        for scheme in ("tcp", "tls", "ws", "wss"):
+            for beginning in beginnings:
+                tasks.start_soon(hold, scheme, beginning)
+        await stage.bystander_is_well()
+
+
+@pytest.mark.parametrize("resume", [True, False], ids=["link", "plain"])
+@pytest.mark.parametrize("scheme", ["tcp", "tls", "ws", "wss"])
+async def test_a_token_that_is_nobodys_is_an_authentication_error_by_every_way_in(scheme: str, resume: bool) -> None:
+    context = certificates().client_context() if scheme in {"tls", "wss"} else None
+    async with siege() as stage:
+        for token in (WRONG, None):
+            stranger = ct.NetworkTransport(stage.url(scheme), token=token, ssl_context=context, resume=resume)
+            with pytest.raises(ct.AuthenticationError) as caught:
+                async with stranger:
+                    await stranger.write("{}")
+                    async for _ in stranger.read_lines():
+                        pass
+            assert WRONG not in str(caught.value)
+        assert stage.gateway.metrics.refused == {"auth": 2}
+        assert stage.gateway.metrics.sessions == {"link": 1}  # Bob's
+
+
+@pytest.mark.parametrize("mode", ["link", "plain"])
+async def test_a_bomb_of_somebody_who_was_admitted_costs_one_session_and_no_memory(mode: str) -> None:
+    hello = {"version": 1} if mode == "link" else {"type": "authenticate"}
+    first = (b"H " if mode == "link" else b"") + json.dumps({**hello, "token": ALICE}).encode() + b"\n"
+    compressor = load_zstd().ZstdCompressor(level=3)
+    opening = compressor.compress(first, mode=compressor.FLUSH_BLOCK)
+    bomb = b"".join(compressor.compress(b"D" * MEGABYTE) for _ in range(100)) + compressor.flush()
+    assert len(bomb) < MEGABYTE
+    async with siege(ct.GatewayLimits(line_bytes=MEGABYTE, lease=0.5)) as stage:
+        async with await stage.connect("tcp") as stream:
+            await stream.send(opening)
+            while stage.gateway.metrics.sessions.total() < 2:
+                await anyio.lowlevel.checkpoint()
+            tracemalloc.start()
+            try:
+                await stream.send(bomb)
+                await rest_of(stream)
+                assert tracemalloc.get_traced_memory()[1] < 12 * MEGABYTE
+            finally:
+                tracemalloc.stop()
+        await stage.bystander_is_alone()
+
+
+def claimed() -> bytes:
+    """The head of a frame that is said to have a terabyte behind it."""
+    return bytes([0x82, 0x80 | 127]) + (2**40).to_bytes(8, "big") + bytes(4)
+
+
+def deflated() -> bytes:
+    """A frame of a hundred kilobytes that are a hundred megabytes."""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+    payload = (deflate.compress(b"{" + b"x" * 100 * MEGABYTE) + deflate.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    return bytes([0xC1, 0x80 | 127]) + len(payload).to_bytes(8, "big") + bytes(4) + payload
+
+
+def in_pieces() -> bytes:
+    """A message of forty frames, of which none is the last and none is large."""
+    piece = bytes([0x80 | 127]) + (MEGABYTE // 4).to_bytes(8, "big") + bytes(4) + b"x" * (MEGABYTE // 4)
+    return b"\x02" + piece + (b"\x00" + piece) * 39
+
+
+@pytest.mark.parametrize("frames", [claimed, deflated, in_pieces])
+async def test_a_message_without_measure_ends_its_websocket_and_is_never_held(frames: Callable[[], bytes]) -> None:
+    attack = frames()
+    async with siege(ct.GatewayLimits(line_bytes=MEGABYTE, lease=0.5)) as stage:
+        async with await stage.connect("ws") as stream:
+            await stream.send(UPGRADE)
+            assert b" 101 " in (await stream.receive()).partition(b"\r\n")[0]
+            tracemalloc.start()
+            try:
+                try:
+                    for start in range(0, len(attack), 2**16):  # at once, asyncio would keep what is not sent yet
+                        await stream.send(attack[start : start + 2**16])
+                except anyio.BrokenResourceError:
+                    pass  # it has hung up already
+                await rest_of(stream)
+                assert tracemalloc.get_traced_memory()[1] < 12 * MEGABYTE
+            finally:
+                tracemalloc.stop()
+        await stage.bystander_is_alone()
+
+
+async def test_a_line_over_the_limit_is_an_error_of_its_own_client() -> None:
+    async with siege(ct.GatewayLimits(line_bytes=MEGABYTE)) as stage:
+        transport = ct.NetworkTransport(stage.url("tcp"), token=ALICE)
+        with pytest.raises(ct.ConnectionLost):
+            async with transport:
+                await transport.write(b'{"x":"' + b"x" * 2 * MEGABYTE + b'"}')
+                async for _ in transport.read_lines():
+                    pass
+        await stage.bystander_is_alone()
+
+
+async def test_a_connection_that_is_played_again_byte_by_byte_changes_nothing(tmp_path: Path) -> None:
+    """The attacker has recorded, before TLS, all that a client said when it came back, key and token among it."""
+    heard = tmp_path / "heard"
+    lines = [b'{"n":%d,"pad":"%b"}' % (number, b"x" * 60) for number in range(60)]
+    cuts = iter([Cut(up=1000, down=None, hard=True)])
+    echoed: list[bytes] = []
+    async with (
+        ct.Gateway(command=["tee", str(heard)], listen=["tcp://127.0.0.1:0"], tokens=TOKENS) as gateway,
+        relay_to(gateway.urls[0], cut_next=lambda _: next(cuts, None)) as relay,
+    ):
+        transport = ct.NetworkTransport(relay.url, token=ALICE)
+        with anyio.fail_after(PATIENCE):
+            async with transport:
+                echoes = transport.read_lines()
+                for number, line in enumerate(lines):
+                    await transport.write(line)
+                    if number % 10 == 9:
+                        while len(echoed) <= number:
+                            echoed += await anext(echoes)
+                    if number % 20 == 19 and len(relay.passages) > 1:
+                        async with await anyio.connect_tcp("127.0.0.1", int(gateway.urls[0].rpartition(":")[2])) as attacker:
+                            await attacker.send(bytes(relay.passages[1].carried["up"]))
+                            await rest_of(attacker)  # refused, or sent away by the client that comes back
+                await transport.end_input()
+                assert [batch async for batch in echoes] == []
+    assert len(relay.passages) > 2  # it was cut, and came back; and again, after the attack
+    assert echoed == lines
+    assert heard.read_bytes().splitlines() == lines
+    assert gateway.metrics.sessions == {"link": 1}
+
+
+async def test_a_crowd_at_the_door_costs_a_bounded_number_of_tasks_and_bytes() -> None:
+    async with rehearsal(limits=ct.GatewayLimits(half_open=20, handshake_timeout=600.0)) as stage:
+        before = len(anyio.get_running_tasks())
+        tracemalloc.start()
+        try:
+            for _ in range(100):
+                client = stage.connect(capacity=4096)
+                await client.stream.send(b"H " + b"x" * 60_000)
+            await anyio.wait_all_tasks_blocked()
+            assert tracemalloc.get_traced_memory()[0] < 20 * 100_000 + 100 * 10_000
+            assert len(anyio.get_running_tasks()) - before <= 20
+        finally:
+            tracemalloc.stop()
+        assert stage.gateway.metrics.refused == {"handshake": 80}
