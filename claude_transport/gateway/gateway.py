@@ -328,8 +328,6 @@ class Gateway:
     async def _serve_link(self, arrival: Arrival, guest: Guest, hello: Hello) -> None:
         if hello.session is not None:
             session = self._roster.find(hello.session, owner=guest.owner)
-            self.metrics.resumed += 1
-            session.log(logging.INFO, "session_resumed", f"taken up again over {arrival.medium}", peer=arrival.peer)
         else:
             with self._roster.place_for_one(self._door.allowance(guest.owner)):
                 transport, surroundings = await self._start(guest)
@@ -342,7 +340,7 @@ class Gateway:
                 self._session_over(session)
                 raise
             session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
-        await session.attend(arrival.stream, hello, guest.unread)
+        await session.attend(arrival.stream, hello, guest.unread, medium=arrival.medium, peer=arrival.peer)
 
     def _session_over(self, session: Session) -> None:
         self._roster.remove(session)

@@ -1,4 +1,4 @@
-"""`LinkSession`: a process that outlives its connections, each line of it exactly once, for as long as the lease says."""
+"""`LinkSession`: a process that outlives its connections, each byte of it exactly once, for as long as the lease says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, Final
 
@@ -21,13 +20,13 @@ from claude_transport.errors import (
     ReplayGap,
     TruncatedStream,
 )
-from claude_transport.gateway.pulse import Pulse
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.link import Lines, LinkEnd, LinkEvent
-from claude_transport.protocol.link_frames import LINK_VERSION, Bye, End, Fragment, Hello, Welcome, encode_frame
-from claude_transport.streams.link_carrier import LINK_OVERHEAD_BYTES, LinkCarrier
+from claude_transport.protocol.link import LinkEnd, LinkEvent
+from claude_transport.protocol.link_frames import LINK_VERSION, Bye, Data, End, Hello, Welcome, encode_frame
+from claude_transport.streams.link_carrier import LinkCarrier
+from claude_transport.streams.link_inbox import LinkInbox
+from claude_transport.streams.wakeup import Wakeup
 from claude_transport.transport import Transport
 
 __all__ = ["LinkSession", "digest_of"]
@@ -37,6 +36,10 @@ _FAREWELL: Final = 2.0
 
 _LAST_WRITE: Final = 1.0
 """Seconds for what was said before a farewell to reach the process, should it have stopped reading."""
+
+
+_PIECE_BYTES: Final = 64 * 2**10
+"""Bytes that are handed on at once, in either direction."""
 
 
 def digest_of(key: str) -> bytes:
@@ -56,9 +59,11 @@ class LinkSession(Session):
         super().__init__(transport, surroundings=surroundings, on_end=on_end)
         self.key: str = secrets.token_urlsafe(32)
         self._end = LinkEnd(replay_bytes=surroundings.limits.replay_bytes)
-        self._inbox: deque[LinkEvent] = deque()  # bounded by the window of the link
-        self._received = Pulse()
-        self._changed = Pulse()  # room to keep more, something acknowledged, a connection that came or went
+        self._inbox = LinkInbox()  # bounded by the window of the link
+        self._input_over = False  # nothing comes behind what is in it
+        self._accepted = 0  # the position up to which the process was given its input
+        self._received = Wakeup()
+        self._changed = Wakeup()  # room to keep more, something acknowledged, a connection that came or went
         self._carrier = LinkCarrier(self._end, on_event=self._take, on_chunk=self._changed.fire, heartbeat=surroundings.limits.heartbeat)
         self._connection: anyio.CancelScope | None = None
         self._one_at_a_time = anyio.Lock()
@@ -119,51 +124,62 @@ class LinkSession(Session):
         error: str | None = None
         try:
             async for batch in self.transport.read_lines():
-                self._end.send_lines(batch)
-                self._carrier.wake()
+                await self._say(b"\n".join([*batch, b""]))
                 self.count_output(batch)
-                while not self._end.has_room:
-                    # The process waits, as it would for a full pipe, until the client has read on; the lease ends this wait, too.
-                    await self._changed.wait()
         except TurnedAway as exc:
             self._note_end(exc.reason)
             error = str(exc)
         except (TruncatedStream, ProcessError) as exc:
             torn = exc if isinstance(exc, TruncatedStream) else exc.__cause__
             if isinstance(torn, TruncatedStream):
-                self._end.send_fragment(torn.bytes_tail)
+                self._end.send(torn.bytes_tail)
         except ClaudeTransportError as exc:
             error = f"{type(exc).__name__} on the gateway"
             self.log(logging.WARNING, "process_failed", f"{type(exc).__name__} while reading from it")
         self.activity.rest()
         await self.transport.close()
         info = self.transport.info
-        self._end.end_process(exit_code=info.exit_code, signal=info.signal, killed=info.killed, stderr_tail=info.stderr_tail, error=error)
+        self._end.end_process(
+            accepted=self._accepted,
+            exit_code=info.exit_code,
+            signal=info.signal,
+            killed=info.killed,
+            stderr_tail=info.stderr_tail,
+            error=error,
+        )
         self._carrier.wake()
 
+    async def _say(self, data: bytes) -> None:
+        """Send to the client. As for a full pipe, the process waits until the client has read on; the lease ends this wait, too."""
+        for start in range(0, len(data), _PIECE_BYTES):
+            self._end.send(data[start : start + _PIECE_BYTES])
+            self._carrier.wake()
+            while not self._end.has_room:
+                await self._changed.wait()
+
     async def _feed(self) -> None:
-        """What the client says goes to the process, in order; it is acknowledged once it is there."""
+        """What the client says goes to the process, in order; it is acknowledged once it is there, or held as the beginning of a line."""
+        end, inbox = self._end, self._inbox
         try:
             while True:
-                while not self._inbox:
-                    self._end.acknowledge()
-                    self._carrier.wake()
+                while not inbox and not self._input_over:
+                    self._carrier.acknowledge_soon()
                     self._changed.fire()
                     await self._received.wait()
-                event = self._inbox.popleft()
-                match event:
-                    case Lines(lines, last):
-                        await self.to_process(lines)
-                        self._end.consume(last)
-                    case Fragment(number):
-                        self._end.consume(number)  # a line that its writer never finished is no line
-                    case End(after):
-                        await self.transport.end_input()
-                        self._end.consume(after + 1)
-                    case _:
-                        pass
-                if self._end.has_output:
+                if not inbox:
+                    break
+                start, data = inbox.taken, inbox.take(_PIECE_BYTES)
+                await self.take_input(data)
+                # what is left behind the last newline is held here, and would be lost with the process
+                self._accepted = start + data.rfind(b"\n") + 1 if b"\n" in data else self._accepted
+                end.consume(inbox.taken)
+                if end.has_output:
                     self._carrier.wake()
+            await self.end_input()
+            self._accepted = end.received
+            end.consume(end.received)
+            self._carrier.acknowledge_soon()
+            self._changed.fire()
         except TurnedAway as exc:
             self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
             self.surroundings.metrics.refused[exc.reason] += 1
@@ -201,8 +217,8 @@ class LinkSession(Session):
 
     # --------------------------------------------------------------------------------------------------------- connections
 
-    async def attend(self, stream: ByteStream, hello: Hello, unread: bytes) -> None:
-        """Serve one connection until it ends, another takes its place, or the session is over.
+    async def attend(self, stream: ByteStream, hello: Hello, unread: bytes, *, medium: str, peer: str) -> None:
+        """Serve one connection until it ends, another takes its place, or the session is over. `medium` and `peer` are for the log.
 
         Raises:
             TurnedAway: it cannot be resumed from where its client is (`replay_gap`), or the client broke the protocol (`malformed`);
@@ -225,7 +241,13 @@ class LinkSession(Session):
             self._changed.fire()
             try:
                 with self._connection:
+                    await stream.send(self._welcome())
+                    if hello.session is not None:
+                        self.surroundings.metrics.resumed += 1
+                        self.log(logging.INFO, "session_resumed", f"taken up again over {medium}", peer=peer)
                     await self._carry(stream, unread)
+            except GONE:
+                return  # before it was told that it is welcome
             except ProtocolError as exc:
                 raise TurnedAway("malformed", str(exc)) from exc
             finally:
@@ -234,12 +256,7 @@ class LinkSession(Session):
                 self._changed.fire()
 
     async def _carry(self, stream: ByteStream, unread: bytes) -> None:
-        framer = LineFramer(max_line_bytes=self.surroundings.limits.line_bytes + LINK_OVERHEAD_BYTES)
-        try:
-            await stream.send(self._welcome())
-        except GONE:
-            return
-        cause = await self._carrier.carry(stream, framer=framer, arrived=framer.feed(unread))
+        cause = await self._carrier.carry(stream, unread=unread)
         if self.ended is None:
             self.log(logging.INFO, "connection_over", f"its connection is over ({cause or 'closed by the client'})")
         elif self._told:
@@ -261,10 +278,13 @@ class LinkSession(Session):
         return encode_frame(welcome)
 
     def _take(self, event: LinkEvent) -> None:
-        if not isinstance(event, Bye):
-            self._inbox.append(event)
+        if isinstance(event, Data):
+            self._inbox.put(event.data)
             self._received.fire()
-        elif not self._farewell:
+        elif isinstance(event, End):
+            self._input_over = True
+            self._received.fire()
+        elif isinstance(event, Bye) and not self._farewell:
             self._farewell = True
             BackgroundTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}")
 

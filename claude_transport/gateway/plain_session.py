@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 import anyio
@@ -13,10 +13,7 @@ from claude_transport.errors import ClaudeTransportError, ProcessError, Transpor
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.encoding import encode_line
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.transport import Transport
-from claude_transport.transports.lines import is_torn
 
 __all__ = ["PlainSession", "plain_refusal"]
 
@@ -83,21 +80,16 @@ class PlainSession(Session):
             self._on_end(self)  # not after the last words: who does not hang up must not keep a place
 
     async def _listen(self, stream: ByteStream, unread: bytes, refused: list[TurnedAway]) -> None:
-        framer = LineFramer(max_line_bytes=self.surroundings.limits.line_bytes)
         try:
             if unread:
-                await self._hand_on(framer.feed(unread))
+                await self.take_input(unread)
             while True:
                 try:
                     chunk = await stream.receive(_CHUNK_BYTES)
                 except anyio.EndOfStream:
-                    tail = framer.finish()
-                    # an unfinished object is what a connection that broke leaves: the CLI would exit over it
-                    if tail and (isinstance(tail, OversizedLine) or not is_torn(tail)):
-                        await self._hand_on([tail])
-                    await self.transport.end_input()
+                    await self.end_input()
                     return
-                await self._hand_on(framer.feed(chunk))
+                await self.take_input(chunk)
         except TurnedAway as exc:
             refused.append(exc)
             self._note_end(exc.reason)
@@ -107,10 +99,6 @@ class PlainSession(Session):
         except (*GONE, ClaudeTransportError):
             self._note_end("client")
             await close_quietly(self.transport)
-
-    async def _hand_on(self, lines: Sequence[bytes]) -> None:
-        if lines:
-            await self.to_process(lines)
 
     async def _speak(self, stream: ByteStream, refused: list[TurnedAway]) -> None:
         """Send what the process says until it has ended."""

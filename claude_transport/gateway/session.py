@@ -18,8 +18,10 @@ from claude_transport.gateway.initialization import ServerFields
 from claude_transport.gateway.limits import Allowance, GatewayLimits
 from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.protocol.framing import LineFramer
 from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.transport import Transport
+from claude_transport.transports.lines import is_torn
 
 __all__ = ["GONE", "Session", "SessionInfo", "Surroundings", "close_quietly"]
 
@@ -73,6 +75,7 @@ class Session(ABC):
         self.ended: str | None = None
         self.bytes_in: int = 0
         self.bytes_out: int = 0
+        self._input = LineFramer(max_line_bytes=surroundings.limits.line_bytes)
 
     @property
     def owner(self) -> str:
@@ -108,13 +111,26 @@ class Session(ABC):
         await self.activity.idle()
         await self.close("drained")
 
-    async def to_process(self, lines: Sequence[bytes]) -> None:
-        """Hand lines from the client to the process; waits while it does not read, and while the client is over its rate.
+    async def take_input(self, chunk: bytes) -> None:
+        """Hand the lines that bytes from the client complete to the process; waits while it does not read, and while the client is over
+        its rate. What is left of a line is held, up to its limit.
 
         Raises:
             TurnedAway: a line is too long, or the session has carried too much: it has to end.
             TransportClosed: the process is gone.
         """
+        if lines := self._input.feed(chunk):
+            await self._to_process(lines)
+
+    async def end_input(self) -> None:
+        """The client says nothing more, and its process is told; raises what `take_input` does."""
+        tail = self._input.finish()
+        # an unfinished object is what a connection that broke leaves: the CLI would exit over it
+        if tail and (isinstance(tail, OversizedLine) or not is_torn(tail)):
+            await self._to_process([tail])
+        await self.transport.end_input()
+
+    async def _to_process(self, lines: Sequence[bytes]) -> None:
         limits = self.surroundings.limits
         size = sum(map(len, lines)) + len(lines)
         for line in lines:

@@ -1,15 +1,16 @@
-"""The frames of the resumable link: one line of text each, a letter, a space, and what the letter says.
+"""The frames of the resumable link: one line of text each, a letter, a space, and what the letter says. Behind a D come bytes.
 
 ```text
 H {json}     hello: the client's first line on every connection          W {json}   welcome: the server's answer to it
 R {json}     refusal: its answer when it does not want to                B {json}   bye: closed for good, do not come back
-D <n> <line> data: line number n, as it is                               F <n> <bytes>  a last line without its newline
-E <n>        nothing more comes after number n                           X {json}   how the process ended
-A <n>        everything up to number n has been dealt with               P <id>  O <id>   ping, and the answer to it
+D <n> <size> data: the next <size> bytes are those of the stream from position n on
+E <n>        nothing more comes after position n                         X {json}   how the process ended
+A <n>        everything up to position n has been dealt with             P <id>  O <id>   ping, and the answer to it
 ```
 
-D, F, E and X are numbered from 1 in each direction: an end (E, X) names the number `n` before it, and has number `n + 1`
-itself. What the numbers are for is decided in `protocol.link`; the page docs/reference/link-protocol.md is for other languages.
+Positions count what a direction has carried over all connections of a session: each byte is one, and so is each end (E, X), which
+names the position before it. What they are for is decided in `protocol.link`; the page docs/reference/link-protocol.md is for
+other languages. Frames are cut out of bytes by `protocol.link_reader`.
 """
 
 from __future__ import annotations
@@ -27,16 +28,15 @@ from claude_transport.errors import (
     ProtocolError,
     ReplayGap,
 )
-from claude_transport.protocol.oversized import OversizedLine
 
 __all__ = [
     "LINK_VERSION",
     "MAX_CONTROL_FRAME_BYTES",
+    "MAX_DATA_HEADER_BYTES",
     "Ack",
     "Bye",
     "Data",
     "End",
-    "Fragment",
     "Frame",
     "Hello",
     "Ping",
@@ -47,7 +47,7 @@ __all__ = [
     "Welcome",
     "decode_frame",
     "encode_frame",
-    "parse_number",
+    "parse_data_header",
 ]
 
 LINK_VERSION = 1
@@ -56,14 +56,17 @@ LINK_VERSION = 1
 MAX_CONTROL_FRAME_BYTES = 256 * 2**10
 """Bytes of a frame that is not data. The largest is a hello with options; a peer cannot make us parse megabytes."""
 
+MAX_DATA_HEADER_BYTES = 48
+"""Bytes of the line in front of data, without its newline: a letter, two blanks and two numbers, and some air."""
+
 _MAX_DIGITS = 18
-"""Digits of a number or of a ping's id: as many as always fit into 64 bits."""
+"""Digits of a position or of a ping's id: as many as always fit into 64 bits."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The client's first line on a connection. With a `session` it comes back to that one, having received up to number `received`.
+    """The client's first line on a connection. With a `session` it comes back to that one, having received up to position `received`.
 
-    `replay_from` is the first number that it can still say again, `window` the bytes it takes in without having dealt with them.
+    `replay_from` is the first position that it can still say again, `window` the bytes it takes in without having dealt with them.
     `options` are what it would like the process to be started with, and `trace` has the W3C names of a trace it is part of.
     """
 
@@ -71,7 +74,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str | None = None
     session: str | None = None
     received: int = 0
-    replay_from: int = 1
+    replay_from: int = 0
     window: int = 2**20
     options: dict[str, Any] = {}
     trace: dict[str, str] = {}
@@ -91,7 +94,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str
     lease: float
     received: int = 0
-    replay_from: int = 1
+    replay_from: int = 0
     window: int = 2**20
     details: dict[str, Any] = {}
 
@@ -130,10 +133,10 @@ class Bye(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the process ended. Has number `after + 1`.
+    """How the process ended, behind position `after`; it is one position itself.
 
-    `accepted` is the last number of the client's that reached the process. `error` says what went wrong when neither an exit code
-    nor a signal says it.
+    `accepted` is the position up to which the process was given what the client sent. `error` says what went wrong when neither an
+    exit code nor a signal says it.
     """
 
     after: int
@@ -151,29 +154,22 @@ class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Data(msgspec.Struct, frozen=True):
-    """Line `number`, without its newline."""
+    """Bytes of the stream, the first of which follows position `position`."""
 
-    number: int
-    line: bytes
-
-
-class Fragment(msgspec.Struct, frozen=True):
-    """The last bytes of a stream that ended inside a line."""
-
-    number: int
+    position: int
     data: bytes
 
 
 class End(msgspec.Struct, frozen=True):
-    """Nothing more comes after number `after`. Has number `after + 1`."""
+    """Nothing more comes after position `after`. It is one position itself."""
 
     after: int
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """Everything up to `number` has been dealt with."""
+    """Everything up to `position` has been dealt with."""
 
-    number: int
+    position: int
 
 
 class Ping(msgspec.Struct, frozen=True):
@@ -195,7 +191,7 @@ class UnknownFrame(msgspec.Struct, frozen=True):
     payload: bytes
 
 
-Frame: TypeAlias = Hello | Welcome | Refusal | Bye | ProcessEnd | Data | Fragment | End | Ack | Ping | Pong | UnknownFrame
+Frame: TypeAlias = Hello | Welcome | Refusal | Bye | ProcessEnd | Data | End | Ack | Ping | Pong | UnknownFrame
 
 _STRUCTS: dict[bytes, type[Hello | Welcome | Refusal | Bye | ProcessEnd]] = {
     b"H": Hello,
@@ -206,19 +202,16 @@ _STRUCTS: dict[bytes, type[Hello | Welcome | Refusal | Bye | ProcessEnd]] = {
 }
 _STRUCT_LETTERS = {struct: letter for letter, struct in _STRUCTS.items()}
 _NUMBERED: dict[bytes, type[End | Ack | Ping | Pong]] = {b"E": End, b"A": Ack, b"P": Ping, b"O": Pong}
-_LARGE = {b"D", b"F"}
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {letter: msgspec.json.Decoder(struct) for letter, struct in _STRUCTS.items()}
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The line for `frame`, with its newline."""
+    """The bytes of `frame`: a line, and behind that of a `Data` its bytes."""
     match frame:
-        case Data(number, payload):
-            return b"D %d %b\n" % (number, payload)
-        case Fragment(number, payload):
-            return b"F %d %b\n" % (number, payload)
+        case Data(position, data):
+            return b"D %d %d\n%b" % (position, len(data), data)
         case End(number):
             return b"E %d\n" % number
         case Ack(number):
@@ -237,27 +230,20 @@ def decode_frame(line: bytes) -> Frame:
     """The frame in `line`, which has no newline. An unknown letter is no error (`UnknownFrame`): newer peers may say more.
 
     Raises:
-        ProtocolError: it is no frame at all, or a known one that is malformed or too large. The message never shows what it held.
+        ProtocolError: it is no frame at all, or a known one that is malformed or too large, or data (see `parse_data_header`).
+            The message never shows what it held.
     """
     letter, payload = line[:1], line[2:]
     if not letter.isalpha() or not letter.isupper() or line[1:2] not in {b" ", b""}:
         raise ProtocolError("what came is no frame of the link protocol", code="link.malformed")
-    size = line.size if isinstance(line, OversizedLine) else len(line)
-    if letter in _LARGE:
-        number, separator, data = payload.partition(b" ")
-        if not separator:
-            raise ProtocolError(f"a {letter.decode()} frame without its data", code="link.malformed")
-        if isinstance(line, OversizedLine):
-            data = OversizedLine(data, size=line.size - (len(line) - len(data)), limit=line.limit)
-        return (Data if letter == b"D" else Fragment)(parse_number(number), data)
+    if letter == b"D":
+        raise ProtocolError("data came where none may be", code="link.malformed")
+    if len(line) > MAX_CONTROL_FRAME_BYTES:
+        raise ProtocolError(f"a {letter.decode()} frame over the limit of {MAX_CONTROL_FRAME_BYTES} bytes", code="link.malformed")
     if letter not in _decoders and letter not in _NUMBERED:
         return UnknownFrame(letter.decode(), payload)
-    if size > MAX_CONTROL_FRAME_BYTES:
-        raise ProtocolError(
-            f"a {letter.decode()} frame of {size} bytes, over the limit of {MAX_CONTROL_FRAME_BYTES}", code="link.malformed"
-        )
     if letter in _NUMBERED:
-        return _NUMBERED[letter](parse_number(payload))
+        return _NUMBERED[letter](_number(payload))
     try:
         frame: Frame = _decoders[letter].decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
@@ -272,7 +258,7 @@ def _check(frame: Frame, letter: bytes) -> None:
     counts: tuple[float, ...] = ()
     match frame:
         case Hello() | Welcome():
-            counts = (frame.version - 1, frame.received, frame.replay_from - 1, frame.window - 1)
+            counts = (frame.version - 1, frame.received, frame.replay_from, frame.window - 1)
         case ProcessEnd():
             counts = (frame.after, frame.accepted)
         case _:
@@ -283,8 +269,18 @@ def _check(frame: Frame, letter: bytes) -> None:
         raise ProtocolError(f"a {letter.decode()} frame with a number out of range", code="link.malformed")
 
 
-def parse_number(digits: bytes) -> int:
-    """The number that `digits` spell, nothing else around them. Raises `ProtocolError`."""
+def parse_data_header(line: bytes) -> tuple[int, int]:
+    """The position and the number of bytes in the line that stands in front of data. Raises `ProtocolError`."""
+    pieces = line.split(b" ")
+    if len(pieces) != 3 or pieces[0] != b"D":
+        raise ProtocolError("a D frame without its position and size", code="link.malformed")
+    size = _number(pieces[2])
+    if not size:
+        raise ProtocolError("a D frame of no bytes", code="link.malformed")
+    return _number(pieces[1]), size
+
+
+def _number(digits: bytes) -> int:
     if not digits.isdigit() or len(digits) > _MAX_DIGITS:
         raise ProtocolError("a frame whose number is none", code="link.malformed")
     return int(digits)

@@ -1,4 +1,4 @@
-"""The resumable link as a byte stream: connections may come and go under it, the lines in it arrive exactly once and in order."""
+"""The resumable link as a byte stream: connections may come and go under it, the bytes in it arrive exactly once and in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -16,16 +16,16 @@ from anyio.abc import ByteStream
 from claude_transport.background import BackgroundTask
 from claude_transport.backoff import Backoff
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError
-from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.heartbeat import DEFAULT_HEARTBEAT, Heartbeat
 from claude_transport.protocol.known_secrets import redactor_knowing
-from claude_transport.protocol.link import DEFAULT_REPLAY_BYTES, DEFAULT_WINDOW_BYTES, Lines, LinkEnd, LinkEvent
-from claude_transport.protocol.link_frames import Bye, End, Fragment, ProcessEnd, Refusal
+from claude_transport.protocol.link import DEFAULT_REPLAY_BYTES, DEFAULT_WINDOW_BYTES, LinkEnd, LinkEvent
+from claude_transport.protocol.link_frames import Bye, Data, End, ProcessEnd, Refusal
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.streams.link_carrier import LinkCarrier
 from claude_transport.streams.link_dialler import LinkDialler
 from claude_transport.streams.link_handshake import ByteStreamOpener, LinkConnection
 from claude_transport.streams.link_inbox import LinkInbox
+from claude_transport.streams.wakeup import Wakeup
 
 __all__ = ["DEFAULT_LINK_BACKOFF", "LinkConnectable", "LinkStream"]
 
@@ -51,7 +51,7 @@ _SHOWN_CHARS = 500
 
 _CODE = re.compile(r"[a-z][a-z_]{0,39}")
 
-_BATCH_BYTES = 64 * 2**10
+_PIECE_BYTES = 64 * 2**10
 """Bytes that are queued at once, so that a megabyte written in one piece does not outgrow the bound by a megabyte."""
 
 
@@ -66,7 +66,6 @@ class LinkConnectable:
         backoff: the delays between attempts to come back after a cut, for as long as the server's lease.
         window: bytes that the server may send before they are read.
         replay_bytes: bytes of input kept until the process has them; `send()` waits while they are all in use.
-        max_line_bytes: of a longer line only the beginning is kept, and the rest replaced.
         connect_timeout: seconds for each attempt to connect, with its handshake.
         close_timeout: seconds that `aclose()` waits for the end of the far process.
     """
@@ -81,7 +80,6 @@ class LinkConnectable:
         backoff: Backoff = DEFAULT_LINK_BACKOFF,
         window: int = DEFAULT_WINDOW_BYTES,
         replay_bytes: int = DEFAULT_REPLAY_BYTES,
-        max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
     ) -> None:
@@ -95,7 +93,6 @@ class LinkConnectable:
         self._backoff = backoff
         self._window = window
         self._replay_bytes = replay_bytes
-        self._max_line_bytes = max_line_bytes
         self._connect_timeout = connect_timeout
         self._close_timeout = close_timeout
 
@@ -121,7 +118,6 @@ class LinkConnectable:
             token=self._token,
             options=self._options,
             trace=self._trace,
-            max_line_bytes=self._max_line_bytes,
             connect_timeout=self._connect_timeout,
             backoff=self._backoff,
         )
@@ -132,7 +128,7 @@ class LinkConnectable:
 
 
 class LinkStream(ByteStream):
-    """Bytes to and from a far process, cut into lines on their way.
+    """Bytes to and from a far process.
 
     `receive()` ends with `EndOfStream` when the process ended well, and raises `ProcessError` when it did not, after its last byte
     either way. It raises `ConnectionLost` when the server did not come back within its lease, and when the process ended well
@@ -157,16 +153,16 @@ class LinkStream(ByteStream):
         self._connection = connection
         self._close_timeout = close_timeout
         self._inbox = LinkInbox()
-        self._partial = bytearray()  # an unfinished line that was sent
         self._process_end: ProcessEnd | None = None
         self._over: Exception | None = None  # what the reader gets after the last byte
         self._done = False  # there is nothing to come back for
         self._closing = False
         self._started_at = dt.datetime.now(dt.UTC)
-        self._changed = anyio.Event()  # whoever waits on it looks again
+        self._readable = Wakeup()  # something to read, or the end
+        self._changed = Wakeup()  # room to keep more, something said, or the end
         self._sending = anyio.ResourceGuard("writing to")
         self._receiving = anyio.ResourceGuard("reading from")
-        self._carrier = LinkCarrier(end, on_event=self._on_event, on_chunk=self._notify, heartbeat=heartbeat)
+        self._carrier = LinkCarrier(end, on_event=self._on_event, on_chunk=self._changed.fire, heartbeat=heartbeat)
         self._task = BackgroundTask.spawn(self._run, name="resumable link", at_end=self._task_over)
 
     # ------------------------------------------------------------------------------------------------------------- reading
@@ -174,7 +170,8 @@ class LinkStream(ByteStream):
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """The next bytes of the process's output, at most `max_bytes`."""
         with self._receiving:
-            await anyio.lowlevel.checkpoint()
+            if self._inbox:
+                await anyio.lowlevel.checkpoint()
             while True:
                 if self._closing:
                     raise anyio.ClosedResourceError
@@ -186,15 +183,10 @@ class LinkStream(ByteStream):
                         self._carrier.wake()
                     return data
                 if self._over is not None:
+                    await anyio.lowlevel.checkpoint()
                     raise self._over
-                self._acknowledge()
-                await self._changed.wait()
-
-    def _acknowledge(self) -> None:
-        """Everything was read and nothing is to be done: the moment to say so."""
-        self._end.acknowledge()
-        if self._end.has_output:
-            self._carrier.wake()
+                self._carrier.acknowledge_soon()
+                await self._readable.wait()
 
     # ------------------------------------------------------------------------------------------------------------- writing
 
@@ -202,25 +194,13 @@ class LinkStream(ByteStream):
         """Queue all of `item`: it is kept until the process has it. Waits while too much is kept already."""
         with self._sending:
             await anyio.lowlevel.checkpoint_if_cancelled()
-            lines = self._take_lines(item)
             self._refuse_if_unwritable()
-            for batch in _batches(lines):
-                self._end.send_lines(batch)
+            for start in range(0, len(item), _PIECE_BYTES):
+                self._end.send(item[start : start + _PIECE_BYTES])
                 self._carrier.wake()
-                # behind and not before: one line may be larger than the bound, and must not be taken in as if it were nothing
                 while not self._end.has_room:
                     await self._changed.wait()
                     self._refuse_if_unwritable()
-
-    def _take_lines(self, item: bytes) -> list[bytes]:
-        """The lines that `item` completes. What it leaves unfinished is only added to: a line in many pieces is not copied for each."""
-        first, *more = item.split(b"\n")
-        self._partial += first
-        if not more:
-            return []
-        lines = [bytes(self._partial), *more]
-        self._partial = bytearray(lines.pop())
-        return lines
 
     async def send_eof(self) -> None:
         """End the process's input, behind all that was sent."""
@@ -229,9 +209,6 @@ class LinkStream(ByteStream):
             self._end_input()
 
     def _end_input(self) -> None:
-        if self._partial:
-            self._end.send_fragment(bytes(self._partial))
-            self._partial.clear()
         self._end.end_input()
         self._carrier.wake()
 
@@ -270,9 +247,7 @@ class LinkStream(ByteStream):
         try:
             while True:
                 try:
-                    cause = await self._carrier.carry(
-                        self._connection.stream, framer=self._connection.framer, arrived=self._connection.arrived
-                    )
+                    cause = await self._carrier.carry(self._connection.stream, unread=self._connection.unread)
                 finally:
                     await self._release()
                 if self._done:
@@ -297,13 +272,12 @@ class LinkStream(ByteStream):
 
     def _on_event(self, event: LinkEvent) -> None:
         match event:
-            case Lines(lines, last):
+            case Data(position, data):
                 if self._closing:
-                    self._end.consume(last)
+                    self._end.consume(position + len(data))
                 else:
-                    self._inbox.put_lines(lines, last=last)
-            case Fragment(number, data):
-                self._inbox.put_bytes(data, number=number)
+                    self._inbox.put(data)
+                    self._readable.fire()
             case End():
                 self._finish(anyio.EndOfStream())
             case ProcessEnd():
@@ -337,8 +311,8 @@ class LinkStream(ByteStream):
             return error
         if end.error is not None:
             return ConnectionLost(end.error)
-        if missed := self._end.unacknowledged_lines:
-            message = f"the far process ended well, but had not been given the end of its input ({missed} lines)"
+        if (missed := self._end.sent_bytes - end.accepted) > 0:
+            message = f"the far process ended well, but had not been given the end of its input ({missed} bytes)"
             return ConnectionLost(message, code="connection.input_lost")
         return anyio.EndOfStream()
 
@@ -358,8 +332,8 @@ class LinkStream(ByteStream):
         self._finish(ConnectionLost("the link was given up"))
 
     def _notify(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+        self._readable.fire()
+        self._changed.fire()
 
     # --------------------------------------------------------------------------------------------------------------- facts
 
@@ -378,17 +352,3 @@ class LinkStream(ByteStream):
         if address is not None:
             attributes[StreamAttribute.address] = lambda: address
         return attributes
-
-
-def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
-    """The lines in groups of about `_BATCH_BYTES`."""
-    batch: list[bytes] = []
-    size = 0
-    for line in lines:
-        batch.append(line)
-        size += len(line)
-        if size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.errors import ConnectionLost
-from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.protocol.heartbeat import DEFAULT_HEARTBEAT, Heartbeat, Pulse
 from claude_transport.protocol.link import LinkEnd, LinkEvent
+from claude_transport.streams.wakeup import Wakeup
 
-__all__ = ["LINK_OVERHEAD_BYTES", "LinkCarrier"]
-
-LINK_OVERHEAD_BYTES = 32
-"""Bytes that a frame is longer than the line in it: a letter, two spaces and a number of up to 18 digits, and some air."""
+__all__ = ["LinkCarrier"]
 
 _CUTS = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ConnectionLost)
 """What ends a connection without anybody having broken the protocol."""
 
 _CHUNK_BYTES = 64 * 2**10
 """Bytes asked for per read."""
+
+_ACK_DELAY = 0.005
+"""Seconds that an acknowledgement which nobody waits for yet is put off: so a reader who keeps up with the peer tells it two
+hundred times in a second, instead of after every chunk."""
 
 
 class LinkCarrier:
@@ -44,34 +45,41 @@ class LinkCarrier:
         self._on_event = on_event
         self._on_chunk = on_chunk
         self._heartbeat = heartbeat
-        self._output = anyio.Event()
+        self._output = Wakeup()
+        self._idle = Wakeup()
+        self._ack_wanted = False
         self._finishing = False
 
     def wake(self) -> None:
         """Tell that the end may have something to say."""
-        self._output.set()
+        self._output.fire()
+
+    def acknowledge_soon(self) -> None:
+        """Tell that what has come was dealt with, and nothing else is to be done: the moment to say so, if it is the last for a while."""
+        if self._end.owes_acknowledgement:
+            self._ack_wanted = True
+            self._idle.fire()
 
     def finish(self) -> None:
         """Let `carry()` return as soon as the end has nothing more to say; also every later one."""
         self._finishing = True
-        self._output.set()
+        self._output.fire()
 
-    async def carry(self, stream: ByteStream, *, framer: LineFramer | None = None, arrived: Sequence[bytes] = ()) -> Exception | None:
+    async def carry(self, stream: ByteStream, *, unread: bytes = b"") -> Exception | None:
         """Carry until the connection is over; returns why: the error of the stream, a `ConnectionLost` for silence, None after `finish()`
         and when the peer has closed it. The stream is left to the caller, and the end is told that it is disconnected.
 
-        `framer` and the lines that have `arrived` are what a handshake on this stream has left over.
+        `unread` is what a handshake on this stream has left over.
 
         Raises:
             ProtocolError: the peer broke the protocol.
             ReplayGap: this end was outrun (`LinkEnd(may_outrun=True)`).
         """
-        framer = framer or LineFramer(max_line_bytes=DEFAULT_MAX_LINE_BYTES + LINK_OVERHEAD_BYTES)
         heart = Heartbeat(interval=self._heartbeat, now=anyio.current_time())
         causes: list[Exception | None] = []
 
         async def part(work: Callable[[], Awaitable[None]]) -> None:
-            # what ends one of the three ends all; it is kept, not raised, so that nobody gets an exception group
+            # what ends one of the four ends all; it is kept, not raised, so that nobody gets an exception group
             try:
                 await work()
                 causes.append(None)
@@ -85,7 +93,8 @@ class LinkCarrier:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(part, partial(self._write, stream))
                 tasks.start_soon(part, partial(self._watch, heart))
-                await part(partial(self._read, stream, framer, arrived, heart))
+                tasks.start_soon(part, self._acknowledge)
+                await part(partial(self._read, stream, unread, heart))
         finally:
             self._end.disconnected()
         cause = causes[0] if causes else None
@@ -93,19 +102,17 @@ class LinkCarrier:
             return cause
         raise cause
 
-    async def _read(self, stream: ByteStream, framer: LineFramer, lines: Sequence[bytes], heart: Heartbeat) -> None:
-        end = self._end
+    async def _read(self, stream: ByteStream, chunk: bytes, heart: Heartbeat) -> None:
+        end, on_event, on_chunk = self._end, self._on_event, self._on_chunk
         while True:
-            if lines:
-                for event in end.receive_lines(lines):
-                    self._on_event(event)
-                if end.has_output:
-                    self.wake()
-                if self._on_chunk is not None:
-                    self._on_chunk()
+            for event in end.receive(chunk):
+                on_event(event)
+            if end.has_output:
+                self._output.fire()
+            if on_chunk is not None:
+                on_chunk()
             chunk = await stream.receive(_CHUNK_BYTES)
             heart.heard(anyio.current_time())
-            lines = framer.feed(chunk)
 
     async def _write(self, stream: ByteStream) -> None:
         end = self._end
@@ -116,8 +123,16 @@ class LinkCarrier:
                     self._on_chunk()
             if self._finishing:
                 return
-            self._output = anyio.Event()
             await self._output.wait()
+
+    async def _acknowledge(self) -> None:
+        while True:
+            while not self._ack_wanted:
+                await self._idle.wait()
+            await anyio.sleep(_ACK_DELAY)
+            self._ack_wanted = False
+            self._end.acknowledge()
+            self._output.fire()
 
     async def _watch(self, heart: Heartbeat) -> None:
         while True:

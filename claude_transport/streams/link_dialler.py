@@ -13,7 +13,6 @@ from claude_transport.backoff import Backoff
 from claude_transport.errors import AuthenticationError, CLIConnectionError, ConfigurationError, ConnectionLost, ConnectTimeout
 from claude_transport.protocol.link import LinkEnd
 from claude_transport.protocol.link_frames import LINK_VERSION, Hello
-from claude_transport.streams.link_carrier import LINK_OVERHEAD_BYTES
 from claude_transport.streams.link_handshake import ByteStreamOpener, LinkConnection, open_link_connection
 
 __all__ = ["LinkDialler"]
@@ -22,7 +21,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LinkDialler:
-    """Dials `opener` and says hello; what a hello holds beside the numbers of its end is given once, here."""
+    """Dials `opener` and says hello; what a hello holds beside the positions of its end is given once, here."""
 
     def __init__(
         self,
@@ -31,13 +30,11 @@ class LinkDialler:
         token: str | None,
         options: Mapping[str, Any],
         trace: Mapping[str, str],
-        max_line_bytes: int,
         connect_timeout: float,
         backoff: Backoff,
     ) -> None:
         self._opener = opener
         self._hello = Hello(version=LINK_VERSION, token=token, options=dict(options), trace=dict(trace))
-        self._max_frame_bytes = max_line_bytes + LINK_OVERHEAD_BYTES
         self._connect_timeout = connect_timeout
         self._backoff = backoff
         self._delays: Iterator[float] = iter(())
@@ -55,7 +52,7 @@ class LinkDialler:
         hello = msgspec.structs.replace(self._hello, session=session, received=end.received, replay_from=end.replay_from, window=end.window)
         try:
             with anyio.fail_after(timeout):
-                connection = await open_link_connection(self._opener, hello, max_frame_bytes=self._max_frame_bytes)
+                connection = await open_link_connection(self._opener, hello)
         except TimeoutError as exc:
             raise ConnectTimeout(f"no welcome within {timeout:g} s", waited=timeout) from exc
         except OSError as exc:

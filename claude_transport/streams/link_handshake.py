@@ -9,8 +9,16 @@ import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.errors import CLIConnectionError, ProtocolError
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.link_frames import LINK_VERSION, Hello, Refusal, UnknownFrame, Welcome, decode_frame, encode_frame
+from claude_transport.protocol.link_frames import (
+    LINK_VERSION,
+    MAX_CONTROL_FRAME_BYTES,
+    Hello,
+    Refusal,
+    UnknownFrame,
+    Welcome,
+    decode_frame,
+    encode_frame,
+)
 
 __all__ = ["ByteStreamOpener", "LinkConnection", "open_link_connection"]
 
@@ -28,11 +36,10 @@ class LinkConnection(msgspec.Struct, frozen=True):
 
     stream: ByteStream
     welcome: Welcome
-    framer: LineFramer
-    arrived: list[bytes]
+    unread: bytes
 
 
-async def open_link_connection(opener: ByteStreamOpener, hello: Hello, *, max_frame_bytes: int) -> LinkConnection:
+async def open_link_connection(opener: ByteStreamOpener, hello: Hello) -> LinkConnection:
     """A new connection on which the server has said welcome. Waits for as long as the caller lets it.
 
     Raises:
@@ -41,7 +48,7 @@ async def open_link_connection(opener: ByteStreamOpener, hello: Hello, *, max_fr
     """
     stream = await opener.connect()
     try:
-        return await _shake_hands(stream, hello, LineFramer(max_line_bytes=max_frame_bytes))
+        return await _shake_hands(stream, hello)
     except BaseException as exc:
         with anyio.CancelScope(shield=True):  # forcefully: it does not wait for anybody
             await anyio.aclose_forcefully(stream)
@@ -55,20 +62,33 @@ async def open_link_connection(opener: ByteStreamOpener, hello: Hello, *, max_fr
                 raise
 
 
-async def _shake_hands(stream: ByteStream, hello: Hello, framer: LineFramer) -> LinkConnection:
+async def _shake_hands(stream: ByteStream, hello: Hello) -> LinkConnection:
     await stream.send(encode_frame(hello))
+    unread = bytearray()
     while True:
-        lines = framer.feed(await stream.receive(65536))
-        for number, line in enumerate(lines):
-            match decode_frame(line):
-                case Welcome() as welcome:
-                    if welcome.version > LINK_VERSION:
-                        message = f"the server goes on in version {welcome.version} of the link protocol, {LINK_VERSION} was asked for"
-                        raise CLIConnectionError(message, code="connect.version", retryable=False)
-                    return LinkConnection(stream, welcome, framer, lines[number + 1 :])
-                case Refusal() as refusal:
-                    raise refusal.to_error()
-                case UnknownFrame():
-                    continue  # a newer server may say more before its welcome
-                case _:
-                    raise ProtocolError("the first frame is neither a welcome nor a refusal", code="link.malformed")
+        line = await _next_line(stream, unread)
+        match decode_frame(line):
+            case Welcome() as welcome:
+                if welcome.version > LINK_VERSION:
+                    message = f"the server goes on in version {welcome.version} of the link protocol, {LINK_VERSION} was asked for"
+                    raise CLIConnectionError(message, code="connect.version", retryable=False)
+                return LinkConnection(stream, welcome, bytes(unread))
+            case Refusal() as refusal:
+                raise refusal.to_error()
+            case UnknownFrame():
+                continue  # a newer server may say more before its welcome
+            case _:
+                raise ProtocolError("the first frame is neither a welcome nor a refusal", code="link.malformed")
+
+
+async def _next_line(stream: ByteStream, unread: bytearray) -> bytes:
+    """The next line, taken out of `unread`, to which what more is received is added."""
+    searched = 0
+    while (end := unread.find(b"\n", searched)) < 0:
+        if len(unread) > MAX_CONTROL_FRAME_BYTES:
+            raise ProtocolError("what came is no frame of the link protocol", code="link.malformed")
+        searched = len(unread)
+        unread += await stream.receive(65536)
+    line = bytes(unread[:end])
+    del unread[: end + 1]
+    return line

@@ -99,7 +99,6 @@ class NetworkTransport(StreamTransport):
                 token=token,
                 options=chosen,
                 heartbeat=DEFAULT_HEARTBEAT if heartbeat is None else heartbeat,
-                max_line_bytes=max_line_bytes,
                 connect_timeout=connect_timeout,
                 close_timeout=close_timeout,
             )

@@ -35,8 +35,11 @@ class CuttingRelay:
                 try:
                     while left > 0:
                         *lines, rest = (await source.receive()).split(b"\n")
-                        whole, left = lines[:left], left - len(lines)
-                        await sink.send(b"".join(line + b"\n" for line in whole) + (rest if left > 0 else b"D 9"))
+                        whole = b"".join(line + b"\n" for line in lines[:left])
+                        # a cut is inside the line behind the last one, or in front of the one that has not come yet
+                        rest = rest if left > len(lines) else b"\n".join([*lines[left:], rest])[:9]
+                        left -= len(lines)
+                        await sink.send(whole + rest)
                     self.cuts += 1
                 except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                     pass  # one side has gone by itself

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.link_frames import Ack, Frame, Hello, ProcessEnd, decode_frame, encode_frame
+from claude_transport.protocol.link_frames import Ack, Data, Frame, Hello, ProcessEnd, decode_frame, encode_frame, parse_data_header
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.transport import Transport
 from claude_transport.transports.stream import StreamTransport
@@ -46,17 +46,24 @@ class Processes:
 
 
 class Talker:
-    """One end of a stream, spoken to in lines."""
+    """One end of a stream, spoken to in lines, or in frames whose data is lines."""
 
     def __init__(self, stream: MemoryStream) -> None:
         self.stream = stream
         self._unread = b""
+        self._said = 0  # the position behind the last line of data
+        self._data = b""  # of lines that came as data
 
     async def say(self, *lines: bytes | dict[str, Any]) -> None:
         await self.stream.send(b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines))
 
     async def frame(self, frame: Frame) -> None:
         await self.stream.send(encode_frame(frame))
+
+    async def send_line(self, line: bytes) -> None:
+        """Say `line` as data, behind the lines before."""
+        await self.frame(Data(self._said, line + b"\n"))
+        self._said += len(line) + 1
 
     async def hear(self) -> bytes:
         """The next line. Raises `anyio.EndOfStream` when there is none."""
@@ -66,11 +73,36 @@ class Talker:
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
+    async def _frame(self) -> Frame:
+        line = await self.hear()
+        if not line.startswith(b"D "):
+            return decode_frame(line)
+        position, size = parse_data_header(line)
+        with anyio.fail_after(60):
+            while len(self._unread) < size:
+                self._unread += await self.stream.receive()
+        data, self._unread = self._unread[:size], self._unread[size:]
+        return Data(position, data)
+
     async def hear_frame(self, kind: type[Any]) -> Any:
         """The next frame of this kind; others are skipped."""
-        while not isinstance(frame := decode_frame(await self.hear()), kind):
+        while not isinstance(frame := await self._frame(), kind):
             pass
         return frame
+
+    async def hear_data(self, size: int) -> bytes:
+        """The next `size` bytes of data."""
+        while len(self._data) < size:
+            self._data += (await self.hear_frame(Data)).data
+        data, self._data = self._data[:size], self._data[size:]
+        return data
+
+    async def hear_line(self) -> bytes:
+        """The next line of data, however it was cut; other frames are skipped."""
+        while b"\n" not in self._data:
+            self._data += (await self.hear_frame(Data)).data
+        line, _, self._data = self._data.partition(b"\n")
+        return line
 
     async def rest(self, *, patience: float = 60.0) -> bytes:
         """Everything until the end."""

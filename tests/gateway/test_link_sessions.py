@@ -8,22 +8,22 @@ import trio.testing
 from rehearsal import ALICE, Talker, rehearsal
 
 from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Fragment, Hello, ProcessEnd, Refusal, Welcome
+from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Hello, ProcessEnd, Refusal, Welcome
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
 
-async def test_lines_travel_both_ways_with_their_numbers() -> None:
+async def test_lines_travel_both_ways_as_bytes_with_positions() -> None:
     async with rehearsal() as stage:
         client = await stage.link()
         process = await stage.processes.next()
         welcome = await client.hear_frame(Welcome)
         assert welcome.lease == 60.0
-        await client.frame(Data(1, b'{"to":"the process"}'))
+        await client.frame(Data(0, b'{"to":"the process"}\n'))
         assert await process.hear() == b'{"to":"the process"}'
-        assert (await client.hear_frame(Ack)).number == 1
+        assert (await client.hear_frame(Ack)).position == 21
         await process.say({"to": "the client"})
-        assert await client.hear_frame(Data) == Data(1, b'{"to": "the client"}')
+        assert await client.hear_frame(Data) == Data(0, b'{"to": "the client"}\n')
 
 
 async def test_a_client_that_was_cut_off_gets_what_it_missed_and_nothing_twice() -> None:
@@ -32,15 +32,29 @@ async def test_a_client_that_was_cut_off_gets_what_it_missed_and_nothing_twice()
         process = await stage.processes.next()
         key = (await client.hear_frame(Welcome)).session
         await process.say(b'{"n":1}', b'{"n":2}')
-        assert (await client.hear_frame(Data)).number == 1
-        assert (await client.hear_frame(Data)).number == 2
+        assert [await client.hear_line() for _ in range(2)] == [b'{"n":1}', b'{"n":2}']
         client.stream.break_connection()
         await process.say(b'{"n":3}')
-        again = await stage.link(session=key, received=1)
+        again = await stage.link(session=key, received=11)
         assert (await again.hear_frame(Welcome)).session == key
-        assert [await again.hear_frame(Data), await again.hear_frame(Data)] == [Data(2, b'{"n":2}'), Data(3, b'{"n":3}')]
+        assert [await again.hear_line() for _ in range(2)] == [b'":2}', b'{"n":3}']  # what is behind the eleventh byte
         assert "claude_transport_gateway_resumed_total 1\n" in stage.gateway.prometheus_text()
         assert len(stage.gateway.sessions) == 1
+
+
+async def test_a_session_counts_as_taken_up_again_when_its_client_was_welcome() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        wrong = await stage.link(session=key, received=99)
+        assert (await wrong.hear_frame(Refusal)).code == "malformed"
+        assert stage.gateway.metrics.resumed == 0
+        again = await stage.link(session=key)
+        await again.hear_frame(Welcome)
+        await process.say(b'{"n":1}')
+        assert await again.hear_line() == b'{"n":1}'
+        assert stage.gateway.metrics.resumed == 1
 
 
 async def test_a_line_that_is_said_again_reaches_the_process_once() -> None:
@@ -48,13 +62,31 @@ async def test_a_line_that_is_said_again_reaches_the_process_once() -> None:
         client = await stage.link()
         process = await stage.processes.next()
         key = (await client.hear_frame(Welcome)).session
-        await client.frame(Data(1, b'{"n":1}'))
+        await client.frame(Data(0, b'{"n":1}\n'))
         assert await process.hear() == b'{"n":1}'
         again = await stage.link(session=key)
-        assert (await again.hear_frame(Welcome)).received == 1
-        await again.frame(Data(1, b'{"n":1}'))
-        await again.frame(Data(2, b'{"n":2}'))
+        assert (await again.hear_frame(Welcome)).received == 8
+        await again.frame(Data(0, b'{"n":1}\n'))
+        await again.frame(Data(4, b'":1}\n{"n":2}\n'))
         assert await process.hear() == b'{"n":2}'
+
+
+async def test_a_line_may_come_over_many_connections() -> None:
+    line = b'{"text":"%b"}\n' % (b"x" * 50)
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        received = 0
+        while received < len(line):
+            await client.stream.send(b"D %d %d\n" % (received, len(line) - received) + line[received : received + 7])
+            with anyio.fail_after(10):
+                while received < len(line) and (await client.hear_frame(Ack)).position <= received:
+                    pass
+            client.stream.break_connection()
+            client = await stage.link(session=key)
+            received = (await client.hear_frame(Welcome)).received
+        assert await process.hear() == line[:-1]
 
 
 async def test_a_newer_connection_takes_the_place_of_one_that_only_seems_alive() -> None:
@@ -66,7 +98,7 @@ async def test_a_newer_connection_takes_the_place_of_one_that_only_seems_alive()
         await again.hear_frame(Welcome)
         assert await client.rest() == b""
         await process.say(b'{"n":1}')
-        assert (await again.hear_frame(Data)).number == 1
+        assert await again.hear_line() == b'{"n":1}'
 
 
 async def test_of_connections_that_come_at_once_one_has_the_place_and_no_other_waits_for_it() -> None:
@@ -91,7 +123,7 @@ async def test_of_connections_that_come_at_once_one_has_the_place_and_no_other_w
         await client.rest()
         await process.say(b'{"n":1}')
         (winner,) = [rival for rival in rivals if rival not in shown_out]
-        assert (await winner.hear_frame(Data)).number == 1
+        assert await winner.hear_line() == b'{"n":1}'
 
 
 async def test_the_end_of_the_process_reaches_the_client_after_its_last_line() -> None:
@@ -100,10 +132,10 @@ async def test_the_end_of_the_process_reaches_the_client_after_its_last_line() -
         process = await stage.processes.next()
         await process.say(b'{"last":"line"}')
         await process.stream.aclose()
-        assert await client.hear_frame(Data) == Data(1, b'{"last":"line"}')
+        assert await client.hear_line() == b'{"last":"line"}'
         end = await client.hear_frame(ProcessEnd)
-        assert (end.after, end.failed) == (1, False)
-        await client.frame(Ack(2))
+        assert (end.after, end.failed) == (16, False)
+        await client.frame(Ack(17))
         assert isinstance(await client.hear_frame(Bye), Bye)
         await stage.until(sessions=0)
 
@@ -122,8 +154,20 @@ async def test_a_torn_last_line_of_the_process_stays_torn() -> None:
         process = await stage.processes.next()
         await process.stream.send(b'{"n":1}\n{"n":')
         await process.stream.aclose()
-        assert await client.hear_frame(Fragment) == Fragment(2, b'{"n":')
-        assert (await client.hear_frame(ProcessEnd)).after == 2
+        assert await client.hear_line() == b'{"n":1}'
+        assert await client.hear_data(5) == b'{"n":'
+        assert (await client.hear_frame(ProcessEnd)).after == 13
+
+
+async def test_the_end_of_the_process_says_which_lines_it_was_given_and_not_what_was_held_of_one() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await client.frame(Data(0, b'{"n":1}\n{"n":'))
+        assert (await client.hear_frame(Ack)).position == 13
+        assert await process.hear() == b'{"n":1}'
+        await process.stream.aclose()
+        assert (await client.hear_frame(ProcessEnd)).accepted == 8
 
 
 async def test_the_end_of_input_is_a_frame_and_the_output_goes_on() -> None:
@@ -133,7 +177,19 @@ async def test_the_end_of_input_is_a_frame_and_the_output_goes_on() -> None:
         await client.frame(End(0))
         assert await process.rest() == b""
         await process.say(b'{"still":"there"}')
-        assert (await client.hear_frame(Data)).line == b'{"still":"there"}'
+        assert await client.hear_line() == b'{"still":"there"}'
+
+
+async def test_a_last_line_without_its_newline_reaches_the_process_if_it_is_whole() -> None:
+    for said, reaches in ((b'{"n":1}\n{"n":2}', b'{"n":1}\n{"n":2}\n'), (b'{"n":1}\n{"n":', b'{"n":1}\n')):
+        async with rehearsal() as stage:
+            client = await stage.link()
+            process = await stage.processes.next()
+            await client.frame(Data(0, said))
+            await client.frame(End(len(said)))
+            assert await process.rest() == reaches
+            await process.stream.aclose()
+            assert (await client.hear_frame(ProcessEnd)).accepted == len(said) + 1
 
 
 async def test_a_goodbye_ends_the_process_at_once() -> None:
@@ -141,7 +197,7 @@ async def test_a_goodbye_ends_the_process_at_once() -> None:
         client = await stage.link()
         process = await stage.processes.next()
         await client.hear_frame(Welcome)
-        await client.frame(Data(1, b'{"last":"words"}'))
+        await client.send_line(b'{"last":"words"}')
         await client.frame(Bye(reason="closed"))
         assert await process.hear() == b'{"last":"words"}'
         assert await process.rest() == b""
@@ -202,10 +258,10 @@ async def test_who_has_missed_more_than_can_be_said_again_is_told_of_the_gap() -
         process = await stage.processes.next()
         key = (await client.hear_frame(Welcome)).session
         await process.say(b'{"n":1}')
-        await client.hear_frame(Data)
-        await client.frame(Ack(1))
+        await client.hear_line()
+        await client.frame(Ack(8))
         await process.say(b'{"n":2}')
-        await client.hear_frame(Data)
+        await client.hear_line()
         again = await stage.link(session=key, received=0)
         assert (await again.hear_frame(Refusal)).code == "replay_gap"
 
@@ -226,8 +282,8 @@ async def test_a_process_that_says_more_than_is_kept_waits_for_its_client() -> N
         assert len(stage.gateway.sessions) == 1
         again = await stage.link(session=key, window=2**20)
         for number in range(1, said + 1):
-            assert await again.hear_frame(Data) == Data(number, line)
-            await again.frame(Ack(number))
+            assert await again.hear_line() == line
+            await again.frame(Ack(number * (len(line) + 1)))
 
 
 async def test_the_token_of_somebody_else_opens_no_session_of_mine() -> None:
@@ -241,4 +297,4 @@ async def test_the_token_of_somebody_else_opens_no_session_of_mine() -> None:
         assert refusal == await guess.hear_frame(Refusal)  # the same words: whether there is one is nobody's business
         assert (refusal.code, ALICE in refusal.text) == ("session", False)
         await process.say(b'{"n":1}')
-        assert (await client.hear_frame(Data)).number == 1
+        assert await client.hear_line() == b'{"n":1}'

@@ -42,8 +42,8 @@ class Bystander:
     async def is_well(self) -> None:
         self._heard += 1
         await self._process.say({"n": self._heard})
-        assert (await self._client.hear_frame(Data)).number == self._heard
-        await self._client.frame(Data(self._heard, b"{}"))
+        assert json.loads(await self._client.hear_line()) == {"n": self._heard}
+        await self._client.send_line(b"{}")
         assert await self._process.hear() == b"{}"
 
 
@@ -109,7 +109,7 @@ async def test_what_a_client_calls_its_trace_sets_no_other_variable_of_the_proce
         parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         trace = {"traceparent": parent, "tracestate": "a zero \0 byte", "ld_preload": "/of/mine.so", "anthropic_base_url": "http://of.mine"}
         client = await stage.link(trace=trace)
-        environment = json.loads((await client.hear_frame(Data)).line)
+        environment = json.loads(await client.hear_line())
     assert environment["TRACEPARENT"] == parent
     assert not {"TRACESTATE", "LD_PRELOAD", "ANTHROPIC_BASE_URL"}.intersection(environment)
 
@@ -122,7 +122,7 @@ async def test_a_session_is_resumed_only_with_its_own_token(log: pytest.LogCaptu
         thief = await stage.link(token=BOB, session=key)
         assert (await thief.hear_frame(Refusal)).code == "session"
         await process.say(b'{"secret":"plan"}')
-        assert (await client.hear_frame(Data)).line == b'{"secret":"plan"}'
+        assert await client.hear_line() == b'{"secret":"plan"}'
         assert await thief.rest() == b""
         await stage.end(client, process)
         await stage.until(sessions=1)
@@ -136,12 +136,12 @@ async def test_frames_that_are_replayed_do_nothing_twice_and_gaps_end_the_connec
         process = await stage.processes.next()
         key = (await client.hear_frame(Welcome)).session
         for number in (1, 1, 1, 2, 1, 2, 2, 3):
-            await client.frame(Data(number, b'{"n":%d}' % number))
+            await client.frame(Data(8 * (number - 1), b'{"n":%d}\n' % number))
         assert [await process.hear() for _ in range(3)] == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
-        await client.frame(Data(99, b'{"n":99}'))
+        await client.frame(Data(99, b'{"n":99}\n'))
         assert (await client.hear_frame(Refusal)).code == "malformed"
         again = await stage.link(session=key)
-        assert (await again.hear_frame(Welcome)).received == 3
+        assert (await again.hear_frame(Welcome)).received == 24
         await stage.end(again, process)
         await stage.until(sessions=1)
 
@@ -161,7 +161,7 @@ async def test_a_line_over_the_limit_ends_the_session_and_is_never_held() -> Non
         first, second = await stage.processes.next(), await stage.processes.next()
         tracemalloc.start()
         try:
-            for client, beginning in ((link, b"D 1 "), (plain, b"")):
+            for client, beginning in ((link, b"D 0 50000009\n"), (plain, b"")):
                 await client.stream.send(beginning + b'{"x":"')
                 for _ in range(50):
                     await client.stream.send(b"x" * 1_000_000)
@@ -189,7 +189,7 @@ async def test_a_session_that_has_carried_its_share_ends() -> None:
             await process.say(b'{"x":"%s"}' % (b"x" * 991))
         assert b"session_bytes" in await plain.rest()
         await link.hear_frame(Welcome)
-        await link.frame(Data(1, b'{"x":"%s"}' % (b"x" * 10_000)))
+        await link.send_line(b'{"x":"%s"}' % (b"x" * 10_000))
         assert b"session_bytes" in await link.rest()
         assert await other.rest() == b""
         link.stream.break_connection()
@@ -404,7 +404,8 @@ def test_no_envelope_gets_in_by_being_malformed(envelopes: list[bytes]) -> None:
     anyio.run(attack, backend="trio")
 
 
-FRAMES = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b"")) | st.sampled_from([b"D 1 {}", b"A 1", b"E 0", b"P 1", b"B {}"])
+SENSIBLE = [b"D 0 3\n{}", b"D 0 9", b"D 3 1\nx", b"A 1", b"E 0", b"E 3", b"P 1", b"B {}"]
+FRAMES = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b"")) | st.sampled_from(SENSIBLE)
 
 
 @settings(max_examples=30, deadline=None)
@@ -435,7 +436,7 @@ def test_the_log_is_structured_and_holds_no_secret(log: pytest.LogCaptureFixture
             process = await stage.processes.next()
             key = (await client.hear_frame(Welcome)).session
             keys.append(key)
-            await client.frame(Data(1, b'{"prompt":"my secret prompt"}'))
+            await client.send_line(b'{"prompt":"my secret prompt"}')
             await process.hear()
             await stage.end(client, process)
             await stage.until(sessions=0)

@@ -18,11 +18,11 @@ from claude_transport.protocol.heartbeat import Heartbeat, Pulse
 from claude_transport.protocol.link import LinkEnd
 from claude_transport.protocol.link_frames import (
     MAX_CONTROL_FRAME_BYTES,
+    MAX_DATA_HEADER_BYTES,
     Ack,
     Bye,
     Data,
     End,
-    Fragment,
     Frame,
     Hello,
     Ping,
@@ -34,7 +34,7 @@ from claude_transport.protocol.link_frames import (
     decode_frame,
     encode_frame,
 )
-from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.link_reader import FrameReader
 
 FRAMES: list[Frame] = [
     Hello(version=1, token="t", session="s", received=3, replay_from=2, window=9, options={"a": [1]}, trace={"traceparent": "x"}),
@@ -42,15 +42,18 @@ FRAMES: list[Frame] = [
     Refusal(code="auth", text="no", retryable=True),
     Bye(code="drain", reason="line\nbreak"),
     ProcessEnd(after=4, accepted=2, signal=9, killed=True, stderr_tail="é\n"),
-    Data(1, b""),
-    Data(2, b" two  spaces \xff\x00"),
-    Fragment(3, b'{"half'),
     End(0),
     Ack(10**17),
     Ping(1),
     Pong(1),
     UnknownFrame("Z", b"what ever"),
 ]
+
+
+def read(data: bytes, *, size: int = 10**6) -> list[Frame]:
+    """The frames in `data`, which comes in chunks of `size` bytes."""
+    reader = FrameReader()
+    return [frame for start in range(0, len(data), size) for frame in reader.feed(data[start : start + size])]
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
@@ -71,13 +74,7 @@ def test_a_frame_is_one_line_and_comes_back_as_it_was(frame: Frame) -> None:
         b'{"type":"user"}',
         b"DD 1 x",
         b"D",
-        b"D 1",
-        b"D x y",
-        b"D -1 x",
-        b"D +1 x",
-        b"D 1_0 x",
-        b"D  1 x",
-        b"D 1234567890123456789 x",
+        b"D 0 1",
         b"A",
         b"A ",
         b"A 1 ",
@@ -88,6 +85,7 @@ def test_a_frame_is_one_line_and_comes_back_as_it_was(frame: Frame) -> None:
         b'H {"version":"1"}',
         b'H {"version":0}',
         b'H {"version":1,"received":-1}',
+        b'H {"version":1,"replay_from":-1}',
         b'H {"version":1,"window":0}',
         b'H {"version":1,"window":99999999999999999999}',
         b'W {"version":1,"session":"s","lease":-1}',
@@ -116,21 +114,73 @@ def test_reprs_of_the_handshake_show_neither_token_nor_session() -> None:
     assert "secret" not in repr(Welcome(version=1, session="secret-2", lease=1.0))
 
 
-def test_a_control_frame_that_is_too_large_is_an_error_and_a_large_unknown_one_is_not() -> None:
+@pytest.mark.parametrize("size", [1, 2, 7, 10**6])
+def test_data_is_given_as_it_comes_and_what_surrounds_it_is_read_whatever_the_chunks(size: int) -> None:
+    payload = b" two  spaces \xff\x00\n\nE 5\n"
+    frames = read(b"P 1\n" + encode_frame(Data(12, payload)) + encode_frame(Data(3, b"\n")) + b"A 4\n", size=size)
+    data = [frame for frame in frames if isinstance(frame, Data)]
+    assert b"".join(piece.data for piece in data) == payload + b"\n"
+    assert data[0].position == 12
+    assert data[-1] == Data(3, b"\n")
+    assert (frames[0], frames[-1]) == (Ping(1), Ack(4))
+
+
+def test_a_part_of_a_frame_is_data_before_the_rest_has_come() -> None:
+    reader = FrameReader()
+    assert list(reader.feed(b"D 100 1000000000000\nabc")) == [Data(100, b"abc")]
+    assert list(reader.feed(b"def")) == [Data(103, b"def")]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"D",
+        b"D 1",
+        b"D 1 0",
+        b"D 1 1 1",
+        b"D 1  1",
+        b"D x 1",
+        b"D 1 x",
+        b"D -1 1",
+        b"D 1 -1",
+        b"D +1 1",
+        b"D 1_0 1",
+        b"D  1 1",
+        b"D 1 1 ",
+        b"D 1 1\r",
+        b"D 1234567890123456789 1",
+        b"D 1 1234567890123456789",
+    ],
+)
+def test_a_header_of_data_that_is_none_is_a_protocol_error(header: bytes) -> None:
+    for size in (1, 100):
+        with pytest.raises(ProtocolError) as caught:
+            read(header + b"\nx", size=size)
+        assert caught.value.code == "link.malformed"
+
+
+@pytest.mark.parametrize(
+    ("endless", "most"), [(b"D 1", MAX_DATA_HEADER_BYTES), (b"X {", MAX_CONTROL_FRAME_BYTES), (b"Z", MAX_CONTROL_FRAME_BYTES), (b"x", 0)]
+)
+def test_a_line_that_never_ends_is_an_error_before_it_is_held(endless: bytes, most: int) -> None:
+    reader = FrameReader()
+    fed = len(endless)
+    with pytest.raises(ProtocolError):
+        list(reader.feed(endless))
+        while True:
+            fed += 16
+            assert fed < most + 100
+            list(reader.feed(b"1" * 16))
+
+
+def test_a_control_frame_that_is_too_large_is_an_error() -> None:
     payload = b"x" * MAX_CONTROL_FRAME_BYTES
-    for letter in (b"H", b"X", b"A"):
+    for letter in (b"H", b"X", b"A", b"Z"):
         with pytest.raises(ProtocolError, match="over the limit"):
             decode_frame(letter + b" " + payload)
-    with pytest.raises(ProtocolError, match="over the limit"):
-        decode_frame(OversizedLine(b'X {"after":1', size=10**9, limit=10**8))
-    assert isinstance(decode_frame(b"Z " + payload), UnknownFrame)
-
-
-def test_a_line_over_the_limit_is_data_of_which_the_size_is_known() -> None:
-    frame = decode_frame(OversizedLine(b"D 12 abc", size=1000, limit=100))
-    assert isinstance(frame, Data)
-    assert isinstance(frame.line, OversizedLine)
-    assert (frame.number, bytes(frame.line), frame.line.size) == (12, b"abc", 995)
+        for size in (5000, 10**6):
+            with pytest.raises(ProtocolError, match="over the limit"):
+                read(letter + b" " + payload + b"\n", size=size)
 
 
 @given(st.binary(max_size=60))
@@ -141,15 +191,41 @@ def test_whatever_comes_is_a_frame_or_a_protocol_error(line: bytes) -> None:
         pass
 
 
-@given(st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([encode_frame(frame)[:-1] for frame in FRAMES])), max_size=8))
-def test_whatever_comes_an_end_makes_events_of_it_or_a_protocol_error(lines: list[bytes]) -> None:
+PIECES = [*(encode_frame(frame) for frame in FRAMES), b"D 0 3\nabc", b"D 2 2\ncd", b"D 3 9\n", b"D ", b" ", b"\n", b"0", b"E 3\n"]
+
+
+@given(st.lists(st.one_of(st.binary(max_size=20), st.sampled_from(PIECES)), max_size=12))
+def test_whatever_comes_an_end_makes_events_of_it_or_a_protocol_error(pieces: list[bytes]) -> None:
     end = LinkEnd()
-    end.resume(received=0, replay_from=1, window=100)
+    end.resume(received=0, replay_from=0, window=100)
+    heard = 0
     try:
-        end.receive_lines(lines)
+        for piece in pieces:
+            for event in end.receive(piece):
+                heard += len(event.data) if isinstance(event, Data) else isinstance(event, End | ProcessEnd)
     except ProtocolError:
         pass
-    assert end.consumed <= end.received <= len(lines)
+    assert end.consumed <= end.received <= sum(map(len, pieces))
+    assert heard == end.received
+
+
+@given(st.lists(st.one_of(st.binary(max_size=20), st.sampled_from(PIECES)), max_size=12), st.integers(1, 9))
+def test_whatever_comes_means_the_same_in_whatever_chunks(pieces: list[bytes], size: int) -> None:
+    def meaning(chunks: list[bytes]) -> tuple[bytes, list[object], bool]:
+        reader, data, rest = FrameReader(), b"", []
+        try:
+            for chunk in chunks:
+                for frame in reader.feed(chunk):
+                    if isinstance(frame, Data):
+                        data += frame.data
+                    else:
+                        rest.append(frame)
+        except ProtocolError:
+            return data, rest, True
+        return data, rest, False
+
+    whole = b"".join(pieces)
+    assert meaning([whole]) == meaning([whole[start : start + size] for start in range(0, len(whole), size)])
 
 
 @pytest.mark.parametrize(

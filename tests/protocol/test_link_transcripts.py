@@ -10,11 +10,11 @@ import pytest
 
 from claude_transport.protocol.link import LinkEnd
 from claude_transport.protocol.link_frames import (
+    MAX_CONTROL_FRAME_BYTES,
+    MAX_DATA_HEADER_BYTES,
     Ack,
     Bye,
-    Data,
     End,
-    Fragment,
     Frame,
     Hello,
     Ping,
@@ -24,6 +24,7 @@ from claude_transport.protocol.link_frames import (
     Welcome,
     decode_frame,
     encode_frame,
+    parse_data_header,
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "link-protocol.md"
@@ -31,33 +32,52 @@ TRANSCRIPTS = sorted(PAGE.with_suffix("").glob("*.txt"))
 
 
 def spoken(path: Path) -> list[tuple[str, bytes]]:
-    """Who says what, line by line, without the remarks."""
-    lines = path.read_text("utf-8").splitlines()
-    return [(line[0], line[3:].encode()) for line in lines if not line.startswith("#")]
+    """Who says what, frame by frame, without the remarks."""
+    frames: list[tuple[str, bytes]] = []
+    for line in path.read_text("utf-8").splitlines():
+        who, mark, said = line[0], line[1], line[3:].encode() + b"\n"
+        if mark == "|":
+            assert frames[-1][0] == who
+            frames[-1] = (who, frames[-1][1] + said)
+        elif who != "#":
+            frames.append((who, said))
+    return frames
+
+
+def is_data(said: bytes) -> bool:
+    return said.startswith(b"D ")
+
+
+def heard(said: bytes) -> bytes:
+    """The bytes of data that get through of a frame."""
+    return said.partition(b"\n")[2].removesuffix(b"...\n")
 
 
 class Session:
     """Two ends that are made to say a transcript: whose turn it is does what the frame reports, and must then say just that frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, frames: list[tuple[str, bytes]]) -> None:
         self.ends = {"C": LinkEnd(), "S": LinkEnd()}
-        self.hello: Hello | None = None
+        # what each of the two has to say in all: of what was cut off, the rest comes later
+        self.whole = {who: b"".join(heard(said) for one, said in frames if one == who and is_data(said)) for who in self.ends}
 
-    def play(self, who: str, line: bytes) -> None:
-        if line.endswith(b"..."):
-            # said and never heard: only the sender knows of it
-            self._do(self.ends[who], decode_frame(b"D 3 " + b'{"n":3}'))
-            assert self.ends[who].data_to_send().startswith(line[:-3])
-            return
-        frame = decode_frame(line)
-        assert encode_frame(frame) == line + b"\n"
-        if isinstance(frame, Hello | Welcome):
-            self._shake_hands(frame)
-            return
+    def play(self, who: str, said: bytes) -> None:
         end, other = self.ends[who], self.ends["S" if who == "C" else "C"]
-        self._do(end, frame)
-        assert end.data_to_send(1) == line + b"\n"
-        other.receive_lines([line])
+        line = said.partition(b"\n")[0]
+        if is_data(said):
+            position, size = parse_data_header(line)
+            end.send(self.whole[who][end.sent : position + size])
+            assert end.data_to_send() == line + b"\n" + self.whole[who][position : position + size]
+            said = line + b"\n" + heard(said)
+        else:
+            frame = decode_frame(line)
+            assert encode_frame(frame) == said
+            if isinstance(frame, Hello | Welcome):
+                self._shake_hands(frame)
+                return
+            self._do(end, frame)
+            assert end.data_to_send() == said
+        list(other.receive(said))
         other.consume(other.received)
 
     def _shake_hands(self, frame: Hello | Welcome) -> None:
@@ -67,9 +87,6 @@ class Session:
 
     def _do(self, end: LinkEnd, frame: Frame) -> None:
         match frame:
-            case Data(number, data):
-                if number > end.sent:
-                    end.send_lines([data])
             case Ack():
                 end.acknowledge()
             case End():
@@ -84,11 +101,11 @@ class Session:
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_two_ends_say_exactly_what_the_transcript_says(path: Path) -> None:
-    session = Session()
-    lines = spoken(path)
-    assert len(lines) > 8
-    for who, line in lines:
-        session.play(who, line)
+    frames = spoken(path)
+    assert len(frames) > 8
+    session = Session(frames)
+    for who, said in frames:
+        session.play(who, said)
 
 
 def test_the_page_shows_every_transcript() -> None:
@@ -115,7 +132,7 @@ def rows_below(head: str) -> list[str]:
         ("welcome", Welcome.__struct_fields__),
         ("`X`", ProcessEnd.__struct_fields__),
         ("`code` of a refusal", ("auth", "options", "session", "replay_gap")),
-        ("frame", "HWRDFEXAPOB"),
+        ("frame", "HWRDEXAPOB"),
     ],
 )
 def test_the_tables_of_the_page_have_the_members_of_the_frames(head: str, fields: Sequence[str]) -> None:
@@ -128,4 +145,6 @@ def test_the_defaults_of_the_page_are_those_of_the_frames() -> None:
     assert isinstance(hello, Hello)
     assert f"| `window` | {hello.window:,} |".replace(",", " ") in text
     assert {type(frame).__struct_fields__ for frame in (Refusal(code="x"), Bye())} == {("code", "text", "retryable"), ("code", "reason")}
-    assert [encode_frame(frame) for frame in (Ping(7), Pong(7), Fragment(3, b'{"half'))] == [b"P 7\n", b"O 7\n", b'F 3 {"half\n']
+    assert [encode_frame(frame) for frame in (Ping(7), Pong(7))] == [b"P 7\n", b"O 7\n"]
+    for bound in (MAX_CONTROL_FRAME_BYTES, MAX_DATA_HEADER_BYTES):
+        assert f"at most {bound:,}".replace(",", " ") in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import anyio
 import anyio.lowlevel
@@ -12,24 +12,56 @@ from anyio.abc import ByteStream
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream
 
 
+class _FrameEnds:
+    """Where the frames of a link end, in bytes that are looked at as they pass by."""
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._left = 0  # bytes of data that are still to come
+
+    def feed(self, data: bytes) -> list[int]:
+        """The places in `data` behind which a frame is over."""
+        ends: list[int] = []
+        at = 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+                at += step
+                if not self._left:
+                    ends.append(at)
+                continue
+            end = data.find(b"\n", at) + 1
+            self._line += data[at : end or len(data)]
+            at = end or len(data)
+            if end:
+                if self._line.startswith(b"D "):
+                    self._left = int(self._line.split(b" ")[2])
+                else:
+                    ends.append(at)
+                self._line = b""
+        return ends
+
+
 class CutStream(ByteStream):
-    """A connection that breaks inside the frame after so many: those that were sent and those that were received are counted apart."""
+    """A connection that breaks after so many frames, inside the next one: what was sent and what was received is counted apart."""
 
     def __init__(self, inner: MemoryStream, *, sends: int, receives: int, share: float) -> None:
         self.inner = inner
         self._left = {"send": sends, "receive": receives}
+        self._ends = {"send": _FrameEnds(), "receive": _FrameEnds()}
         self._share = share  # how much of the frame after the last one still gets through
 
     def _allowed(self, direction: str, data: bytes) -> bytes:
         """`data` as far as it gets."""
         start = 0
-        while self._left[direction] > 0 and (end := data.find(b"\n", start)) >= 0:
-            self._left[direction] -= 1
-            start = end + 1
-        if self._left[direction] > 0:
-            return data
-        end = data.find(b"\n", start)
-        return data[: start + int(((end if end >= 0 else len(data)) - start) * self._share)]
+        for end in [*self._ends[direction].feed(data), len(data)]:
+            if self._left[direction] == 0:
+                return data[: start + int((end - start) * self._share)]
+            if end < len(data) or not start:
+                self._left[direction] -= 1
+            start = end
+        return data
 
     async def send(self, item: bytes) -> None:
         allowed = self._allowed("send", bytes(item))
@@ -56,6 +88,18 @@ class CutStream(ByteStream):
         await anyio.lowlevel.checkpoint()
 
 
+class MeteredStream(CutStream):
+    """A connection that breaks after so many bytes, counted apart as well."""
+
+    def __init__(self, inner: MemoryStream, *, sends: int, receives: int) -> None:
+        super().__init__(inner, sends=sends, receives=receives, share=0.0)
+
+    def _allowed(self, direction: str, data: bytes) -> bytes:
+        allowed = data[: self._left[direction]]
+        self._left[direction] -= len(allowed)
+        return allowed
+
+
 class CuttingDoor(MemoryConnectable):
     """Connections of which each is cut within a few frames, until there were `cuts` of them."""
 
@@ -73,7 +117,25 @@ class CuttingDoor(MemoryConnectable):
         never = 10**9
         frames = self._frames(self._random)
         where = {"sends": frames, "receives": never} if self._random.random() < 0.5 else {"sends": never, "receives": frames}
-        return CutStream(inner, **where, share=self._random.choice([0.0, 0.5, 1.0]))
+        return CutStream(inner, **where, share=self._random.choice([0.0, self._random.random(), 1.0]))
+
+
+class MeteringDoor(MemoryConnectable):
+    """Connections of which each is cut after so many bytes, sent or received, as `cuts` says; those that come after them last."""
+
+    def __init__(self, cuts: Iterable[tuple[int, int]]) -> None:
+        super().__init__()
+        self._cuts = iter(cuts)
+        self.used_up = False
+        self.connections = 0
+
+    async def connect(self) -> ByteStream:  # type: ignore[override]
+        inner = await super().connect()
+        self.connections += 1
+        for sends, receives in self._cuts:
+            return MeteredStream(inner, sends=sends, receives=receives)
+        self.used_up = True
+        return inner
 
 
 class SilentStream(ByteStream):

@@ -1,54 +1,49 @@
-"""`LinkInbox`: lines become bytes again, and a line counts as taken with its last byte."""
+"""`LinkInbox`: what is put in comes out, in order, and it is known how far."""
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.streams.link_inbox import LinkInbox
 
 
 def take_all(inbox: LinkInbox, size: int) -> list[tuple[bytes, int]]:
-    """What came out piece by piece, and up to which number all was taken after each."""
+    """What came out piece by piece, and up to which position all was taken after each."""
     taken: list[tuple[bytes, int]] = []
     while inbox:
         taken.append((inbox.take(size), inbox.taken))
     return taken
 
 
-def test_lines_that_came_at_once_are_taken_at_once() -> None:
+def test_what_came_in_pieces_is_taken_at_once() -> None:
     inbox = LinkInbox()
-    inbox.put_lines([b"a", b"", b"c"], last=3)
-    inbox.put_bytes(b"tail", number=4)
-    assert take_all(inbox, 100) == [(b"a\n\nc\n", 3), (b"tail", 4)]
+    for piece in (b"a\n", b"b" * 2000, b"c"):
+        inbox.put(piece)
+    assert take_all(inbox, 65536) == [(b"a\n" + b"b" * 2000 + b"c", 2003)]
     assert not inbox
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_what_is_taken_in_parts_is_done_with_at_its_last_byte(size: int) -> None:
+def test_no_more_is_taken_than_was_asked_for(size: int) -> None:
     inbox = LinkInbox()
-    inbox.put_lines([b"abc"], last=1)
-    inbox.put_lines([b"de"], last=2)
+    inbox.put(b"abc\n")
+    inbox.put(b"de\n")
     taken = take_all(inbox, size)
     assert b"".join(data for data, _ in taken) == b"abc\nde\n"
     assert max(len(data) for data, _ in taken) == size
-    assert [number for data, number in taken if data.endswith(b"\n")] == [1, 2]
-    assert [number for data, number in taken if not data.endswith(b"\n")] == sorted(n for data, n in taken if not data.endswith(b"\n"))
-    assert taken[0][1] == (0 if size < 4 else 1)
+    assert [at for _, at in taken] == [sum(len(data) for data, _ in taken[: number + 1]) for number in range(len(taken))]
 
 
-@pytest.mark.parametrize("size", [1000, 65536, 10**6])
-def test_a_line_over_the_limit_is_as_long_as_it_was_and_takes_no_memory(size: int) -> None:
+@given(st.lists(st.one_of(st.binary(min_size=1, max_size=9), st.sampled_from([b"x" * 1024, b"y" * 5000]))), st.integers(1, 6000))
+def test_whatever_is_put_in_comes_out_in_order(pieces: list[bytes], size: int) -> None:
     inbox = LinkInbox()
-    inbox.put_lines([OversizedLine(b'{"head":1', size=300_000, limit=100_000)], last=1)
-    inbox.put_lines([b"{}"], last=2)
-    framer = LineFramer(max_line_bytes=100_000)
-    lines: list[bytes] = []
-    while inbox:
-        data = inbox.take(size)
-        assert len(data) <= min(size, 65536)
-        lines += framer.feed(data)
-    large, small = lines
-    assert isinstance(large, OversizedLine)
-    assert (large.size, large[:9], small, inbox.taken) == (300_000, b'{"head":1', b"{}", 2)
+    taken = b""
+    for number, piece in enumerate(pieces):
+        inbox.put(piece)
+        if number % 3 == 2:
+            taken += inbox.take(size)
+    taken += b"".join(data for data, _ in take_all(inbox, size))
+    assert taken == b"".join(pieces)
+    assert inbox.taken == len(taken)

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 import trio.testing
-from breaking_streams import CuttingDoor, Door
+from breaking_streams import CuttingDoor, Door, MeteringDoor
 
 from claude_transport.backoff import Backoff
 from claude_transport.errors import (
@@ -59,7 +59,7 @@ async def read_all(transport: Transport) -> list[bytes]:
 # ---------------------------------------------------------------------------------------------------------- cut connections
 
 
-@pytest.mark.parametrize("longest", [3, 12, 60])
+@pytest.mark.parametrize("longest", [3, 8, 20])
 async def test_a_thousand_cuts_later_every_line_has_arrived_once_and_in_order_both_ways(longest: int) -> None:
     cuts = 340
     door = CuttingDoor(cuts=cuts, seed=longest, frames=lambda source: source.randrange(1, longest + 1))
@@ -93,6 +93,50 @@ async def test_a_thousand_cuts_later_every_line_has_arrived_once_and_in_order_bo
     assert read == sent[1]
 
 
+@pytest.mark.parametrize("direction", ["sent", "received"])
+async def test_cuts_at_every_byte_of_the_frames_lose_and_repeat_nothing(direction: str) -> None:
+    never = 10**9
+    sizes = [500, *range(250)]  # bytes of a connection: after the first, from within the handshake to several frames behind it
+    door = MeteringDoor((size, never) if direction == "sent" else (never, size) for size in sizes)
+    said: list[list[bytes]] = [[], []]
+    read: list[bytes] = []
+    async with linked(door, window=4000, replay_bytes=200, peer=LinkPeer(window=4000, replay_bytes=200)) as (transport, peer):
+        await peer.persist()
+
+        async def write() -> None:
+            while not door.used_up:
+                said[0].append(line(len(said[0])))
+                await transport.write(said[0][-1])
+            await transport.end_input()
+
+        async def speak() -> None:
+            while not door.used_up:
+                said[1].append(line(len(said[1])))
+                await peer.send(said[1][-1] + b"\n")
+            await peer.wait_input_end()
+            await peer.finish()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            tasks.start_soon(speak)
+            read = await read_all(transport)
+    assert peer.received.split(b"\n")[:-1] == said[0]
+    assert read == said[1]
+
+
+async def test_a_line_of_two_megabytes_gets_through_connections_that_each_die_after_ten_kilobytes() -> None:
+    door = MeteringDoor(iter(lambda: (10_000, 10_000), None))
+    large = b'{"pad":"%b"}' % (b"x" * 2_000_000)
+    async with linked(door) as (transport, peer), anyio.create_task_group() as tasks:
+        tasks.start_soon(peer.send, large + b"\n")
+        tasks.start_soon(transport.write, large)
+        assert [batch async for batch in first_batch(transport)] == [[large]]
+        assert await peer.receive_line() == large
+        assert 200 < door.connections < 600
+        await peer.finish()
+        assert await read_all(transport) == []
+
+
 async def test_a_connection_that_is_cut_before_it_was_of_any_use_is_made_again_ever_more_slowly() -> None:
     retries: list[int] = []
 
@@ -105,10 +149,11 @@ async def test_a_connection_that_is_cut_before_it_was_of_any_use_is_made_again_e
     async with anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            for received in (None, 0, 0, 0, 1, 1, 1):
+            whole = len(line(0)) + 1
+            for received in (None, 0, 0, 0, whole, whole, whole):
                 stream = await door.accept()
                 await stream.send(b'W {"version":1,"session":"s","lease":9,"received":%d}\nA %d\n' % (received or 0, received or 0))
-                while received is None and b"D 1 " not in await stream.receive():
+                while received is None and b"D 0 " not in await stream.receive():
                     pass
                 await stream.aclose()
             await (await door.accept()).send(b'R {"code":"session"}\n')
@@ -151,7 +196,7 @@ async def test_a_writer_waits_while_the_connection_is_away_and_the_buffer_is_ful
             tasks.start_soon(write)
             while door.asked < 20:
                 await anyio.lowlevel.checkpoint()
-            assert 0 < len(written) < 30
+            assert 0 < len(written) < 35
             door.shut = False
         assert [await peer.receive_line() for _ in range(200)] == [line(number) for number in range(200)]
 
@@ -205,9 +250,9 @@ async def test_a_server_that_forgot_what_it_was_told_is_a_gap() -> None:
         async def serve() -> None:
             stream = await door.accept()
             await stream.send(b'W {"version":1,"session":"s","lease":9}\n')
-            while b"D 2" not in await stream.receive():
+            while b"D 0 66" not in await stream.receive():
                 pass
-            await stream.send(b"A 2\n")
+            await stream.send(b"A 66\n")
             await stream.aclose()
             stream = await door.accept()
             await stream.send(b'W {"version":1,"session":"s","lease":9,"received":0}\n')
@@ -215,7 +260,7 @@ async def test_a_server_that_forgot_what_it_was_told_is_a_gap() -> None:
         tasks.start_soon(serve)
         async with StreamTransport(LinkConnectable(door)) as transport:
             await transport.write(line(1) + b"\n" + line(2))
-            with pytest.raises(ReplayGap, match="received up to number 0, but can be told again only from 3 on"):
+            with pytest.raises(ReplayGap, match="received up to position 0, but can be told again only from 66 on"):
                 await read_all(transport)
 
 
@@ -231,11 +276,11 @@ async def test_a_server_that_breaks_the_protocol_ends_the_link() -> None:
 
         async def serve() -> None:
             stream = await door.accept()
-            await stream.send(b'W {"version":1,"session":"s","lease":9}\nD 1 {}\nD 7 {}\n')
+            await stream.send(b'W {"version":1,"session":"s","lease":9}\nD 0 3\n{}\nD 7 3\n{}\n')
 
         tasks.start_soon(serve)
         async with StreamTransport(LinkConnectable(door)) as transport:
-            with pytest.raises(ProtocolError, match="number 7 came after number 1"):
+            with pytest.raises(ProtocolError, match="position 7 came after position 3"):
                 await read_all(transport)
 
 
@@ -483,17 +528,18 @@ async def test_who_closes_ends_the_input_says_goodbye_and_waits_for_the_exit() -
             await stream.send(b'W {"version":1,"session":"s","lease":9}\n')
             while b"B " not in said:
                 said.extend(await stream.receive())
-            await stream.send(b'D 1 {"unread":1}\nX {"after":1,"accepted":2,"signal":15,"killed":true}\n')
+            await stream.send(b'D 0 13\n{"unread":1}\nX {"after":13,"accepted":34,"signal":15,"killed":true}\n')
             said.extend(await stream.receive())
 
         tasks.start_soon(serve)
         async with transport:
             await transport.write(line(0))
     assert said.split(b"\n")[1:] == [
-        b"D 1 " + line(0),
-        b"E 1",
+        b"D 0 33",
+        line(0),
+        b"E 33",
         b'B {"reason":"closed"}',
-        b"A 2",
+        b"A 14",
         b'B {"reason":"the process has ended"}',
         b"",
     ]

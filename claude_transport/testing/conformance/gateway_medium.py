@@ -82,9 +82,7 @@ class GatewayMedium(LiveMedium):
             tasks.cancel_scope.cancel()
 
     def _link(self, door: _Door) -> LinkConnectable:
-        return LinkConnectable(
-            door, window=_LINE_LIMIT, replay_bytes=_LINE_LIMIT, max_line_bytes=_LINE_LIMIT, close_timeout=2 * _CLOSE_TIMEOUT
-        )
+        return LinkConnectable(door, window=_LINE_LIMIT, replay_bytes=_LINE_LIMIT, close_timeout=2 * _CLOSE_TIMEOUT)
 
 
 class _Door:

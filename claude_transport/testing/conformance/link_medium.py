@@ -31,9 +31,7 @@ class LinkMedium(LiveMedium):
         """A transport of a new session."""
         door = _Door()
         async with LinkPeer(window=_LINE_LIMIT, replay_bytes=_LINE_LIMIT).listening(door.accept) as peer:
-            link = LinkConnectable(
-                door, window=_LINE_LIMIT, replay_bytes=_LINE_LIMIT, max_line_bytes=_LINE_LIMIT, close_timeout=_CLOSE_TIMEOUT
-            )
+            link = LinkConnectable(door, window=_LINE_LIMIT, replay_bytes=_LINE_LIMIT, close_timeout=_CLOSE_TIMEOUT)
             yield Subject(
                 transport=StreamTransport(link, max_line_bytes=_LINE_LIMIT, close_timeout=2 * _CLOSE_TIMEOUT),
                 peer=peer,

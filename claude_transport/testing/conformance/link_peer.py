@@ -9,15 +9,19 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.link import Lines, LinkEnd, LinkEvent
-from claude_transport.protocol.link_frames import LINK_VERSION, Bye, End, Fragment, Hello, Refusal, Welcome, decode_frame, encode_frame
+from claude_transport.protocol.link import LinkEnd, LinkEvent
+from claude_transport.protocol.link_frames import LINK_VERSION, Bye, Data, End, Hello, Refusal, Welcome, decode_frame, encode_frame
 from claude_transport.streams.link_carrier import LinkCarrier
+from claude_transport.streams.link_inbox import LinkInbox
+from claude_transport.streams.wakeup import Wakeup
 from claude_transport.testing.conformance.subject import Peer
 
 __all__ = ["LinkPeer"]
 
 _SESSION = "the-only-session"
+
+_CHUNK_BYTES = 64 * 2**10
+"""Bytes that are said or taken at once."""
 
 
 class LinkPeer(Peer):
@@ -36,14 +40,13 @@ class LinkPeer(Peer):
         self.refusal: Refusal | None = None
         self._lease = lease
         self._failure = failure
-        self._carrier = LinkCarrier(self.end, on_event=self._on_event, on_chunk=self._look, heartbeat=heartbeat)
-        self._partial = b""
+        self._changed = Wakeup()
+        self._carrier = LinkCarrier(self.end, on_event=self._on_event, on_chunk=self._changed.fire, heartbeat=heartbeat)
         self._reads = True
         self._stays = False
-        self._unread: list[tuple[bytes, int]] = []
+        self._unread = LinkInbox()
         self._connection = anyio.CancelScope()
         self._one_at_a_time = anyio.Lock()
-        self._changed = anyio.Event()
 
     @asynccontextmanager
     async def listening(self, accept: Callable[[], Awaitable[ByteStream]]) -> AsyncIterator[LinkPeer]:
@@ -63,11 +66,11 @@ class LinkPeer(Peer):
     async def serve(self, stream: ByteStream) -> None:
         """Answer the hello, and carry the session over this connection until it is cut or replaced."""
         try:
-            framer = LineFramer()
-            lines: list[bytes] = []
-            while not lines:
-                lines = framer.feed(await stream.receive())
-            hello = decode_frame(lines[0])
+            said = b""
+            while b"\n" not in said:
+                said += await stream.receive()
+            line, _, unread = said.partition(b"\n")
+            hello = decode_frame(line)
             if not isinstance(hello, Hello):
                 return
             self.hellos.append(hello)
@@ -80,13 +83,13 @@ class LinkPeer(Peer):
             # the one before it has to have let go of the end of the link, or would disconnect this one
             async with self._one_at_a_time:
                 with anyio.CancelScope() as self._connection:
-                    await self._carry(stream, hello, framer, lines[1:])
+                    await self._carry(stream, hello, unread)
         except (anyio.EndOfStream, anyio.BrokenResourceError, OSError):
             pass  # cut in the middle of the handshake: the client comes again, or does not
         finally:
             await anyio.aclose_forcefully(stream)
 
-    async def _carry(self, stream: ByteStream, hello: Hello, framer: LineFramer, arrived: list[bytes]) -> None:
+    async def _carry(self, stream: ByteStream, hello: Hello, unread: bytes) -> None:
         end = self.end
         welcome = Welcome(
             version=LINK_VERSION,
@@ -98,14 +101,12 @@ class LinkPeer(Peer):
         )
         end.resume(received=hello.received, replay_from=hello.replay_from, window=hello.window)
         await stream.send(encode_frame(welcome))
-        await self._carrier.carry(stream, framer=framer, arrived=arrived)
+        await self._carrier.carry(stream, unread=unread)
 
     def _on_event(self, event: LinkEvent) -> None:
         match event:
-            case Lines(lines, last):
-                self._unread.append((b"\n".join([*lines, b""]), last))
-            case Fragment(number, data):
-                self._unread.append((data, number))
+            case Data(_, data):
+                self._unread.put(data)
             case End() | Bye():
                 if self._reads:
                     self._read()
@@ -117,15 +118,10 @@ class LinkPeer(Peer):
         self._carrier.wake()
 
     def _read(self) -> None:
-        for data, number in self._unread:
-            self.take(data)
-            self.end.consume(number)
-        self._unread.clear()
-        self.end.acknowledge()
-
-    def _look(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+        while self._unread:
+            self.take(self._unread.take(_CHUNK_BYTES))
+        self.end.consume(self.end.received)
+        self._carrier.acknowledge_soon()
 
     def cut(self) -> None:
         """Cut the connection there is; the session goes on."""
@@ -133,12 +129,10 @@ class LinkPeer(Peer):
 
     async def send(self, data: bytes) -> None:
         """Say `data`; waits while too much of what was said is not acknowledged."""
-        lines = (self._partial + data).split(b"\n")
-        self._partial = lines.pop()
-        for line in lines:
+        for start in range(0, len(data), _CHUNK_BYTES):
             while not self.end.has_room:
                 await self._changed.wait()
-            self.end.send_lines([line])
+            self.end.send(data[start : start + _CHUNK_BYTES])
             self._carrier.wake()
 
     async def finish(self) -> None:
@@ -152,8 +146,6 @@ class LinkPeer(Peer):
         await anyio.lowlevel.checkpoint()
 
     def _exit(self, code: int) -> None:
-        if self._partial:
-            self.end.send_fragment(self._partial)
         self.end.end_process(exit_code=code, stderr_tail="that was all" if code else "")
         self._carrier.wake()
 
