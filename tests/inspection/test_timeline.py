@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
+import msgspec
 import pytest
 from made_tapes import UUID, TapeMaker, text, use
+from strange_lines import made_strange
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.inspection import Event, Timeline, read_timeline, summarize
-from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Tape, TapeHeader, note_of_exit, note_of_withdrawal
+from claude_transport.inspection import Event, Timeline, read_timeline, render_page, summarize
+from claude_transport.protocol.jsontext import parse_json
+from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Tape, TapeHeader, TapeRecord, note_of_exit, note_of_withdrawal
 
 TESTS = Path(__file__).parent.parent
 RECORDINGS = sorted((TESTS / "recordings").glob("*.ndjson")) + sorted((TESTS / "testing" / "recordings").glob("*.ndjson"))
@@ -212,14 +216,31 @@ def test_no_line_is_too_strange(line: bytes) -> None:
     assert summary.records == 2
 
 
+def test_no_message_is_too_strange() -> None:
+    chance = random.Random(20)
+    for path in [path for path in RECORDINGS if path.stat().st_size < 50_000] * 2:
+        records: list[TapeRecord] = []
+        for record in Tape.read(path):
+            line = record.line
+            if record.dir in ("in", "out") and chance.random() < 0.5:
+                message, _ = parse_json(record.whole_line) if line.startswith(b"{") and line.endswith(b"}") else ({}, False)
+                line = json.dumps(made_strange(message, chance)).encode()
+            records.append(msgspec.structs.replace(record, line=line))
+        timeline = read_timeline(Tape(records))
+        assert timeline.summary.records == len(records)
+        assert "".join(render_page(timeline, title=path.name)).encode()
+
+
 def test_lone_surrogates_and_deep_nesting_can_be_shown() -> None:
     nested = (
         b'{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"X","input":' + b'{"a":' * 50 + b'"\\ud800"'
     )
-    maker = TapeMaker().put("out", nested + b"}" * 53 + b"]}}").put("out", b'{"type":"system","subtype":"x","y":"\\ud800"}')
+    maker = TapeMaker().put("out", nested + b"}" * 53 + b"]}}").put("out", b'{"type":"\\ud800","subtype":"\\ud800","y":"\\ud800"}')
+    maker.put("out", b'{"type":"control_request","request_id":"\\ud800","request":{"subtype":"\\ud800"}}')
+    maker.put("out", b'{"type":"system","subtype":"init","session_id":"\\ud800","model":"\\ud800"}')
     timeline = read_timeline(maker.tape)
     assert json.dumps([section.text for event in timeline.events for section in event.sections]).isascii()
-    assert all(section.text.encode() for event in timeline.events for section in event.sections)
+    assert msgspec.json.encode(timeline)  # which knows UTF-8 only
 
 
 def test_very_long_texts_are_cut_and_say_how_long_they_are() -> None:
@@ -246,7 +267,7 @@ def test_of_very_many_events_the_middle_is_left_out_but_all_are_counted() -> Non
 
 def test_a_line_that_was_trimmed_while_recording_says_so() -> None:
     answer = titled(recorded("04a_permission_allow"), "initialize").sections[-1]
-    assert len(answer.text) <= 1500  # what the tape has of it
+    assert (answer.label, answer.chars, answer.is_cut) == ("as recorded", 17_273, True)
 
 
 # ----------------------------------------------------------------------------------------------------------- reading from a file
