@@ -49,7 +49,7 @@ def _circumstances(about: dict[str, Any]) -> Iterator[str]:
     went = f"was stopped and resumed {again} times" if again else f"took {about['seconds'] / 60:.0f} minutes"
     loads = [part["load_before"] for part in about["parts"].values()]
     yield f"All of it is from one run, begun on {about['started']}; it {went}."
-    yield f"The load before each of its {len(loads)} parts was {min(loads)} to {max(loads)}; hundreds of sessions make much of that themselves."
+    yield f"The load before each of its {len(loads)} parts was {min(loads)} to {max(loads)}; much of that is its own."
     if about["scale"] < 1 or about["rounds"] < _LEAST_ROUNDS:
         yield from ("", "**This run was a short one.** It shows that everything runs; fixed costs weigh too much for more than that.")
     elif about["load_before"] > about["cpus"] / 2:
