@@ -220,7 +220,7 @@ def _told(message: Message) -> tuple[str, str, Level]:
         case APIRetryMessage():
             status = message.error_status or message.error or "no answer"
             wait = f"{message.attempt} of {message.max_retries}, in {message.retry_delay_ms / 1000:.1f} s"
-            return "The API is asked again", f"{status}: {wait}", "warning"
+            return "API retry", f"{status}: {wait}", "warning"
         case ModelFallback():
             return "Another model takes over", f"{message.original_model} → {message.fallback_model}", "warning"
         case ModelRefusalNoFallback():

@@ -27,7 +27,7 @@ def test_the_figures_of_a_tape_are_told_on_stdout(capsys: pytest.CaptureFixture[
     told = capsys.readouterr()
     assert "1 turn, 1 failed" in told.out
     assert "result.overloaded" in told.out
-    assert "The API is asked again: 529: 1 of 2, in 0.6 s" in told.out
+    assert "API retry: 529: 1 of 2, in 0.6 s" in told.out
     assert "\x1b" not in told.out
     assert told.err == ""
 

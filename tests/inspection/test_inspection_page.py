@@ -112,7 +112,7 @@ def test_keys_alone_are_enough(chromium: Chromium, tmp_path: Path) -> None:
         assert page.run(f"{picked}.querySelector('b').textContent") == "Prompt"
         assert page.run(f"document.getElementById('list').getAttribute('aria-activedescendant') === {picked}.id") is True
         page.press("n", text="n")
-        assert page.run(f"{picked}.querySelector('b').textContent") == "The API is asked again"
+        assert page.run(f"{picked}.querySelector('b').textContent") == "API retry"
         page.press("Enter")
         assert page.run("[document.activeElement.id, getComputedStyle(document.activeElement).display]") == ["details", "block"]
         page.press("Escape")
@@ -128,7 +128,7 @@ def test_a_problem_of_the_summary_leads_to_its_event(chromium: Chromium, tmp_pat
     with chromium.open(page_of(RECORDINGS / "11_529_retries2.ndjson", tmp_path)) as page:
         page.run("document.getElementById('lane-session').click()")  # what it leads to is not hidden by a filter
         page.run("document.querySelector('details a').click()")
-        assert page.run("document.querySelector('#details h2').textContent") == "The API is asked again"
+        assert page.run("document.querySelector('#details h2').textContent") == "API retry"
 
 
 @pytest.mark.parametrize("width", [360, 900, 1600])
