@@ -112,8 +112,12 @@ def test_the_page_never_takes_the_place_of_the_tape(tmp_path: Path, capsys: pyte
 
 
 def test_a_page_that_cannot_be_written_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(ALLOWED), "--html", str(tmp_path / "nowhere" / "page.html")]) == 2
-    assert "cannot write the page" in capsys.readouterr().err
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for target in (tmp_path / "nowhere" / "page.html", folder):
+        assert main(["inspect", str(ALLOWED), "--html", str(target)]) == 2
+        assert "cannot write the page" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [folder]  # and nothing half-written beside it
 
 
 def test_a_tape_can_come_through_a_pipe(program: Program) -> None:

@@ -172,7 +172,7 @@ def test_a_request_id_that_is_used_twice_is_answered_twice() -> None:
     for _ in range(2):
         maker.put("out", {"type": "control_response", "response": {"subtype": "success", "request_id": "same"}})
     (stats,) = summarize(maker.tape).requests
-    assert (stats.calls, stats.open, stats.seconds) == (2, 0, pytest.approx(0.4))
+    assert (stats.calls, stats.open, stats.seconds, stats.longest) == (2, 0, pytest.approx(0.4), pytest.approx(0.2))
 
 
 def test_lines_that_were_withdrawn_were_not_said(tmp_path: Path) -> None:
