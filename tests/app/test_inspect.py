@@ -16,6 +16,7 @@ from claude_transport.app.progress import Progress, open_progress
 from claude_transport.app.render_inspection import inspection_lines
 from claude_transport.app.terminal import Look
 from claude_transport.inspection import summarize
+from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 ALLOWED = RECORDINGS / "04a_permission_allow.ndjson"
@@ -109,6 +110,18 @@ def test_the_page_never_takes_the_place_of_the_tape(tmp_path: Path, capsys: pyte
     assert main(["inspect", str(tape), "--html", str(tape)]) == 2
     assert "would overwrite the tape" in capsys.readouterr().err
     assert tape.read_bytes() == ALLOWED.read_bytes()
+
+
+def test_neither_page_nor_figures_know_more_than_the_tape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret, path = "sk-ant-api03-SENTINEL", tmp_path / "tape.ndjson"
+    said = json.dumps({"type": "user", "message": {"role": "user", "content": f"my key is {secret}, keep it"}}).encode()
+    Tape([TapeRecord(0.0, "in", said)], header=TapeHeader()).redact().write(path)  # as RecordingTransport does it
+    page = tmp_path / "page.html"
+    assert main(["inspect", str(path), "--html", str(page), "--json"]) == 0
+    shown = page.read_text("utf-8") + capsys.readouterr().out
+    assert "my key is [secret], keep it" in shown
+    assert secret not in shown
+    assert str(tmp_path) not in shown
 
 
 def test_a_page_that_cannot_be_written_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
