@@ -45,14 +45,15 @@ def about_lines(about: dict[str, Any]) -> Iterator[str]:
 
 
 def _circumstances(about: dict[str, Any]) -> Iterator[str]:
-    sittings = "one run" if about["sittings"] == 1 else f"one run, which was resumed {about['sittings'] - 1} times"
+    again = about["sittings"] - 1
+    went = f"was stopped and resumed {again} times" if again else f"took {about['seconds'] / 60:.0f} minutes"
     loads = [part["load_before"] for part in about["parts"].values()]
-    yield f"All of it is from {sittings}, begun on {about['started']}; it took {about['seconds'] / 60:.0f} minutes."
-    yield f"The load before each of its {len(loads)} parts was {min(loads)} to {max(loads)}, of which the benchmark itself makes about 2."
+    yield f"All of it is from one run, begun on {about['started']}; it {went}."
+    yield f"The load before each of its {len(loads)} parts was {min(loads)} to {max(loads)}; much of that is its own."
     if about["scale"] < 1 or about["rounds"] < _LEAST_ROUNDS:
         yield from ("", "**This run was a short one.** It shows that everything runs; fixed costs weigh too much for more than that.")
-    elif max(loads) > about["cpus"] + 1:
-        yield from ("", "**The machine was busy with something else, too.** Starved peers make small batches, and clocks say little then.")
+    elif about["load_before"] > about["cpus"] / 2:
+        yield from ("", "**The machine was busy when it began.** Starved peers make small batches, and clocks say little then.")
 
 
 def _verdict(target: Target, figure: float) -> str:

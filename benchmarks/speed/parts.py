@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -46,9 +47,11 @@ class _Kept(dict[str, Table]):
 
     def __init__(self, path: Path) -> None:
         super().__init__(json.loads(path.read_text("utf-8")) if path.exists() else {})
-        self._path = path
+        self._path, self._parent = path, os.getppid()
 
     def __setitem__(self, name: str, table: Table) -> None:
+        if os.getppid() != self._parent:
+            raise SystemExit("the run this belongs to is gone, and another one may be writing here")
         super().__setitem__(name, table)
         beside = self._path.with_suffix(".new")
         beside.write_text(json.dumps(self), "utf-8")

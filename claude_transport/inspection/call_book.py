@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from claude_transport.inspection.summary import CallStats
+from claude_transport.inspection.wording import gist
 
 __all__ = ["CallBook", "OpenCall"]
 
@@ -37,6 +38,7 @@ class CallBook:
 
     def began(self, call_id: str | None, *, name: str, event: int, t: float) -> None:
         """A call was made."""
+        name = gist(name)
         if name not in self._stats and len(self._stats) >= _MAX_NAMES:
             name = "other"
         stats = self._stats.get(name) or CallStats(name=name, asked_by=self._asked_by)

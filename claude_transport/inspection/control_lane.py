@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from claude_transport.inspection.call_book import CallBook
-from claude_transport.inspection.event import Level
+from claude_transport.inspection.event import Level, Section
 from claude_transport.inspection.scene import Scene
 from claude_transport.inspection.wording import gist, gist_of_input, json_text
 from claude_transport.protocol.control import (
@@ -59,19 +59,19 @@ class ControlLane:
         if by == "host" and name == "initialize" and body.to_dict().get("jsonSchema") is not None:
             scene.turns.expect_structure()
 
-    def response(self, message: ControlResponse, *, by: Side, text: str | None = None) -> None:
-        """The answer of `by`; `text` in place of one that is not whole on the tape."""
+    def response(self, message: ControlResponse, *, by: Side, kept: tuple[Section, ...] = ()) -> None:
+        """The answer of `by`; `kept` in place of one that is not whole on the tape."""
         scene = self._scene
         status = self._status(message, by)
         call = self._book("claude" if by == "host" else "host").ended(message.request_id, t=scene.t, status=status)
-        shown = json_text(message.response.to_dict()) if text is None else text
+        shown = kept or scene.text("response", json_text(message.response.to_dict()))
         if call is None:
             level: Level = "warning" if status == "error" else "minor"
             title = f"Answer of {by} to nothing that is open"
-            scene.add("control", "answer", title, gist=message.error or "", level=level, sections=scene.text("response", shown))
+            scene.add("control", "answer", title, gist=message.error or "", level=level, sections=shown)
             return
         scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status=status)
-        scene.shelf.extend(call.event, *scene.text("response", shown))
+        scene.shelf.extend(call.event, *shown)
         asked_for = self._asked_for.pop(call.event, None)
         if status == "error":
             scene.worsen(call.event, "warning", f"{call.name} failed: {gist(message.error or 'no reason given')}")

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from claude_transport.inspection.event import Event, Section
+from claude_transport.inspection.wording import gist
 
 __all__ = ["DEFAULT_MAX_EVENTS", "DEFAULT_MAX_TEXT_CHARS", "EventShelf"]
 
@@ -45,7 +46,7 @@ class EventShelf:
     def add(self, **fields: Any) -> int:
         """Put an event there: its id."""
         self.count += 1
-        event = Event(id=self.count, **fields)
+        event = Event(id=self.count, **_tidy(fields))
         self._events[event.id] = event
         self._chars += _chars(event)
         if self.count > self._head:
@@ -63,7 +64,7 @@ class EventShelf:
         """Change fields of an event, if it is still there."""
         event = self._events.get(event_id)
         if event is not None:
-            changed = msgspec.structs.replace(event, **fields)
+            changed = msgspec.structs.replace(event, **_tidy(fields))
             self._chars += _chars(changed) - _chars(event)
             self._events[event_id] = changed
             self._tighten()
@@ -86,6 +87,11 @@ class EventShelf:
                     cut = tuple(Section(section.label, section.text[: self.limit], section.chars) for section in event.sections)
                     self._events[event_id] = msgspec.structs.replace(event, sections=cut)
             self._chars = sum(map(_chars, self._events.values()))
+
+
+def _tidy(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with every text on one line, of bounded length, and sayable in UTF-8: also a name is what a peer makes it."""
+    return {name: gist(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _chars(event: Event) -> int:

@@ -49,14 +49,14 @@ class Scene:
             lane=lane,
             kind=kind,
             title=title,
-            gist=gist_of(gist),
+            gist=gist,
             level=level,
             turn=more.pop("turn", self.turns.current),
             sections=tuple(sections),
             **more,
         )
         if level in ("warning", "error"):
-            self.blame(level, f"{title}: {gist_of(gist)}" if gist else title, event=event)
+            self.blame(level, f"{title}: {gist}" if gist else title, event=event)
         return event
 
     def text(self, label: str, text: str) -> tuple[Section, ...]:
@@ -69,7 +69,7 @@ class Scene:
         self.error_count += level == "error"
         if len(self.problems) < _MAX_PROBLEMS:
             serious: Literal["warning", "error"] = "error" if level == "error" else "warning"
-            self.problems.append(Problem(self.t, serious, text, event))
+            self.problems.append(Problem(self.t, serious, gist_of(text), event))
 
     def worsen(self, event: int, level: Level, text: str, **fields: Any) -> None:
         """Make an event that is there already a problem."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 from claude_transport.inspection.call_book import CallBook
 from claude_transport.inspection.event import Level
 from claude_transport.inspection.scene import Scene
+from claude_transport.inspection.wording import gist as gist_of
 from claude_transport.inspection.wording import json_text
 from claude_transport.protocol.jsontext import JSONTextError, parse_json
 from claude_transport.protocol.messages import (
@@ -99,7 +100,7 @@ class SessionLane:
 
     def _init(self, message: InitMessage) -> None:
         if message.session_id:
-            self._session_ids[message.session_id] = None
+            self._session_ids[gist_of(message.session_id)] = None
         said = f"{message.model}, {message.permission_mode}, {len(message.tools)} tools, session {message.session_id or 'without an id'}"
         level: Level = "minor" if said == self._last_init else "normal"  # it is repeated in every turn [10a]
         self._last_init = said
@@ -219,7 +220,7 @@ def _told(message: Message) -> tuple[str, str, Level]:
         case APIRetryMessage():
             status = message.error_status or message.error or "no answer"
             wait = f"{message.attempt} of {message.max_retries}, in {message.retry_delay_ms / 1000:.1f} s"
-            return "The API is asked again", f"{status}: {wait}", "warning"
+            return "API retry", f"{status}: {wait}", "warning"
         case ModelFallback():
             return "Another model takes over", f"{message.original_model} → {message.fallback_model}", "warning"
         case ModelRefusalNoFallback():

@@ -150,7 +150,7 @@ class Speech:
             for late in ("t", "seconds", "status"):  # the call begins when it has been written, and lasts until its answer
                 fields.pop(late, None)
             self._tool_use(block.id, block.name, block.input, fields)
-        elif (wire := block.to_dict()).get("type") in _SERVER_RESULTS:
+        elif str((wire := block.to_dict()).get("type")) in _SERVER_RESULTS:
             failed = isinstance(block, MCPToolResultBlock) and block.is_error is True
             self._close(str(wire.get("tool_use_id", "")), json_text(wire.get("content")), failed=failed, nested=bool(fields["nested"]))
         else:

@@ -61,7 +61,7 @@ class _Thread:
     def __init__(self, message_id: str, began: float) -> None:
         self.message_id = message_id
         self.began = began
-        self.blocks: dict[Any, _Block] = {}
+        self.blocks: dict[str, _Block] = {}
 
 
 class StreamedBlocks:
@@ -84,10 +84,11 @@ class StreamedBlocks:
         thread_now = self._threads.get(parent)
         if thread_now is None:
             return "", None
+        place = str(event.get("index"))  # a number, but a peer may send anything, also what cannot be a key
         if kind == "content_block_start":
             block = event.get("content_block")
-            thread_now.blocks[event.get("index")] = _Block(str(block.get("type", "")) if isinstance(block, dict) else "", t)
-        elif kind == "content_block_delta" and (writing := thread_now.blocks.get(event.get("index"))) is not None:
+            thread_now.blocks[place] = _Block(str(block.get("type", "")) if isinstance(block, dict) else "", t)
+        elif kind == "content_block_delta" and (writing := thread_now.blocks.get(place)) is not None:
             writing.add(message.text or message.thinking or _partial_json(event), t)
         elif kind == "message_delta":
             return thread_now.message_id, _usage(event.get("usage"))

@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from claude_transport.inspection.control_lane import ControlLane
-from claude_transport.inspection.event import Event
+from claude_transport.inspection.event import Event, Section
 from claude_transport.inspection.event_shelf import DEFAULT_MAX_EVENTS, DEFAULT_MAX_TEXT_CHARS, EventShelf
 from claude_transport.inspection.record_source import OnProgress, RecordSource
 from claude_transport.inspection.scene import Scene
 from claude_transport.inspection.session_lane import SessionLane
 from claude_transport.inspection.speech import Speech
 from claude_transport.inspection.summary import Problem, TapeSummary
+from claude_transport.inspection.wording import gist
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
 from claude_transport.protocol.messages import (
@@ -117,7 +118,8 @@ class _Reading:
             self._unreadable += not (isinstance(message, DecodeFailure) and message.kind == "blank")
             return
         counts = self._types[direction]
-        counts[message.type if message.type in counts or len(counts) < _MAX_TYPES else "other"] += 1
+        kind = gist(message.type)
+        counts[kind if kind in counts or len(counts) < _MAX_TYPES else "other"] += 1
 
     def _from_host(self, message: Message) -> None:
         match message:
@@ -138,17 +140,20 @@ class _Reading:
         before = scene.shelf.count
         handle = _LANES.get(type(message))
         if isinstance(message, ControlResponse):
-            kept = None if record.trimmed_from_chars is None else record.line.decode("utf-8", "replace")
-            self._control.response(message, by="claude", text=kept)
+            self._control.response(message, by="claude", kept=self._as_recorded(record))
         elif handle is not None:
             handle(self, message)
         else:
             self._session.message(message)
-        if record.trimmed_from_chars is not None and scene.shelf.count > before:
-            cut = msgspec.structs.replace(
-                scene.shelf.section("as recorded", record.line.decode("utf-8", "replace")), chars=record.trimmed_from_chars
-            )
-            scene.shelf.extend(scene.shelf.count, cut)
+        if scene.shelf.count > before and not isinstance(message, ControlResponse):
+            scene.shelf.extend(scene.shelf.count, *self._as_recorded(record))
+
+    def _as_recorded(self, record: TapeRecord) -> tuple[Section, ...]:
+        """What the tape has of a line that was trimmed while recording, and how long that was; nothing for a whole one."""
+        if record.trimmed_from_chars is None:
+            return ()
+        kept = self._scene.shelf.section("as recorded", record.line.decode("utf-8", "replace"))
+        return (msgspec.structs.replace(kept, chars=record.trimmed_from_chars),)
 
     def finish(self, source: RecordSource) -> Timeline:
         """Everything is read."""

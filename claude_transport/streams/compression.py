@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProtocolError
+from claude_transport.streams.layer import Layer, Opener
 
 __all__ = ["MAGIC", "CompressedConnectable", "CompressedStream", "accept_compression", "load_zstd"]
 
@@ -34,13 +35,6 @@ _CHUNK_BYTES = 64 * 2**10
 
 _PIECE_BYTES = 256 * 2**10
 """Bytes compressed at a time: under a millisecond of the event loop's time."""
-
-_FAREWELL = 0.5
-"""Seconds that ending the frame may take when closing: a peer that does not read will not read it either."""
-
-
-class _Opener(Protocol):
-    async def connect(self) -> ByteStream: ...
 
 
 def load_zstd() -> Any:
@@ -63,7 +57,7 @@ def load_zstd() -> Any:
 class CompressedConnectable:
     """Opens `opener`'s stream and compresses what goes through it. Raises `ConfigurationError` where there is no zstd."""
 
-    def __init__(self, opener: _Opener) -> None:
+    def __init__(self, opener: Opener) -> None:
         load_zstd()
         self._opener = opener
 
@@ -72,16 +66,18 @@ class CompressedConnectable:
         return CompressedStream(await self._opener.connect())
 
 
-class CompressedStream(ByteStream):
+class CompressedStream(Layer):
     """A byte stream inside zstd, for either end; `received` are bytes of it that were read already.
 
-    A peer that leaves inside its frame was cut off: that is `ConnectionLost`, not the end. A send that is cancelled breaks the stream for
-    sending. Memory is bounded by 8 MiB and some chunks, whatever the peer sends.
+    A peer that leaves inside its frame was cut off: that is `ConnectionLost`, not the end. Memory is bounded by 8 MiB and some chunks,
+    whatever the peer sends.
     """
 
+    _PIECE = "block"
+
     def __init__(self, stream: ByteStream, *, received: bytes = b"") -> None:
+        super().__init__(stream)
         zstd = load_zstd()
-        self._stream = stream
         self._flush_block = zstd.ZstdCompressor.FLUSH_BLOCK
         self._flush_frame = zstd.ZstdCompressor.FLUSH_FRAME
         self._compressor = zstd.ZstdCompressor(level=_LEVEL)
@@ -89,10 +85,6 @@ class CompressedStream(ByteStream):
         self._zstd_error: type[Exception] = zstd.ZstdError
         self._folded = received  # received, and not decompressed yet
         self._end: Exception | None = None
-        self._sending = anyio.Lock(fast_acquire=True)
-        self._torn = False  # a block may be out by half
-        self._eof_sent = False
-        self._closed = False
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """The next bytes, at most `max_bytes`.
@@ -136,60 +128,16 @@ class CompressedStream(ByteStream):
             return ProtocolError("the peer went on after the end of its compressed stream", code="protocol.compression")
         return anyio.EndOfStream()
 
-    async def send(self, item: bytes) -> None:
-        """Hand over all of `item`, so that the peer can decompress all of it.
+    async def _send_piece(self, rest: memoryview) -> int:
+        await self._pass_on(self._compressor.compress(rest[:_PIECE_BYTES], self._flush_block))
+        return _PIECE_BYTES
 
-        Raises:
-            anyio.BrokenResourceError: the peer is gone, or an earlier send was cancelled.
-            anyio.ClosedResourceError: this end is closed, or `send_eof()` was called.
-        """
-        async with self._sending:
-            rest = memoryview(item)
-            while rest:
-                self._refuse_if_unwritable()
-                await self._pass_on(self._compressor.compress(rest[:_PIECE_BYTES], self._flush_block))
-                rest = rest[_PIECE_BYTES:]
-
-    async def send_eof(self) -> None:
-        """End the frame, and the sending side of the stream inside if it has one to end; receiving goes on."""
-        async with self._sending:
-            if self._closed or self._eof_sent:
-                return
-            self._refuse_if_unwritable()
-            await self._end_frame()
-            await self._stream.send_eof()
-
-    async def _end_frame(self) -> None:
-        self._eof_sent = True
+    async def _say_farewell(self) -> None:
         await self._pass_on(self._compressor.flush(self._flush_frame))
 
-    async def _pass_on(self, folded: bytes) -> None:
-        try:
-            await self._stream.send(folded)
-        except BaseException:
-            self._torn = True
-            raise
-
-    def _refuse_if_unwritable(self) -> None:
-        if self._closed or self._eof_sent:
-            raise anyio.ClosedResourceError
-        if self._torn:
-            raise anyio.BrokenResourceError from ConnectionLost("an earlier send was cut short, in the middle of a block")
-
-    async def aclose(self) -> None:
-        """End the frame if that takes no waiting, and close the stream inside."""
-        was_closed, self._closed = self._closed, True
-        try:
-            if not (was_closed or self._eof_sent or self._torn or self._sending.locked()):
-                with anyio.move_on_after(_FAREWELL), contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    async with self._sending:
-                        await self._end_frame()
-        finally:
-            await self._stream.aclose()
-
-    @property
-    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        return self._stream.extra_attributes
+    async def _end_sending(self) -> None:
+        await self._say_farewell()
+        await self._stream.send_eof()  # for the sake of what stands between: to the peer, the end of the frame is the end
 
 
 async def accept_compression(stream: ByteStream) -> ByteStream:

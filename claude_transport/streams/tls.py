@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -18,6 +18,7 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSAttribute
 
 from claude_transport.errors import AuthenticationError, ClaudeTransportError, CLIConnectionError, ConnectionLost, ConnectTimeout
+from claude_transport.streams.layer import Layer, Opener
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT
 
 __all__ = ["TLSConnectable", "TLSStream"]
@@ -25,15 +26,8 @@ __all__ = ["TLSConnectable", "TLSStream"]
 _CHUNK_BYTES = 64 * 2**10
 """Bytes encrypted, and asked for, at a time: four records of the largest size."""
 
-_FAREWELL = 0.5
-"""Seconds that a farewell may take when closing: a peer that does not read will not read it either."""
-
 _REFUSED_US = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "UNKNOWN_PSK")
 """What is in the name of an alert by which a peer says that it does not accept who we are."""
-
-
-class _Opener(Protocol):
-    async def connect(self) -> ByteStream: ...
 
 
 class TLSConnectable:
@@ -45,7 +39,7 @@ class TLSConnectable:
 
     def __init__(
         self,
-        opener: _Opener,
+        opener: Opener,
         *,
         hostname: str | None,
         address: str,
@@ -84,25 +78,22 @@ class TLSConnectable:
             raise
 
 
-class TLSStream(ByteStream):
+class TLSStream(Layer):
     """A byte stream inside TLS, for either end.
 
-    A peer that leaves without its farewell was cut off, or somebody cut it off: that is `ConnectionLost`, not the end. A send that is
-    cancelled breaks the stream for sending.
+    A peer that leaves without its farewell was cut off, or somebody cut it off: that is `ConnectionLost`, not the end.
     """
+
+    _PIECE = "TLS record"
 
     def __init__(self, stream: ByteStream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
         """Not to be called: `wrap()` shakes hands first."""
-        self._stream = stream
+        super().__init__(stream)
         self._tls = tls
         self._incoming = incoming
         self._outgoing = outgoing
         self._plain = bytearray()  # decrypted, and not received yet
         self._end: Exception | None = None  # what reading ends with, once `_plain` is empty
-        self._sending = anyio.Lock(fast_acquire=True)
-        self._torn = False  # a record may be out by half
-        self._eof_sent = False
-        self._closed = False
 
     @classmethod
     async def wrap(
@@ -146,9 +137,7 @@ class TLSStream(ByteStream):
                 raise anyio.ClosedResourceError
             self._decrypt(max_bytes)
             if self._plain:
-                data = bytes(self._plain[:max_bytes])
-                del self._plain[:max_bytes]
-                return data
+                return self._take(max_bytes)
             if self._end is not None:
                 raise self._end
             if self._outgoing.pending and not self._sending.locked():
@@ -158,6 +147,11 @@ class TLSStream(ByteStream):
                 self._incoming.write(await self._stream.receive(_CHUNK_BYTES))
             except anyio.EndOfStream:
                 self._end = ConnectionLost("the peer was cut off: it left without the farewell that TLS asks for")
+
+    def _take(self, max_bytes: int) -> bytes:
+        data = bytes(self._plain if len(self._plain) <= max_bytes else self._plain[:max_bytes])
+        del self._plain[:max_bytes]
+        return data
 
     def _decrypt(self, size: int) -> None:
         """Decrypt into `_plain` until it has `size` bytes, or there is nothing more to decrypt."""
@@ -176,30 +170,13 @@ class TLSStream(ByteStream):
                 return
             self._plain += data
 
-    async def send(self, item: bytes) -> None:
-        """Hand over all of `item`.
-
-        Raises:
-            anyio.BrokenResourceError: the peer is gone, or an earlier send was cancelled.
-            anyio.ClosedResourceError: this end is closed, or `send_eof()` was called.
-        """
-        async with self._sending:
-            rest = memoryview(item)
-            while rest:
-                self._refuse_if_unwritable()
-                try:
-                    rest = rest[self._tls.write(rest[:_CHUNK_BYTES]) :]
-                except ssl.SSLError as exc:
-                    raise anyio.BrokenResourceError from exc
-                await self._flush()
-
-    async def send_eof(self) -> None:
-        """Say the farewell; receiving goes on until the peer says its own."""
-        async with self._sending:
-            if self._closed or self._eof_sent:
-                return
-            self._refuse_if_unwritable()
-            await self._say_farewell()
+    async def _send_piece(self, rest: memoryview) -> int:
+        try:
+            taken = self._tls.write(rest[:_CHUNK_BYTES])
+        except ssl.SSLError as exc:
+            raise anyio.BrokenResourceError from exc
+        await self._flush()
+        return taken
 
     async def _say_farewell(self) -> None:
         """Send `close_notify`.
@@ -208,7 +185,6 @@ class TLSStream(ByteStream):
         So what has arrived is decrypted first, and it finds nothing: `SSLWantReadError`, and what comes later is for `receive()`. At
         most one chunk has arrived and not been decrypted.
         """
-        self._eof_sent = True
         self._decrypt(len(self._plain) + 2 * _CHUNK_BYTES)
         with contextlib.suppress(ssl.SSLWantReadError):
             try:
@@ -222,33 +198,12 @@ class TLSStream(ByteStream):
     async def _flush(self) -> None:
         """Send what is encrypted; whoever calls this holds the lock, or is alone."""
         while self._outgoing.pending:
-            try:
-                await self._stream.send(self._outgoing.read())
-            except BaseException:
-                self._torn = True
-                raise
-
-    def _refuse_if_unwritable(self) -> None:
-        if self._closed or self._eof_sent:
-            raise anyio.ClosedResourceError
-        if self._torn:
-            raise anyio.BrokenResourceError from ConnectionLost("an earlier send was cut short, in the middle of a TLS record")
-
-    async def aclose(self) -> None:
-        """Say the farewell if that takes no waiting, and close the stream inside."""
-        was_closed, self._closed = self._closed, True
-        try:
-            if not (was_closed or self._eof_sent or self._torn or self._sending.locked()):
-                with anyio.move_on_after(_FAREWELL), contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    async with self._sending:
-                        await self._say_farewell()
-        finally:
-            await self._stream.aclose()
+            await self._pass_on(self._outgoing.read())
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
         return {
-            **self._stream.extra_attributes,
+            **super().extra_attributes,
             TLSAttribute.ssl_object: lambda: self._tls,
             TLSAttribute.peer_certificate: self._tls.getpeercert,  # pyright: ignore[reportUnhashable] - it takes the marker for its value
             TLSAttribute.tls_version: self._tls.version,

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteStream
 
-from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError
+from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, ConnectionLost
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.encoding import encode_line
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
@@ -32,7 +32,7 @@ __all__ = ["NetworkTransport"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _REFUSED = b'"refused"'
-"""What is in the first line of a server in plain mode that refuses: a system message of this subtype, with an `error`."""
+"""What is in the last line of a server in plain mode that refuses: a system message of this subtype, with an `error`."""
 
 _FORCE_AFTER = 1.0
 """Seconds after which a resumable stream that was given its time to close is closed by force."""
@@ -150,11 +150,17 @@ class NetworkTransport(StreamTransport):
     async def _read_batch(self) -> Sequence[bytes]:
         is_first = self._lines_read == 0
         batch = await super()._read_batch()
-        if is_first and self._greeting is not None and _REFUSED in batch[0]:
-            refusal = _read_refusal(batch[0], address=str(self._address))
-            if refusal is not None:
-                raise self._end_reading(refusal)
-        return batch
+        if self._greeting is None or _REFUSED not in batch[-1]:
+            return batch
+        refusal = _read_refusal(batch[-1], address=str(self._address))
+        if refusal is None:
+            return batch
+        alone = len(batch) == 1
+        # of a conversation that had begun: what was said in it may have had its effect
+        error = self._end_reading(refusal if is_first and alone else ConnectionLost(str(refusal)))
+        if alone:
+            raise error
+        return batch[:-1]
 
     @property
     def info(self) -> TransportInfo:

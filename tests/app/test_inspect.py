@@ -27,7 +27,7 @@ def test_the_figures_of_a_tape_are_told_on_stdout(capsys: pytest.CaptureFixture[
     told = capsys.readouterr()
     assert "1 turn, 1 failed" in told.out
     assert "result.overloaded" in told.out
-    assert "The API is asked again: 529: 1 of 2, in 0.6 s" in told.out
+    assert "API retry: 529: 1 of 2, in 0.6 s" in told.out
     assert "\x1b" not in told.out
     assert told.err == ""
 
@@ -112,8 +112,12 @@ def test_the_page_never_takes_the_place_of_the_tape(tmp_path: Path, capsys: pyte
 
 
 def test_a_page_that_cannot_be_written_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(ALLOWED), "--html", str(tmp_path / "nowhere" / "page.html")]) == 2
-    assert "cannot write the page" in capsys.readouterr().err
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for target in (tmp_path / "nowhere" / "page.html", folder):
+        assert main(["inspect", str(ALLOWED), "--html", str(target)]) == 2
+        assert "cannot write the page" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [folder]  # and nothing half-written beside it
 
 
 def test_a_tape_can_come_through_a_pipe(program: Program) -> None:

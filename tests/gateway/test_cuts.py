@@ -18,7 +18,7 @@ from claude_transport.protocol.encoding import encode_line
 SESSIONS = 10  # at once, each with its own seed
 CUTS = 18  # of each session; with three ways to cut and two event loops that is 1080 in all
 AHEAD = 40  # lines that are said before their echoes are back
-PADS = (0, 20, 100, 300)  # bytes; what is longer does not always fit between two cuts, and only waits longer
+PADS = (0, 20, 100, 300, 8000)  # bytes; the last is longer than any connection lasts in one direction
 
 
 class Storm:

@@ -199,6 +199,17 @@ async def test_a_socket_that_a_killed_gateway_left_behind_is_replaced_and_a_file
     assert (tmp_path / "file").read_text() == "mine"
 
 
+async def test_the_socket_of_whoever_came_after_us_is_not_removed(tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    before = Gateway(listen=[f"unix://{door}"])
+    await before.start()
+    door.unlink()
+    async with Gateway(listen=[f"unix://{door}"]):
+        await before.aclose()
+        assert door.is_socket()
+    assert not door.exists()
+
+
 async def test_a_port_that_is_taken_leaves_no_other_listener_open(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         gateway = Gateway(listen=[f"unix://{tmp_path}/door", f"tcp://127.0.0.1:{taken.getsockname()[1]}"])

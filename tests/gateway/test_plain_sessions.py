@@ -26,6 +26,9 @@ async def test_lines_pass_as_they_are_in_both_directions() -> None:
         await process.say(b'{"to" : "the client"}', b"not even JSON")
         assert await client.hear() == b'{"to" : "the client"}'
         assert await client.hear() == b"not even JSON"
+        await client.say(b"{}")
+        assert await process.hear() == b"{}"
+        assert (stage.gateway.metrics.lines, stage.gateway.metrics.bytes) == ({"in": 2, "out": 2}, {"in": 26, "out": 36})
 
 
 async def test_what_follows_the_token_in_the_same_packet_reaches_the_process() -> None:
@@ -185,6 +188,21 @@ async def test_a_process_that_does_not_start_takes_no_place_and_tells_no_paths(c
         assert (await link.hear_frame(Refusal)).code == "start"
         assert stage.gateway.metrics.refused == {"start": 4}
     assert "/no/such/program" in caplog.text
+
+
+@virtual_time
+async def test_a_process_that_is_never_there_is_not_waited_for_for_ever() -> None:
+    class Nowhere:
+        async def connect(self) -> MemoryStream:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    async with rehearsal(launch=lambda _options: StreamTransport(Nowhere())) as stage:
+        client = await stage.plain()
+        with anyio.fail_after(100):
+            error = json.loads(await client.rest(patience=90.0))["error"]
+        assert (error["code"], error["retryable"]) == ("start", True)
+        assert stage.gateway.sessions == ()
 
 
 @virtual_time

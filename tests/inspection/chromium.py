@@ -151,6 +151,7 @@ class Chromium:
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.resize(width, height, dark=dark)
+        page.call("Emulation.setFocusEmulationEnabled", enabled=True)
         page.call("Page.navigate", url=path.as_uri() + fragment)
         while not page.is_loaded:  # only then does a question not meet a document that is about to go
             self._hear("the page")

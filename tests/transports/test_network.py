@@ -266,6 +266,28 @@ async def test_a_plain_server_that_refuses_is_a_typed_error_with_the_address(
             await transport.write("{}")
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_plain_server_that_breaks_off_with_a_refusal_is_a_lost_connection_after_what_it_said(
+    tcp_server: Server, at_once: bool
+) -> None:
+    lines = [b'{"type":"result"}\n', b'{"type":"system","subtype":"refused","error":{"code":"session_bytes","message":"not so much"}}\n']
+
+    async def break_off(stream: ByteStream) -> None:
+        for data in [b"".join(lines)] if at_once else lines:
+            await stream.send(data)
+            await stream.receive()
+
+    async with tcp_server.serving(break_off) as url, NetworkTransport(url, resume=False) as transport:
+        messages = transport.read_messages()
+        assert await anext(messages) == {"type": "result"}
+        if not at_once:
+            await transport.write("{}")
+        with pytest.raises(ConnectionLost, match=f"{url}: not so much") as caught:
+            await anext(messages)
+        assert not caught.value.retryable
+        assert not transport.is_ready()
+
+
 @pytest.mark.parametrize(
     "said",
     [

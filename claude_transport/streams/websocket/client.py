@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.errors import AuthenticationError, CLIConnectionError, ConfigurationError, ConnectionLost, ConnectTimeout
 from claude_transport.streams.address import Address, parse_address
+from claude_transport.streams.layer import Opener
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket.sansio import client_protocol, parse_url
@@ -43,10 +44,6 @@ _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses that may be another one in a moment."""
 
 
-class _Opener(Protocol):
-    async def connect(self) -> ByteStream: ...
-
-
 class WebSocketConnectable:
     """Opens WebSocket connections to `url`, such as `wss://example.com/claude`.
 
@@ -76,7 +73,7 @@ class WebSocketConnectable:
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
         handshake_timeout: float = DEFAULT_CONNECT_TIMEOUT,
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
-        opener: _Opener | None = None,
+        opener: Opener | None = None,
     ) -> None:
         self.address: Address = parse_address(url)
         if not self.address.is_websocket:
@@ -89,9 +86,9 @@ class WebSocketConnectable:
         self._max_message_bytes = max_message_bytes
         self._handshake_timeout = handshake_timeout
         self._close_timeout = close_timeout
-        self._opener: _Opener = opener if opener is not None else self._dialler(ssl_context)
+        self._opener: Opener = opener if opener is not None else self._dialler(ssl_context)
 
-    def _dialler(self, ssl_context: ssl.SSLContext | None) -> _Opener:
+    def _dialler(self, ssl_context: ssl.SSLContext | None) -> Opener:
         address, timeout = self.address, self._handshake_timeout
         dialler = SocketConnectable(address, connect_timeout=timeout)
         if not address.is_encrypted:
