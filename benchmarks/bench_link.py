@@ -1,36 +1,29 @@
-"""Lines per second over loopback TCP, bare and over the resumable link, with the other side in a process of its own.
+"""What the envelope of the resumable link costs: messages a second over loopback TCP, bare and over the link, at equal terms.
 
-`python benchmarks/bench_link.py [--lines 200000] [--size 263]` prints one row for each way of carrying, direction and event loop.
+The other side is a process of its own, and the same Python in both cases: `NetworkTransport` reads dicts from it, or writes lines to it.
+Bare and linked take turns; a ratio is the median of the rounds.
+
+`python benchmarks/bench_link.py [--lines 200000] [--size 263] [--rounds 5]` prints the rates and their ratio for each direction and event
+loop, by the clock and by this process's own processor time. `bench_network.py` has the same link to a gateway, in every medium.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
-from claude_transport.streams.link import LinkConnectable
+from claude_transport import NetworkTransport
 from claude_transport.testing.conformance.link_peer import LinkPeer
-from claude_transport.transports.stream import Connectable, StreamTransport
 
-BATCH = 250
+BATCH = 248
 """Lines in one write: what a 64 KiB chunk of small messages holds."""
-
-
-class Dial:
-    """Opens connections to a port on loopback."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-
-    async def connect(self) -> ByteStream:
-        return await anyio.connect_tcp("127.0.0.1", self._port)
 
 
 class Sink(LinkPeer):
@@ -86,14 +79,14 @@ async def serve(way: str, count: int, size: int) -> None:
 # -------------------------------------------------------------------------------------------------------------- this side
 
 
-async def read(transport: StreamTransport, count: int, size: int) -> None:
+async def read(transport: NetworkTransport, count: int) -> None:
     got = 0
-    async for batch in transport.read_lines():
-        got += len(batch)
-    assert got == count, (got, count, size)
+    async for _ in transport.read_messages():
+        got += 1
+    assert got == count, (got, count)
 
 
-async def write(transport: StreamTransport, count: int, size: int) -> None:
+async def write(transport: NetworkTransport, count: int, size: int) -> None:
     for batch in batches(count, size):
         await transport.write(batch)
     await transport.end_input()
@@ -101,36 +94,45 @@ async def write(transport: StreamTransport, count: int, size: int) -> None:
         pass
 
 
-async def carry(make: Callable[[int], Connectable], port: int, direction: str, count: int, size: int) -> float:
-    async with StreamTransport(make(port)) as transport:
-        start = time.perf_counter()
-        await (read if direction == "read" else write)(transport, count, size)
-        return count / (time.perf_counter() - start)
+async def carry(port: int, way: str, direction: str, count: int, size: int) -> tuple[float, float]:
+    async with NetworkTransport(f"tcp://127.0.0.1:{port}", resume=way == "link") as transport:
+        wall, processor = time.perf_counter(), time.process_time()
+        if direction == "read":
+            await read(transport, count)
+        else:
+            await write(transport, count, size)
+        return count / (time.perf_counter() - wall), count / (time.process_time() - processor)
 
 
-def measure(make: Callable[[int], Connectable], way: str, direction: str, count: int, size: int, *, backend: str) -> float:
-    """Lines per second."""
+def measure(way: str, direction: str, count: int, size: int, *, backend: str) -> tuple[float, float]:
+    """Messages per second, by the clock and of processor time."""
     command = [sys.executable, __file__, "--serve", way, "--lines", str(count if direction == "read" else 0), "--size", str(size)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
-        return anyio.run(carry, make, int(server.stdout.readline()), direction, count, size, backend=backend)
+        return anyio.run(carry, int(server.stdout.readline()), way, direction, count, size, backend=backend)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=263, help="bytes of a line, with its newline")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         anyio.run(serve, given.serve, given.lines, given.size, backend_options={"use_uvloop": False})
         return
-    ways: dict[str, Callable[[int], Any]] = {"plain": Dial, "link": lambda port: LinkConnectable(Dial(port))}
+    print("thousand messages a second: by the clock, and by this process's processor time")
     for backend in ("asyncio", "trio"):
         for direction in ("read", "write"):
-            for way, make in ways.items():
-                rate = measure(make, way, direction, given.lines, given.size, backend=backend)
-                print(f"{backend:8} {direction:6} {way:6} {rate / 1000:8.0f} k lines/s", flush=True)
+            rates = [
+                [measure(way, direction, given.lines, given.size, backend=backend) for way in ("plain", "link")]
+                for _ in range(given.rounds)
+            ]
+            for clock, name in enumerate(("clock", "cpu")):
+                plain, link = (statistics.median(each[way][clock] for each in rates) / 1000 for way in (0, 1))
+                ratio = statistics.median(each[1][clock] / each[0][clock] for each in rates)
+                print(f"{backend:8} {direction:6} {name:6} plain {plain:6.0f}   link {link:6.0f}   link/plain {ratio:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -52,25 +52,20 @@ class FrameReader:
                 return
             line = chunk[start:end]
             if self._line:
-                self._hold(line)
-                line = bytes(self._line)
+                line = bytes(self._line) + line
                 self._line.clear()
             start = end + 1
             if line[:2] == b"D ":
-                _check_size(line)
                 self._position, self._left = parse_data_header(line)
             else:
                 yield decode_frame(line)
 
     def _hold(self, piece: bytes) -> None:
+        """Keep the beginning of a line; raises `ProtocolError` as soon as it is clear that it becomes no frame."""
         self._line += piece
-        _check_size(self._line)
-
-
-def _check_size(line: bytes | bytearray) -> None:
-    """Raise `ProtocolError` as soon as it is clear that this becomes no frame."""
-    if not 65 <= line[0] <= 90:  # a capital letter
-        raise ProtocolError("what came is no frame of the link protocol", code="link.malformed")
-    limit = MAX_DATA_HEADER_BYTES if line[0] == 68 else MAX_CONTROL_FRAME_BYTES  # a D
-    if len(line) > limit:
-        raise ProtocolError(f"a {chr(line[0])} frame whose line is over the limit of {limit} bytes", code="link.malformed")
+        letter = self._line[0]
+        if not 65 <= letter <= 90:  # a capital one
+            raise ProtocolError("what came is no frame of the link protocol", code="link.malformed")
+        limit = MAX_DATA_HEADER_BYTES if letter == 68 else MAX_CONTROL_FRAME_BYTES  # a D
+        if len(self._line) > limit:
+            raise ProtocolError(f"a {chr(letter)} frame whose line is over the limit of {limit} bytes", code="link.malformed")

@@ -26,7 +26,7 @@ class ReplayBuffer:
         self._may_outrun = may_outrun
         self._flown: deque[bytes | memoryview] = deque()  # from `_first` on
         self._waiting: deque[bytes | memoryview] = deque()
-        self._crumbs = bytearray()  # the end of what waits
+        self._crumbs = bytearray()  # the end of what waits, never all of it
         self._ends: list[bytes] = []  # the frames behind the last byte
         self._first = 0  # the first byte that is kept
         self._said = 0  # the position up to which this connection has it
@@ -71,7 +71,7 @@ class ReplayBuffer:
 
     def put(self, data: bytes) -> None:
         """Keep `data` as the next bytes of the stream."""
-        if len(data) < _CRUMB_BYTES and (self._waiting or self._crumbs):
+        if len(data) < _CRUMB_BYTES and self._waiting:
             self._crumbs += data
             if len(self._crumbs) >= _GATHERED_BYTES:
                 self._gather()
@@ -143,8 +143,6 @@ class ReplayBuffer:
         """Move the next `size` bytes over to what was said; they are added to `pieces`, too."""
         self._said += size
         waiting, flown = self._waiting, self._flown
-        if not waiting:
-            self._gather()
         while size > 0:
             piece = waiting.popleft()
             if len(piece) > size:

@@ -21,8 +21,8 @@ _CUTS = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, Connecti
 _CHUNK_BYTES = 64 * 2**10
 """Bytes asked for per read."""
 
-_ACK_DELAY = 0.005
-"""Seconds that an acknowledgement which nobody waits for yet is put off: so a reader who keeps up with the peer tells it two
+_ACK_DELAY = 0.01
+"""Seconds that an acknowledgement which nobody waits for yet is put off: so a reader who keeps up with the peer tells it a
 hundred times in a second, instead of after every chunk."""
 
 

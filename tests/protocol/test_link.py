@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -343,6 +344,11 @@ def test_letters_from_the_future_are_ignored() -> None:
     assert hear(other, b"Z whatever\nD 0 1\naQ\nF 3 x\nD 1 1\nb") == [Data(0, b"ab")]
 
 
+def test_what_comes_behind_a_farewell_has_its_own_position() -> None:
+    _, other = connected()
+    assert hear(other, b"D 0 1\naB {}\nD 1 1\nb") == [Data(0, b"a"), Bye(), Data(1, b"b")]
+
+
 @pytest.mark.parametrize("frame", [b'H {"version":1}', b'W {"version":1,"session":"s","lease":1}'])
 def test_a_second_handshake_on_one_connection_is_an_error(frame: bytes) -> None:
     _, other = connected()
@@ -369,6 +375,40 @@ def test_what_is_kept_is_forgotten_to_the_byte_that_was_acknowledged(size: int) 
         assert (one.kept_bytes, one.replay_from) == (20_000 - position, position)
         one.resume(received=position, replay_from=0, window=WINDOW)
         assert b"".join(piece.partition(b"\n")[2] for piece in iter(lambda: one.data_to_send(3000), b"")) == sent[position:]
+
+
+@pytest.mark.parametrize("flies", [False, True])
+def test_bytes_that_are_sent_two_by_two_cost_not_much_more_than_their_size(flies: bool) -> None:
+    one, other = LinkEnd(), LinkEnd()
+    if flies:
+        connect(one, other)
+    tracemalloc.start()
+    try:
+        for _ in range(50_000):
+            one.send(bytes((1, 2)))
+            one.data_to_send()
+        assert tracemalloc.get_traced_memory()[0] < 250_000
+    finally:
+        tracemalloc.stop()
+    assert one.kept_bytes == 100_000
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes=st.lists(st.sampled_from([1, 50, 1023, 1024, 3000, 70_000]), max_size=30), most=st.sampled_from([100, 3000, 10**6]))
+def test_small_and_large_pieces_keep_their_order(sizes: list[int], most: int) -> None:
+    one, other = connected()
+    sent, heard = bytearray(), bytearray()
+    for number, size in enumerate(sizes):
+        piece = bytes([number]) * size
+        sent += piece
+        one.send(piece)
+        if number % 4 == 3:
+            heard += bytes_of(hear(other, one.data_to_send(most)))
+        if number % 10 == 9:
+            connect(one, other)
+    while one.has_output:
+        heard += bytes_of(hear(other, one.data_to_send(most)))
+    assert heard == sent
 
 
 # --------------------------------------------------------------------------------------- two ends over a channel that cuts

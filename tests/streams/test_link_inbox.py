@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -47,3 +49,15 @@ def test_whatever_is_put_in_comes_out_in_order(pieces: list[bytes], size: int) -
     taken += b"".join(data for data, _ in take_all(inbox, size))
     assert taken == b"".join(pieces)
     assert inbox.taken == len(taken)
+
+
+def test_bytes_that_come_two_by_two_cost_not_much_more_than_their_size() -> None:
+    inbox = LinkInbox()
+    tracemalloc.start()
+    try:
+        for _ in range(50_000):
+            inbox.put(bytes((1, 2)))
+        assert tracemalloc.get_traced_memory()[0] < 250_000
+    finally:
+        tracemalloc.stop()
+    assert sum(len(data) for data, _ in take_all(inbox, 65536)) == 100_000
