@@ -22,7 +22,7 @@ class Tries:
         self._found: dict[str, dict[str, Table]] = {}
 
     def __call__(self, names: Collection[str]) -> dict[str, dict[str, Table]]:
-        for part in names:
+        for part in dict.fromkeys(target.place[0] for target in self._targets if target.place[0] in names):
             targets = [target for target in self._targets if target.place[0] == part]
             is_first = part not in self._found
             wanted = {target.place[1] for target in targets if is_first or target.figure(self._found) < target.floor}
