@@ -109,7 +109,7 @@ def test_the_verdicts_follow_from_the_figures(tmp_path: Path, speed: Callable[[s
     (dicts,) = [line for line in text.splitlines() if line.startswith("| small messages as dicts")]
     assert "| 100 |" in dicts
     assert dicts.endswith(("| met |", "trio: met |"))
-    assert "ours takes 4.0 times as much on trio" in text or "and 4.0 times as much on trio" in text
+    assert "ours takes 4.00 times as much on trio" in text or "and 4.00 times as much on trio" in text
     slow = published_report()
     slow["backends"]["trio"]["reading"]["delta, 263 B"]["ratios"]["official / ours, dicts"]["median"] = 0.1
     speed("figures").write_figures(slow, tmp_path / "figures")

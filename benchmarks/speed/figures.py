@@ -89,7 +89,7 @@ def _dearer(report: dict[str, Any]) -> Iterator[str]:
     lost: dict[str, list[str]] = {}
     for backend, name, found in _ratios(report):
         if found["median"] < 1:
-            lost.setdefault(name, []).append(f"{1 / found['median']:.1f} times as much on {backend}")
+            lost.setdefault(name, []).append(f"{1 / found['median']:.2f} times as much on {backend}")
     yield from ("", "## Where the official SDK takes less processor time", "")
     yield from (f"* {name}: ours takes {' and '.join(times)}." for name, times in lost.items())
     if not lost:
