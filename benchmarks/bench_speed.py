@@ -22,12 +22,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from speed import memory, parts, sessions
+from speed.bench import Table
 from speed.chart import draw
+from speed.checking import Tries
 from speed.curves import draw_curves
 from speed.figures import verdicts, write_figures
 from speed.parts import PARTS, measure_part
@@ -56,10 +57,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--page", action="store_true", help="only make page and charts from the JSON in docs/benchmarks")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.quick:
+    if options.check:
+        options.rounds, options.scale = min(options.rounds, CHECK_ROUNDS), min(max(options.scale, 0.01), CHECK_SCALE)
+    elif options.quick:
         options.rounds, options.scale = 0, 0.002
-    elif options.check:
-        options.rounds, options.scale = min(options.rounds, CHECK_ROUNDS), min(options.scale, CHECK_SCALE)
     return options
 
 
@@ -86,21 +87,17 @@ def is_for_docs(options: argparse.Namespace) -> bool:
 
 
 def check_figures(options: argparse.Namespace) -> int:
-    """The exit code. What is over its floor is not measured again, and nothing is when the time is over."""
+    """The exit code."""
     ends = time.monotonic() + CHECK_SECONDS
-    known: dict[str, dict[str, Any]] = {backend: {} for backend in backends_of(options)}
+    broken = []
+    for backend in backends_of(options):
+        amounts = {"backend": backend, "rounds": options.rounds, "scale": options.scale}
 
-    def measure(backend: str, names: Collection[str]) -> dict[str, Any]:
-        found = known[backend]
-        for name in [name for name in PARTS if name in names]:
-            targets = [target for target in TARGETS if target.place[0] == name]
-            wanted = {target.place[1] for target in targets if name not in found or target.figure(found) < target.floor}
-            if name not in found or time.monotonic() < ends:
-                amounts = {"backend": backend, "rounds": options.rounds, "scale": options.scale}
-                found[name] = {**found.get(name, {}), **measure_part(name, **amounts, kept={}, wanted=wanted)}
-        return found
+        def measure(part: str, tables: Collection[str], amounts: dict[str, Any] = amounts) -> dict[str, Table]:
+            return measure_part(part, **amounts, kept={}, wanted=tables)
 
-    broken = [sentence for backend in known for sentence in check(partial(measure, backend), TARGETS, backend=backend)]
+        tries = Tries(TARGETS, measure=measure, is_over=lambda: time.monotonic() > ends)
+        broken += check(tries, TARGETS, backend=backend)
     print("\n".join(broken), file=sys.stderr)
     return 1 if broken else 0
 

@@ -79,6 +79,25 @@ def test_a_target_that_may_be_met_in_two_ways_is_as_far_as_the_better_of_them(sp
     assert either.shown({"a": {"median": 0.3}, "b": {"median": 1.2}}) == "0.30 share or 1.20 GB/s"
 
 
+def test_a_check_measures_again_what_is_under_its_floor_and_nothing_else_while_there_is_time(speed: Callable[[str], Any]) -> None:
+    target = speed("targets").Target
+    targets = [target("good", ("reading", "small"), 1.0), target("bad", ("reading", "large"), 1.0), target("other", ("waking", "all"), 1.0)]
+    asked: list[tuple[str, list[str]]] = []
+    is_over = False
+
+    def measure(part: str, tables: set[str]) -> dict[str, Any]:
+        asked.append((part, sorted(tables)))
+        return {table: {"median": 0.5 if table == "large" else 2.0} for table in tables}
+
+    tries = speed("checking").Tries(targets, measure=measure, is_over=lambda: is_over)
+    assert tries({"reading"}) == {"reading": {"small": {"median": 2.0}, "large": {"median": 0.5}}}
+    tries({"reading"})
+    is_over = True
+    found = tries(["reading", "waking"])  # what has never been measured is, however late it is
+    assert asked == [("reading", ["large", "small"]), ("reading", ["large"]), ("waking", ["all"])]
+    assert found["reading"]["small"] == {"median": 2.0}
+
+
 def test_the_verdicts_follow_from_the_figures(tmp_path: Path, speed: Callable[[str], Any]) -> None:
     report = published_report()
     for table in report["backends"]["trio"]["reading"].values():
@@ -90,7 +109,7 @@ def test_the_verdicts_follow_from_the_figures(tmp_path: Path, speed: Callable[[s
     (dicts,) = [line for line in text.splitlines() if line.startswith("| small messages as dicts")]
     assert "| 100 |" in dicts
     assert dicts.endswith(("| met |", "trio: met |"))
-    assert "ours takes 4.0 times as much on trio" in text or "and 4.0 times as much on trio" in text
+    assert "ours takes 4.00 times as much on trio" in text or "and 4.00 times as much on trio" in text
     slow = published_report()
     slow["backends"]["trio"]["reading"]["delta, 263 B"]["ratios"]["official / ours, dicts"]["median"] = 0.1
     speed("figures").write_figures(slow, tmp_path / "figures")

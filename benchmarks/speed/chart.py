@@ -60,4 +60,4 @@ def _tables(tables: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for bench in ("reading", "carrying", "conversing", "importing"):
         yield from tables[bench].items()
     for size, table in tables["sessions"].items():
-        yield f"{size} sessions, a message", table
+        yield f"a message, sessions: {size}", table

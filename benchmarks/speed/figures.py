@@ -81,7 +81,7 @@ def _ratios(report: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]
                 for ratio, found in table["ratios"].items():
                     if ratio.startswith("official"):
                         view = ratio.partition(", ")[2]
-                        yield backend, f"{name} sessions" if part == "sessions" else f"{name}, {view}" if view else name, found
+                        yield backend, f"a message, sessions: {name}" if part == "sessions" else f"{name}, {view}" if view else name, found
 
 
 def _dearer(report: dict[str, Any]) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _dearer(report: dict[str, Any]) -> Iterator[str]:
     lost: dict[str, list[str]] = {}
     for backend, name, found in _ratios(report):
         if found["median"] < 1:
-            lost.setdefault(name, []).append(f"{1 / found['median']:.1f} times as much on {backend}")
+            lost.setdefault(name, []).append(f"{1 / found['median']:.2f} times as much on {backend}")
     yield from ("", "## Where the official SDK takes less processor time", "")
     yield from (f"* {name}: ours takes {' and '.join(times)}." for name, times in lost.items())
     if not lost:
@@ -106,7 +106,7 @@ def _growth(report: dict[str, Any]) -> Iterator[str]:
             f"* {backend}: in lines of {min(long):,} to {max(long):,} bytes, a megabyte takes {min(long.values()):,.0f} to "
             f"{max(long.values()):,.0f} µs. A message takes "
             + ", ".join(f"{cost:.0f} µs with {size}" for size, cost in per_message.items())
-            + " sessions."
+            + " sessions that say 100 a second each."
         )
 
 

@@ -1,8 +1,9 @@
-"""The program `claude-transport`: `ask` a Claude one thing, and let the `doctor` say what would run and whether it works.
+"""The program `claude-transport`: `ask` a Claude one thing, let the `doctor` say what works, `inspect` what is on a tape.
 
 ```text
 main ──arguments──> ask    ──> answer ──> render · render_rich     (stdout: the answer, or NDJSON; stderr: everything else)
                     doctor ──> checkup ──> render_report
+                    inspect_tape ──> render_inspection, or the page of `inspection` · progress
         failures: every error as an exit code and a few lines · interruption: Ctrl-C leaves nothing running
 ```
 """

@@ -184,6 +184,7 @@ class LinkSession(Session):
             self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
             self.surroundings.metrics.refused[exc.reason] += 1
             self._end.bye(code=exc.reason, reason=str(exc))
+            self._carrier.wake()  # before the process's end can overtake it
             self._note_end(exc.reason)
             await self.transport.close()
         except ClaudeTransportError:

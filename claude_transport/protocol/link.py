@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+import msgspec
+
 from claude_transport.errors import ConfigurationError, InputClosed, ProtocolError, ReplayGap
 from claude_transport.protocol.link_frames import (
+    MAX_CONTROL_FRAME_BYTES,
     Ack,
     Bye,
     Data,
@@ -176,7 +179,7 @@ class LinkEnd:
                 stderr_tail=stderr_tail,
                 error=error,
             )
-            self._outgoing.put_end(encode_frame(end))
+            self._outgoing.put_end(_fitting(end))
             self._stage = _STAGES[ProcessEnd]
 
     def bye(self, *, reason: str = "", code: str = "") -> None:
@@ -330,3 +333,12 @@ class LinkEnd:
         self._received += 1
         self._peer_stage = stage
         return True
+
+
+def _fitting(end: ProcessEnd) -> bytes:
+    """The frame of `end`, with as much of the last words as a peer takes: as JSON, a control character has six bytes."""
+    frame = encode_frame(end)
+    while len(frame) > MAX_CONTROL_FRAME_BYTES and end.stderr_tail:
+        end = msgspec.structs.replace(end, stderr_tail=end.stderr_tail[(len(end.stderr_tail) + 1) // 2 :])
+        frame = encode_frame(end)
+    return frame

@@ -246,7 +246,7 @@ def decode_frame(line: bytes) -> Frame:
         return _NUMBERED[letter](_number(payload))
     try:
         frame: Frame = _decoders[letter].decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:  # the last for brackets within brackets within …
         # `from None`, and the path only: the payload of a hello holds the token
         what = str(exc) if isinstance(exc, msgspec.ValidationError) else "no JSON"
         raise ProtocolError(f"a malformed {letter.decode()} frame: {what}", code="link.malformed") from None

@@ -8,7 +8,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteStream
 
-from claude_transport.errors import CLIConnectionError, ProtocolError
+from claude_transport.errors import CLIConnectionError, ConnectionLost, ProtocolError
 from claude_transport.protocol.link_frames import (
     LINK_VERSION,
     MAX_CONTROL_FRAME_BYTES,
@@ -88,7 +88,11 @@ async def _next_line(stream: ByteStream, unread: bytearray) -> bytes:
         if len(unread) > MAX_CONTROL_FRAME_BYTES:
             raise ProtocolError("what came is no frame of the link protocol", code="link.malformed")
         searched = len(unread)
-        unread += await stream.receive(65536)
+        try:
+            unread += await stream.receive(65536)
+        except (ConnectionLost, ProtocolError) as exc:  # of TLS, compression or WebSocket: the server has not said this of the session
+            message = f"the connection broke before the other side had said welcome: {exc}"
+            raise CLIConnectionError(message, retryable=isinstance(exc, ConnectionLost)) from exc
     line = bytes(unread[:end])
     del unread[: end + 1]
     return line

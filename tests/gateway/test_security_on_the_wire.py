@@ -197,11 +197,12 @@ async def test_a_message_without_measure_ends_its_websocket_and_is_never_held(fr
 async def test_a_line_over_the_limit_is_an_error_of_its_own_client() -> None:
     async with siege(ct.GatewayLimits(line_bytes=MEGABYTE)) as stage:
         transport = ct.NetworkTransport(stage.url("tcp"), token=ALICE)
-        with pytest.raises(ct.ConnectionLost):
+        with pytest.raises(ct.ConnectionLost) as caught:
             async with transport:
                 await transport.write(b'{"x":"' + b"x" * 2 * MEGABYTE + b'"}')
                 async for _ in transport.read_lines():
                     pass
+        assert caught.value.code == "connection.line_too_long"
         await stage.bystander_is_alone()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,26 @@ def test_a_tape_of_many_blocks_is_read_as_one(tmp_path: Path) -> None:
     assert 2 < len(steps) == len(set(steps))
     assert steps[-1] == (path.stat().st_size, path.stat().st_size)
     assert steps == sorted(steps)
+
+
+def test_a_tape_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word " * 400}}
+    line = (
+        TapeMaker()
+        .put("out", {"type": "stream_event", "event": piece, "parent_tool_use_id": None})
+        .tape.encode()
+        .splitlines(keepends=True)[-1]
+    )
+    path = tmp_path / "large.ndjson"
+    path.write_bytes(line * (20_000_000 // len(line)))
+    tracemalloc.start()
+    try:
+        summary = summarize(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert summary.records == 20_000_000 // len(line)
+    assert peak < 10_000_000
 
 
 @pytest.mark.parametrize("far", [0, 1500])

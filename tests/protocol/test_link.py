@@ -190,6 +190,17 @@ def test_the_end_of_the_process_says_what_had_reached_it() -> None:
     assert (client.acknowledged, client.sent_bytes) == (2, 4)
 
 
+def test_last_words_that_fit_into_no_frame_are_cut_at_their_beginning() -> None:
+    client, server = connected()
+    tail = "\0" * 64 * 2**10 + "Killed"  # as JSON, each of these zeros has six bytes
+    server.end_process(exit_code=137, stderr_tail=tail)
+    (end,) = carry(server, client)
+    assert isinstance(end, ProcessEnd)
+    assert end.exit_code == 137
+    assert tail.endswith(end.stderr_tail)
+    assert len(end.stderr_tail) > 20_000
+
+
 def test_what_reached_the_process_may_be_less_than_what_was_acknowledged() -> None:
     client, server = connected()
     client.send(b"1\n2")

@@ -92,6 +92,8 @@ def test_a_frame_is_one_line_and_comes_back_as_it_was(frame: Frame) -> None:
         b'X {"after":-1}',
         b'X {"after":0,"stderr_tail":"\xff"}',
         b"R {",
+        pytest.param(b'H {"version":1,"options":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}}", id="deep options"),
+        pytest.param(b'B {"unknown":' + b"[" * 5000 + b"]" * 5000 + b"}", id="deep and unknown"),
     ],
 )
 def test_what_is_no_frame_is_a_protocol_error(line: bytes) -> None:

@@ -145,6 +145,7 @@ class SilentStream(ByteStream):
         self.inner = inner
         self.lost = False
         self.stays = False
+        self.failure: Exception | None = None  # what a layer below the link says of the connection instead of giving bytes
         self.longest_silence = 0.0
         self._last_byte = anyio.current_time()
 
@@ -161,6 +162,8 @@ class SilentStream(ByteStream):
             await self.inner.send(item)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
+        if self.failure is not None:
+            raise self.failure
         data = await self.inner.receive(max_bytes)
         if self.lost:
             await anyio.sleep_forever()
@@ -185,10 +188,13 @@ class Door(MemoryConnectable):
         self.shut = False
         self.asked = 0
         self.streams: list[SilentStream] = []
+        self.failures: list[Exception] = []  # of the next connections, one each
 
     async def connect(self) -> ByteStream:  # type: ignore[override]
         self.asked += 1
         if self.shut:
             raise ConnectionRefusedError("nobody is at home")
         self.streams.append(SilentStream(await super().connect()))
+        if self.failures:
+            self.streams[-1].failure = self.failures.pop(0)
         return self.streams[-1]

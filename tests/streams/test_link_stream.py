@@ -243,6 +243,27 @@ async def test_a_refusal_that_is_worth_another_try_is_tried_again() -> None:
         assert await peer.receive_line() == line(0)
 
 
+async def test_a_connection_that_is_lost_below_the_link_before_the_welcome_is_made_again() -> None:
+    door = Door()
+    async with linked(door) as (transport, peer):
+        door.failures = [ConnectionLost("left without the farewell that TLS asks for"), ConnectionLost("1012")]
+        peer.cut()
+        await transport.write(line(0))
+        assert await peer.receive_line() == line(0)
+    assert door.failures == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "retryable"), [(ConnectionLost("the farewell is missing"), True), (ProtocolError("that is no zstd"), False)]
+)
+async def test_what_a_layer_below_the_link_says_before_the_welcome_is_a_failed_connection(failure: Exception, retryable: bool) -> None:
+    door = Door()
+    door.failures = [failure]
+    with pytest.raises(CLIConnectionError, match=f"before the other side had said welcome: {failure}") as caught:
+        await LinkConnectable(door).connect()
+    assert (caught.value.retryable, caught.value.__cause__) == (retryable, failure)
+
+
 async def test_a_server_that_forgot_what_it_was_told_is_a_gap() -> None:
     door = MemoryConnectable()
     async with anyio.create_task_group() as tasks:
