@@ -7,8 +7,10 @@ import pytest
 import trio.testing
 from rehearsal import ALICE, Talker, rehearsal
 
+from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Hello, ProcessEnd, Refusal, Welcome
+from claude_transport.transports.network import NetworkTransport
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
@@ -298,3 +300,17 @@ async def test_the_token_of_somebody_else_opens_no_session_of_mine() -> None:
         assert (refusal.code, ALICE in refusal.text) == ("session", False)
         await process.say(b'{"n":1}')
         assert await client.hear_line() == b'{"n":1}'
+
+
+async def test_lines_in_any_script_get_through_a_websocket_wherever_they_are_cut() -> None:
+    # longer than a frame, so that they are cut inside of characters
+    lines = [b'{"text":"%b"}' % (text * 30_000).encode() for text in ("é", "€", "\U0001f600", "\u2028x")]
+    async with Gateway(listen=["ws://127.0.0.1:0"], command=["cat"]) as gateway, NetworkTransport(gateway.urls[0]) as transport:
+        heard: list[bytes] = []
+        with anyio.fail_after(60):
+            for line in lines:
+                await transport.write(line)
+            await transport.end_input()
+            async for batch in transport.read_lines():
+                heard += batch
+    assert heard == lines
