@@ -1,0 +1,164 @@
+"""The reference page of environment variables, from the tables that decide about them: `python docs/generate_environment.py` writes it.
+
+The page is committed, so that it can be read without building anything; a test holds that it is what the tables say, and that no variable
+of this library's own is missing from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from claude_transport.app.failures import TRACEBACK
+from claude_transport.bridge.configuration import SERVER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
+from claude_transport.completion.resolution import API_VARIABLES, TRANSPORT_VARIABLE
+from claude_transport.launch.discovery import PATH_VARIABLE
+from claude_transport.launch.environ import (
+    ALWAYS_ALLOWED,
+    CLOUD_SWITCHES,
+    CREDENTIAL_HEADERS,
+    CUSTOM_HEADERS,
+    NESTING,
+    POLICIES,
+    VARIABLES,
+    forbidden_variables,
+)
+from claude_transport.launch.options import BillingPolicy
+from claude_transport.launch.supervisor import REMOTE_MARK
+from claude_transport.streams.marking import MARK_VARIABLE
+
+__all__ = ["PAGE", "main", "render"]
+
+PAGE = Path(__file__).parent / "reference" / "environment.md"
+
+INTRODUCTION = """\
+# Environment variables
+
+<!-- Written by docs/generate_environment.py from the tables in claude_transport/launch/environ.py and its neighbours: change those, and
+run it again. -->
+
+Three questions: what is read here, what a `claude` gets to see, and what is kept from it. The environment of this process is read and
+never changed; that of a child is made anew for each. `describe_environment(options, inherited)` says of every variable where it comes from
+or why it was removed, and never tells a value.
+
+What of this is an option is described, with types and defaults, on the [page of options](options.md).
+"""
+
+CHILD = """\
+## What a child gets
+
+From weakest to strongest: what is inherited and not removed, what the options imply, the option `env`.
+"""
+
+REMOVED = f"""\
+## What is kept from a child
+
+### The marks of an enclosing session
+
+A program that itself runs under Claude starts a session of its own, not a nested one. Never inherited, but `env` can set them:
+
+{{nesting}}
+
+### What somebody else would pay with
+
+By the option `billing`; [bill the subscription](../how-to/bill-the-subscription.md) is the how-to. `{CUSTOM_HEADERS}` is kept away as a
+whole when it holds one of {{headers}}.
+"""
+
+ALLOWED = """\
+### What is not on the list
+
+With `env_mode="allowlist"` only these are inherited, and what `env_allow` names; with `env_mode="exact"` nothing is.
+
+{names}
+"""
+
+API = """\
+## What the API path uses
+
+A call through the API starts no process, but asks the same environment that its options would give to one, by the same rules:
+{names}, `ANTHROPIC_BASE_URL`, `ANTHROPIC_MODEL`, `{headers}`. [Which path a call takes](transport-choice.md) says which credential wins.
+"""
+
+READ = (
+    (PATH_VARIABLE, "`find_cli()`", "The `claude` to run, unless `cli_path` names one. A path that does not work is an error."),
+    (TRANSPORT_VARIABLE, "`complete()`, `stream()`, the program", "`cli`, `api` or `auto`: the path of a call for which none was chosen."),
+    (TRACEBACK, "the program", "`1`: an error is shown with its traceback."),
+    (URL_VARIABLE, "`mcp-bridge`", "Where the host of the tools listens."),
+    (TOKEN_VARIABLE, "`mcp-bridge`", "What it presents there."),
+    (SERVER_VARIABLE, "`mcp-bridge`", "Which of the host's servers it stands for."),
+)
+MARKS = (
+    (
+        MARK_VARIABLE,
+        "always, for a child on this machine",
+        "Random; by it everything the child has started is found again when it is closed.",
+    ),
+    (REMOTE_MARK, "at the other end of a launcher", "The same there, in its place."),
+    ("TRACEPARENT, TRACESTATE", "under `TracingTransport`", "The span that the session belongs to, in place of what is inherited."),
+    ("PWD", "with the option `cwd`", "The working directory, links unresolved."),
+    ("CLAUDE_CONFIG_DIR", "with the option `isolated_config`", "A private directory that is removed with the session."),
+)
+BILLING: tuple[BillingPolicy, ...] = ("inherit", "subscription", "subscription_strict", "api_key")
+
+
+def cell(text: str) -> str:
+    """`text` as it may stand in a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    columns = [*head]
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(map(cell, line))} |\n" for line in lines)
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def removed_for(billing: BillingPolicy) -> str:
+    names = listed(name for name in forbidden_variables(billing) if name not in CLOUD_SWITCHES)
+    return f"{names}, and the switches of a cloud" if names else "nothing"
+
+
+def what_follows(billing: BillingPolicy) -> str:
+    """What happens when a variable that this policy forbids is inherited."""
+    if billing == "inherit":
+        return "-"
+    return "the session is refused" if billing == "subscription_strict" else "it is removed"
+
+
+def render() -> str:
+    """The whole page, as MyST Markdown."""
+    options = ([f"`{row.name}`", f"`{row.option}`", f"{row.doc} {row.note}".strip()] for row in VARIABLES)
+    policies = ([f"`{name}`", text] for name, text in POLICIES.items())
+    billing = ([f"`{policy}`", removed_for(policy), what_follows(policy)] for policy in BILLING)
+    return "\n".join(
+        [
+            INTRODUCTION,
+            "## What is read here\n",
+            table(("Variable", "Read by", "What it says"), ([f"`{name}`", *rest] for name, *rest in READ)),
+            API.format(names=listed(API_VARIABLES), headers=CUSTOM_HEADERS),
+            CHILD,
+            table(("Variable", "Option", "What it does"), options),
+            "These are set by the library itself:\n",
+            table(("Variable", "When", "What for"), ([listed(name.split(", ")), *rest] for name, *rest in MARKS)),
+            "These options decide about the environment as a whole:\n",
+            table(("Option", "What it decides"), policies),
+            REMOVED.format(nesting=listed(sorted(NESTING)), headers=listed(CREDENTIAL_HEADERS)),
+            table(("`billing`", "What may not be there", "When it is inherited"), billing),
+            f"The switches of a cloud are {listed(CLOUD_SWITCHES)}. One that stands in `env` is always refused.\n",
+            ALLOWED.format(names=listed(ALWAYS_ALLOWED)),
+        ]
+    )
+
+
+def main() -> None:
+    """Write the page to its place."""
+    PAGE.write_text(render(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
