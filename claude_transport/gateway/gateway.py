@@ -277,7 +277,7 @@ class Gateway:
             await self._receive(arrival, guest)
         except TurnedAway as exc:
             self._count_refusal(exc, peer=peer)
-            if arrival is not None:
+            if arrival is not None and exc.audible:
                 await self._explain(arrival, exc)
         except ssl.SSLError as exc:
             self._handshake_failed(exc, peer)

@@ -250,7 +250,7 @@ class LinkSession(Session):
             except GONE:
                 return  # before it was told that it is welcome
             except ProtocolError as exc:
-                raise TurnedAway("malformed", str(exc)) from exc
+                raise TurnedAway("malformed", str(exc), audible=not self._carrier.interrupted) from exc
             finally:
                 self._connection = None
                 self._end.disconnected()

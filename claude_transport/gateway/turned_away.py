@@ -29,14 +29,16 @@ REASONS: Final = {
 class TurnedAway(ClaudeTransportError):
     """A client that is refused: `reason` (one of `REASONS`) and the message are what it is told: no secret, and nobody else's name.
 
-    `retryable` says whether the same client may be let in later.
+    `retryable` says whether the same client may be let in later, `audible` whether it can be told at all: in the middle of a frame it
+    would take the reason for data.
     """
 
     code = "gateway.refused"
 
-    def __init__(self, reason: str, message: str = "", **common: Any) -> None:
+    def __init__(self, reason: str, message: str = "", *, audible: bool = True, **common: Any) -> None:
         super().__init__(message, code=f"gateway.{reason}", **common)
         self.reason = reason
+        self.audible = audible
 
     @property
     def status(self) -> int:

@@ -49,6 +49,12 @@ class LinkCarrier:
         self._idle = Wakeup()
         self._ack_wanted = False
         self._finishing = False
+        self._interrupted = False
+
+    @property
+    def interrupted(self) -> bool:
+        """True when the last connection ended while something was being written: whatever is said on it now may be taken for data."""
+        return self._interrupted
 
     def wake(self) -> None:
         """Tell that the end may have something to say."""
@@ -77,6 +83,7 @@ class LinkCarrier:
         """
         heart = Heartbeat(interval=self._heartbeat, now=anyio.current_time())
         causes: list[Exception | None] = []
+        self._interrupted = False
 
         async def part(work: Callable[[], Awaitable[None]]) -> None:
             # what ends one of the four ends all; it is kept, not raised, so that nobody gets an exception group
@@ -118,7 +125,9 @@ class LinkCarrier:
         end = self._end
         while True:
             while data := end.data_to_send():
+                self._interrupted = True
                 await stream.send(data)
+                self._interrupted = False
                 if self._on_chunk is not None:
                     self._on_chunk()
             if self._finishing:

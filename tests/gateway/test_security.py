@@ -146,6 +146,23 @@ async def test_frames_that_are_replayed_do_nothing_twice_and_gaps_end_the_connec
         await stage.until(sessions=1)
 
 
+async def test_a_refusal_is_not_said_in_the_middle_of_a_frame_where_it_would_be_data() -> None:
+    async with under_attack(limits=GatewayLimits(lease=0.01)) as (stage, _):
+        client = stage.connect(capacity=1000)
+        await client.frame(Hello(version=1, token=ALICE))
+        process = await stage.processes.next()
+        await client.hear_frame(Welcome)
+        await process.say(b"x" * 5000)
+        assert await client.hear() == b"D 0 5001"  # which does not fit, and nobody reads on
+        await client.stream.send(b"no frame\n")
+        with anyio.fail_after(30):
+            while not refusals_of(stage):
+                await anyio.lowlevel.checkpoint()
+        assert (await client.rest()).strip(b"x") == b""
+        assert refusals_of(stage) == {"malformed": 1}
+        await stage.until(sessions=1)
+
+
 async def test_a_client_that_claims_what_never_was_is_refused() -> None:
     async with under_attack(limits=GatewayLimits(lease=0.01)) as (stage, _):
         client = await stage.link(received=10**17)
