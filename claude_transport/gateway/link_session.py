@@ -23,7 +23,7 @@ from claude_transport.errors import (
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.link import LinkEnd, LinkEvent
-from claude_transport.protocol.link_frames import LINK_VERSION, Bye, Data, End, Hello, Welcome, encode_frame
+from claude_transport.protocol.link_frames import LINK_VERSION, Bye, Data, End, Hello, ProcessEnd, Refusal, Welcome, encode_frame
 from claude_transport.streams.link_carrier import LinkCarrier
 from claude_transport.streams.link_inbox import LinkInbox
 from claude_transport.streams.wakeup import Wakeup
@@ -279,15 +279,19 @@ class LinkSession(Session):
         return encode_frame(welcome)
 
     def _take(self, event: LinkEvent) -> None:
-        if isinstance(event, Data):
-            self._inbox.put(event.data)
-            self._received.fire()
-        elif isinstance(event, End):
-            self._input_over = True
-            self._received.fire()
-        elif isinstance(event, Bye) and not self._farewell:
-            self._farewell = True
-            BackgroundTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}")
+        match event:
+            case Data(_, data):
+                self._inbox.put(data)
+                self._received.fire()
+            case End():
+                self._input_over = True
+                self._received.fire()
+            case Bye():
+                if not self._farewell:
+                    self._farewell = True
+                    BackgroundTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}")
+            case ProcessEnd() | Refusal():
+                raise ProtocolError("what only a server says came from a client", code="link.malformed")
 
     async def _obey_farewell(self) -> None:
         """The client wants it to end: what it said before still gets to the process, if that reads."""

@@ -163,6 +163,16 @@ async def test_a_refusal_is_not_said_in_the_middle_of_a_frame_where_it_would_be_
         await stage.until(sessions=1)
 
 
+@pytest.mark.parametrize("frame", [b'X {"after":0}', b'R {"code":"auth"}'])
+async def test_what_only_a_server_may_say_is_refused_from_a_client(frame: bytes) -> None:
+    async with under_attack(limits=GatewayLimits(lease=0.01)) as (stage, _):
+        client = await stage.link()
+        await stage.processes.next()
+        await client.stream.send(frame + b"\n")
+        assert (await client.hear_frame(Refusal)).code == "malformed"
+        await stage.until(sessions=1)
+
+
 async def test_a_client_that_claims_what_never_was_is_refused() -> None:
     async with under_attack(limits=GatewayLimits(lease=0.01)) as (stage, _):
         client = await stage.link(received=10**17)
