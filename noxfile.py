@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import platform
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import nox
@@ -31,6 +33,17 @@ def install(session: nox.Session, *groups: str) -> None:
 def run_pytest(session: nox.Session, *args: str) -> None:
     """pytest without the user's own pytest options, which could change what is run; on as many cores as there are, up to four."""
     session.run("python", "-m", "pytest", "-n", "auto", "--maxprocesses=4", *args, *session.posargs, env={"PYTEST_ADDOPTS": ""})
+
+
+def reaches_the_outside() -> bool:
+    """Whether the documentation of Python answers, in whatever way, within ten seconds."""
+    try:
+        urllib.request.urlopen("https://docs.python.org/3/", timeout=10).close()
+    except urllib.error.HTTPError:
+        return True  # somebody is there
+    except OSError:
+        return False
+    return True
 
 
 @nox.session
@@ -59,6 +72,15 @@ def docs(session: nox.Session) -> None:
         "sphinx-build", "-W", "-n", "--keep-going", "-q", "-d", "docs/_build/doctrees", *session.posargs, "docs", "docs/_build/html"
     )
     session.run("towncrier", "build", "--draft", "--version", "unreleased", silent=True)
+
+
+@nox.session(default=False)
+def linkcheck(session: nox.Session) -> None:
+    """Every link of the documentation to somewhere else, followed; skipped, and said to be, where nothing outside can be reached."""
+    if not reaches_the_outside():
+        session.skip("nothing outside can be reached, so no link was followed")
+    install(session, "docs")
+    session.run("sphinx-build", "-b", "linkcheck", "-q", "-d", "docs/_build/doctrees", *session.posargs, "docs", "docs/_build/linkcheck")
 
 
 @nox.session(default=False)

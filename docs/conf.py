@@ -29,6 +29,9 @@ autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True, "no-value": True}
 python_use_unqualified_type_names = True
 
+linkcheck_ignore = [r"https?://(localhost|127\.0\.0\.1|[\w.-]*example\.(org|com|net))([:/].*)?$"]
+linkcheck_timeout = 15
+
 # References into this package must resolve. Those to other projects would need their inventories, hence a network.
 nitpicky = True
 nitpick_ignore_regex = [
