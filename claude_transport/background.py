@@ -21,7 +21,7 @@ import anyio.lowlevel
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
-__all__ = ["BackgroundTask", "HostLoop"]
+__all__ = ["BackgroundTask", "HostLoop", "asyncio_loop_here"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -42,6 +42,11 @@ def _asyncio_loop() -> AbstractEventLoop:
         raise RuntimeError("asyncio was never imported, so it is not what is running")
     loop: AbstractEventLoop = asyncio.get_running_loop()
     return loop
+
+
+def asyncio_loop_here() -> AbstractEventLoop | None:
+    """The asyncio loop that the caller runs in; None under trio. Raises `RuntimeError` outside of any."""
+    return _asyncio_loop() if _trio_here() is None else None
 
 
 class HostLoop:

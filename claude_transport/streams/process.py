@@ -207,24 +207,22 @@ class ProcessStream(ByteStream):
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """The next bytes of its output, at most `max_bytes`."""
-        # Before the read, not after it: a cancellation here must not take bytes along.
-        await anyio.lowlevel.checkpoint()
         child = self._child
+        inflow = child.inflow
+        # Before the read, not after it: a cancellation here must not take bytes along. Where there is nothing to read, to wait is enough.
+        if inflow.is_dry and not (child.cut or child.closing or self._output_over):
+            await inflow.arrival()
+        else:
+            await anyio.lowlevel.checkpoint()
         while not self._output_over:
             if child.closing:
                 raise anyio.ClosedResourceError
-            try:
-                data = os.read(child.stdout, max_bytes)
-            except BlockingIOError:
-                if child.cut:
-                    break
-                # woken without data by closing and by the cut: both are looked at above
-                with contextlib.suppress(anyio.ClosedResourceError):
-                    await anyio.wait_readable(child.stdout)
-                continue
+            data = inflow.take(max_bytes)
             if data:
                 return data
-            break
+            if data is not None or child.cut:
+                break
+            await inflow.arrival()  # woken without data by closing and by the cut: both are looked at above
         self._output_over = True
         raise await self._how_it_ended()
 

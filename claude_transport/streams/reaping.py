@@ -31,6 +31,7 @@ import msgspec
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
 from claude_transport.streams.guard import guard
+from claude_transport.streams.inflow import Inflow
 from claude_transport.streams.marking import kill_marked
 from claude_transport.streams.stderr import StderrTail
 
@@ -112,6 +113,7 @@ class Child:
         self.stdin, self.stdout, self._stderr = (file.fileno() for file in self._files)
         for fd in (self.stdin, self.stdout, self._stderr):
             os.set_blocking(fd, False)
+        self.inflow: Inflow = Inflow(self.stdout)
         self.tail = tail
         self.exited: anyio.Event = anyio.Event()
         self.status: ExitStatus | None = None
@@ -141,7 +143,7 @@ class Child:
         self._note_exit()
         await anyio.sleep(_DRAIN_GRACE)
         self.cut = True
-        self._wake_reader()
+        self.inflow.wake()
         if self._drainer is not None:
             self._drainer.cancel()
         # until closing cancels this, or the event loop ends without anybody having closed
@@ -220,10 +222,6 @@ class Child:
         if self._loop.is_current:
             self.exited.set()
 
-    def _wake_reader(self) -> None:
-        if not self._gone:
-            anyio.notify_closing(self.stdout)
-
     # ------------------------------------------------------------------------------------------------------------- closing
 
     def close_input(self) -> None:
@@ -266,7 +264,7 @@ class Child:
     async def _end(self, schedule: CloseSchedule) -> None:
         deadline = anyio.current_time() + schedule.total
         self.close_input()
-        self._wake_reader()
+        self.inflow.close()
         # a child that is blocked on a full pipe never gets to its exit (PROTOCOL (a) 11)
         discarder = BackgroundTask.spawn(self._discard_output, name=f"discard output of process {self.pid}")
         try:
@@ -379,6 +377,8 @@ class Child:
             # The loop must forget the number before the system can give it to somebody else. In a callback of an ending asyncio loop
             # anyio may not know where it is; then everybody who waited has been cancelled, and nothing more is opened.
             with contextlib.suppress(RuntimeError):
+                if index == 1:
+                    self.inflow.close()
                 anyio.notify_closing(file)
         # a broken pipe on close: the peer is gone, which is why it is closed
         with contextlib.suppress(OSError):

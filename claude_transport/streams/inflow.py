@@ -1,0 +1,128 @@
+"""`Inflow`: what comes out of a pipe, read where the event loop notices it.
+
+On asyncio the loop is told of the pipe once, and reads one chunk ahead by itself: whoever waits is woken with the bytes already there. To
+register the pipe anew for each wait, as one-shot waiting does, cost a message that comes alone a third of its processor time. On
+trio, and on a loop that cannot watch a pipe, it is anyio's own `wait_readable()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+
+from claude_transport.background import asyncio_loop_here
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+
+__all__ = ["Inflow"]
+
+
+class Inflow:
+    """The reading end `fd` of a non-blocking pipe. It owns no more than its place in the event loop: who closes `fd` calls `close()` first.
+
+    Bytes that were read ahead stay here until they are taken, so a cancelled reader loses nothing; and there is one chunk of them at
+    most: a pipe that nobody reads is not watched, and its writer waits.
+    """
+
+    __slots__ = ("_ahead", "_closed", "_fd", "_loop", "_max_bytes", "_waiter", "is_dry")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._ahead: bytes | None = None
+        self._max_bytes = 0
+        self._waiter: Future[None] | None = None
+        self._closed = False
+        self._loop: AbstractEventLoop | None = None  # set while it watches the pipe
+        self.is_dry: bool = False
+        """True when the last read emptied the pipe, so that there is no point in reading again before something has arrived."""
+
+    def take(self, max_bytes: int) -> bytes | None:
+        """What is there, at most `max_bytes`, without waiting: b"" at the end of the pipe, None when there is nothing yet."""
+        self._max_bytes = max_bytes
+        chunk = self._ahead
+        if chunk is None:
+            try:
+                chunk = os.read(self._fd, max_bytes)
+            except BlockingIOError:
+                self.is_dry = True
+                return None
+        elif len(chunk) > max_bytes:
+            self._ahead = chunk[max_bytes:]
+            return chunk[:max_bytes]
+        self._ahead = None
+        self.is_dry = 0 < len(chunk) < max_bytes
+        return chunk
+
+    async def arrival(self) -> None:
+        """Wait until `take()` may have something, or until `wake()`. Always a checkpoint; raises `BusyResourceError` beside another one."""
+        if self._ahead is not None:
+            await anyio.lowlevel.checkpoint()
+            return
+        if self._waiter is not None:
+            raise anyio.BusyResourceError("reading from")
+        loop = self._loop or self._watch()
+        if loop is None:
+            with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
+                await anyio.wait_readable(self._fd)
+            return
+        self._waiter = loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def wake(self) -> None:
+        """Have whoever waits look again, although nothing may have arrived."""
+        self.is_dry = False
+        if self._waiter is not None:
+            self._settle()
+        elif self._loop is None and not self._closed:
+            anyio.notify_closing(self._fd)
+
+    def close(self) -> None:
+        """Wake whoever waits, and have the event loop forget the pipe; what was read ahead is dropped."""
+        self.wake()
+        self._unwatch()
+        self._closed = True
+        self._ahead = None
+
+    def _watch(self) -> AbstractEventLoop | None:
+        """The loop that watches the pipe from now on; None where none can."""
+        loop = asyncio_loop_here()
+        if loop is not None and self._max_bytes:
+            try:
+                loop.add_reader(self._fd, self._on_readable)
+            except NotImplementedError:
+                return None
+            self._loop = loop
+            return loop
+        return None
+
+    def _unwatch(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._fd)
+            self._loop = None
+
+    def _on_readable(self) -> None:
+        if self._ahead is not None:
+            self._unwatch()  # it was not taken: until somebody waits again, the pipe is the buffer
+            return
+        try:
+            self._ahead = os.read(self._fd, self._max_bytes)
+        except BlockingIOError:
+            return  # `take()` was quicker
+        except OSError:
+            self._unwatch()  # `take()` gets the same, and raises it where it can be caught
+        else:
+            if not self._ahead:
+                self._unwatch()
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
