@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import secrets
 from collections.abc import Callable
 from typing import ClassVar, Final
@@ -110,8 +111,8 @@ class LinkSession(Session):
             await self._say_goodbye()
 
     async def _told_everything(self) -> None:
-        """Wait until the client has all of it. One that takes nothing more is left alone: after the lease, or at once if it is to blame."""
-        patience = self.surroundings.limits.lease if self.ended is None else _FAREWELL
+        """Wait until the client has all of it, as long as its reader likes; a moment, if it is to blame. One that is away has its lease."""
+        patience = math.inf if self.ended is None else _FAREWELL
         progress = -1
         while progress < self._end.acknowledged < self._end.sent:
             progress = self._end.acknowledged

@@ -9,7 +9,7 @@ from rehearsal import ALICE, Talker, rehearsal
 
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Hello, ProcessEnd, Refusal, Welcome
+from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Hello, Ping, ProcessEnd, Refusal, Welcome
 from claude_transport.transports.network import NetworkTransport
 
 virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
@@ -238,6 +238,25 @@ async def test_a_client_that_comes_back_in_time_has_a_whole_lease_again() -> Non
         assert len(stage.gateway.sessions) == 1
         await process.say(b'{"n":1}')
         assert await process.rest(patience=1000) == b""
+        await stage.until(sessions=0)
+
+
+@virtual_time
+async def test_a_client_that_reads_on_later_than_the_lease_gets_all_that_an_ended_process_said() -> None:
+    async with rehearsal(limits=GatewayLimits(lease=10.0, heartbeat=15.0)) as stage:
+        client = await stage.link(window=1000)
+        process = await stage.processes.next()
+        await process.say(b"x" * 5000)
+        await process.stream.aclose()
+        said = await client.hear_data(1000)
+        for number in range(10):  # nothing is read, the connection is well
+            await anyio.sleep(10)
+            await client.frame(Ping(number))
+        for position in range(1000, 6000, 1000):
+            await client.frame(Ack(position))
+            said += await client.hear_data(min(1000, 5001 - position))
+        assert said == b"x" * 5000 + b"\n"
+        await client.frame(Ack((await client.hear_frame(ProcessEnd)).after + 1))
         await stage.until(sessions=0)
 
 
