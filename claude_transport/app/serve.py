@@ -6,6 +6,7 @@ import argparse
 import datetime as dt
 import json
 import logging
+import os
 import ssl
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,7 @@ def _tokens(args: argparse.Namespace) -> GatewayTokens:
         tokens = tokens.joined(GatewayTokens.from_file(args.token_file))
     if args.token_env is not None:
         tokens = tokens.joined(GatewayTokens.from_environment(args.token_env))
+        del os.environ[args.token_env]  # or every claude, and every tool it runs, would be told
     return tokens
 
 

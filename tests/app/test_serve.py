@@ -67,6 +67,27 @@ async def test_a_client_elsewhere_is_served_and_sigterm_ends_it_well(program: Pr
     assert TOKEN not in json.dumps(log)
 
 
+async def test_a_token_from_the_environment_is_not_in_that_of_the_sessions(
+    program: Program, tmp_path: Path, play: Callable[..., FakeClaude]
+) -> None:
+    fake = play(Scenario(replies=[ScriptedTurn((Init(), Result()), init=False)]))
+    claude, seen = tmp_path / "claude", tmp_path / "environment"
+    claude.write_text(f'#!/bin/sh\nenv >{seen}\nexec {fake.path} "$@"\n')
+    claude.chmod(0o755)
+    arguments = ("--listen", "tcp://127.0.0.1:0", "--token-env", "OUR_TOKEN", "--json", "--cli-path", str(claude))
+    program.env["OUR_TOKEN"] = TOKEN
+    with program.start("serve", *arguments) as process:
+        url = await anyio.to_thread.run_sync(first_line, process)
+        with anyio.fail_after(PATIENCE):
+            async with ct.Query(ct.NetworkTransport(url, token=TOKEN)) as query:
+                assert (await (await query.send("Hello")).result()).outcome.ok
+        process.send_signal(signal.SIGTERM)
+        await anyio.to_thread.run_sync(end_of, process)
+    assert "PATH=" in seen.read_text()
+    assert "OUR_TOKEN" not in seen.read_text()
+    assert TOKEN not in seen.read_text()
+
+
 async def test_a_turn_that_runs_when_sigterm_comes_is_finished(program: Program, tmp_path: Path, play: Callable[..., FakeClaude]) -> None:
     fake = play(Scenario(replies=[ScriptedTurn((Init(), Text("half"), WaitForFile("go on"), Text("done"), Result()), init=False)]))
     arguments = ("--listen", "tcp://127.0.0.1:0", "--token-file", token_file(tmp_path), "--json", "--cli-path", str(fake.path))
