@@ -3,6 +3,7 @@
 ```text
 main ──arguments──> ask    ──> answer ──> render · render_rich     (stdout: the answer, or NDJSON; stderr: everything else)
                     doctor ──> checkup ──> render_report
+                    record ──> ask, around whose transport there is a RecordingTransport · replay: a tape on stdin and stdout
                     inspect_tape ──> render_inspection, or the page of `inspection` · progress
         failures: every error as an exit code and a few lines · interruption: Ctrl-C leaves nothing running
 ```

@@ -8,6 +8,7 @@ import re
 from typing import Any, Final, NoReturn
 
 from claude_transport.app.inspect_arguments import add_inspect
+from claude_transport.app.record_arguments import add_record, add_replay
 from claude_transport.app.serve_arguments import add_serve
 
 __all__ = ["PROGRAM", "build_parser", "split_rules"]
@@ -54,6 +55,11 @@ def build_parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="let clients elsewhere talk to the claude here", epilog=EXIT_CODES, allow_abbrev=False)
     add_serve(serve, integer=_positive_integer, number=_positive_number, permission_modes=PERMISSION_MODES)
     add_inspect(commands.add_parser("inspect", help="what is on a tape: figures, or a page", epilog=EXIT_CODES, allow_abbrev=False))
+    record = commands.add_parser("record", help="ask, and keep the conversation on a tape", epilog=EXIT_CODES, allow_abbrev=False)
+    add_record(record)
+    _add_claude(record)
+    _add_timeout(_add_run(record))
+    add_replay(commands.add_parser("replay", help="play a tape as the claude on it", epilog=EXIT_CODES, allow_abbrev=False))
     bridge = commands.add_parser(
         "mcp-bridge", help="a stdio MCP server with the tools of another program: for claude to start", allow_abbrev=False
     )
@@ -68,6 +74,13 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--offline", action="store_true", help="ask a simulated Claude: no claude, no network, no key")
     parser.add_argument("--json", action="store_true", help="every message as one line of JSON, exactly as it came")
+    _add_claude(parser)
+    run = _add_run(parser)
+    _add_transport(run)
+    _add_timeout(run)
+
+
+def _add_claude(parser: argparse.ArgumentParser) -> None:
     claude = parser.add_argument_group("claude")
     claude.add_argument("--model", metavar="NAME", help="alias (haiku, sonnet, opus) or full name")
     claude.add_argument("--system-prompt", metavar="TEXT", help="in place of claude's own")
@@ -81,8 +94,9 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     )
     claude.add_argument("--max-turns", type=_positive_integer, metavar="N", help="stop after so many turns")
     claude.add_argument("--cwd", metavar="DIR", help="where claude works (default: here)")
-    run = _add_run(parser)
-    _add_transport(run)
+
+
+def _add_timeout(run: argparse._ArgumentGroup) -> None:
     run.add_argument("--timeout", type=_positive_number, metavar="SECONDS", help="give up after so long, start to end (default: never)")
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -29,20 +29,36 @@ from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
 from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage, ResultMessage
+from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
+from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
-__all__ = ["run"]
+__all__ = ["read_prompt", "run", "run_through"]
+
+HURRIED_EXIT = 1.0
+"""Seconds of its own that claude gets to end with `--timeout`; without one it is `query()` that says."""
+HURRIED_CLOSE = 1.5
+"""Seconds after that, in which it is ended; who set a limit does not want to wait for many more seconds behind it."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask, show the answer, and return the exit code. Raises what `failures` knows how to report."""
-    prompt = _read_prompt(args.prompt)
+    prompt = read_prompt(args.prompt)
     if args.offline and args.cli_path is not None:
         raise ConfigurationError("--offline and --cli-path name two different programs; give one", option="cli_path")
-    return run_on(args.backend, partial(_ask, args, prompt))
+    return run_on(args.backend, partial(_ask, args, prompt, None))
 
 
-def _read_prompt(given: str | None) -> str:
+def run_through(args: argparse.Namespace, prompts: Sequence[str], around: Callable[[Transport], Transport]) -> int:
+    """`run()` for several prompts, one after the other, in one conversation through `around(transport)`."""
+    checked = [_check_prompt(prompt) for prompt in prompts]
+    if args.offline and args.cli_path is not None:
+        raise ConfigurationError("--offline and --cli-path name two different programs; give one", option="cli_path")
+    return run_on(args.backend, partial(_ask, args, checked, around))
+
+
+def read_prompt(given: str | None) -> str:
+    """The prompt that was given, or stdin for `-` and None. Raises `ConfigurationError` when there is none."""
     if given is None and is_terminal(sys.stdin):
         raise ConfigurationError("there is no PROMPT, and nothing comes through a pipe on stdin", option="prompt")
     try:
@@ -50,6 +66,10 @@ def _read_prompt(given: str | None) -> str:
         prompt.encode()
     except UnicodeError as error:
         raise ConfigurationError("the prompt is not UTF-8 text", option="prompt") from error
+    return _check_prompt(prompt)
+
+
+def _check_prompt(prompt: str) -> str:
     if not prompt.strip():
         raise ConfigurationError("the prompt is empty", option="prompt")
     return prompt
@@ -82,7 +102,7 @@ def _face(args: argparse.Namespace) -> Face:
     return Face(sys.stdout, sys.stderr, look=look)
 
 
-async def _ask(args: argparse.Namespace, prompt: str) -> int:
+async def _ask(args: argparse.Namespace, prompt: str | list[str], around: Callable[[Transport], Transport] | None) -> int:
     face = _face(args)
     with ExitStack() as stack:
         stack.enter_context(_library_log(face, verbose=args.verbose))
@@ -96,7 +116,7 @@ async def _ask(args: argparse.Namespace, prompt: str) -> int:
         chosen = choose_path(args, options)
         for warning in chosen.warnings if args.verbose else ():
             face.say(f"{face.look.symbol('dot')} {warning}", style="dim")
-        if chosen.cell.kind == "api":
+        if chosen.cell.kind == "api" and isinstance(prompt, str):
             from claude_transport.app.ask_api import APIAnswer
 
             answer = APIAnswer(prompt, options, timeout=args.timeout, face=face, raw=args.json, summary=_wants_summary(args))
@@ -104,7 +124,10 @@ async def _ask(args: argparse.Namespace, prompt: str) -> int:
         if chosen.resolution is not None:
             announce(chosen.resolution, payer=chosen.payer, say=partial(_announce, face))
         on_stderr = partial(face.say, style="dim") if args.verbose else None
-        transport = SubprocessTransport(options, on_stderr=on_stderr)
+        close_timeout = DEFAULT_CLOSE_TIMEOUT if args.timeout is None else HURRIED_CLOSE
+        transport: Transport = SubprocessTransport(options, on_stderr=on_stderr, close_timeout=close_timeout)
+        if around is not None:
+            transport = around(transport)
         return await run_interruptibly(partial(_converse, args, prompt, transport, face), give_up=transport.close)
 
 
@@ -117,10 +140,17 @@ def _wants_summary(args: argparse.Namespace) -> bool:
     return bool(args.verbose or (is_terminal(sys.stderr) and not args.json))
 
 
-async def _converse(args: argparse.Namespace, prompt: str, transport: SubprocessTransport, face: Face) -> int:
+async def _each(prompts: list[str]) -> AsyncIterator[str]:
+    for prompt in prompts:
+        yield prompt
+
+
+async def _converse(args: argparse.Namespace, prompt: str | list[str], transport: Transport, face: Face) -> int:
     reader = AnswerReader()
     asker = PermissionAsker(face, Keyboard(sys.stdin, sys.stderr), on_refusal=reader.silenced.add)
-    conversation = query(prompt, transport=transport, can_use_tool=asker.can_use_tool)
+    said = prompt if isinstance(prompt, str) else _each(prompt)
+    patience = 5.0 if args.timeout is None else HURRIED_EXIT
+    conversation = query(said, transport=transport, exit_timeout=patience, can_use_tool=asker.can_use_tool)
     started = time.monotonic()
     face.waiting("starting claude")
     try:

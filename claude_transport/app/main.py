@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     try:
-        args = parser.parse_args(argv)
+        args = parser.parse_args(_without_arguments_of_claude(sys.argv[1:] if argv is None else argv))
         if args.command is None:
             parser.print_help(sys.stderr)
             return EXIT_USAGE
@@ -45,6 +45,14 @@ def _run(argv: Sequence[str] | None) -> int:
             from claude_transport.app import inspect_tape
 
             return inspect_tape.run(args)
+        if args.command == "record":
+            from claude_transport.app import record
+
+            return record.run(args)
+        if args.command == "replay":
+            from claude_transport.app import replay
+
+            return replay.run(args)
         if args.command == "mcp-bridge":
             from claude_transport.app import mcp_bridge
 
@@ -60,6 +68,11 @@ def _run(argv: Sequence[str] | None) -> int:
         return EXIT_FAILED  # whoever read the output has seen enough; there is nobody to tell
     except Exception as error:  # noqa: BLE001 - this is the last seam: a user gets one line, never a traceback unless asked for
         return report_failure(error)
+
+
+def _without_arguments_of_claude(argv: Sequence[str]) -> Sequence[str]:
+    """What is meant for this program: behind the `--` of `replay` is what a host passes to its claude."""
+    return argv[: argv.index("--")] if argv[:1] == ["replay"] and "--" in argv else argv
 
 
 def _let_go_if_broken(stream: TextIO) -> None:

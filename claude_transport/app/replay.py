@@ -1,0 +1,85 @@
+"""`claude-transport replay`: a tape, played on stdin and stdout as the claude on it spoke."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+from functools import partial
+
+import anyio
+import anyio.to_thread
+
+from claude_transport.app.backend import run_on
+from claude_transport.app.failures import EXIT_OK
+from claude_transport.app.interruption import run_interruptibly
+from claude_transport.app.output import Output
+from claude_transport.errors import ProcessError, TransportClosed
+from claude_transport.transports.replay import ReplayTransport
+
+__all__ = ["run"]
+
+_READ_BYTES = 65536
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the tape to the host on stdin and stdout: the recorded exit code. Raises `ExpectationFailed` for what the tape does not have."""
+    transport = ReplayTransport(args.tape, speed=args.speed)
+    return run_on(args.backend, partial(_play, transport))
+
+
+async def _play(transport: ReplayTransport) -> int:
+    return await run_interruptibly(partial(_converse, transport), give_up=transport.close)
+
+
+async def _converse(transport: ReplayTransport) -> int:
+    failures: list[Exception] = []
+    await transport.connect()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_listen, transport, sys.stdin.fileno(), failures)
+        try:
+            await _speak(transport, Output(sys.stdout))
+        except Exception as error:  # noqa: BLE001 - raised again below, out of the task group that would wrap it
+            failures.append(error)
+        tasks.cancel_scope.cancel()
+    failure = next(iter(failures), None)
+    if isinstance(failure, ProcessError):  # the claude on the tape died: so does this one, with its last words
+        sys.stderr.write(failure.stderr_tail)
+        return 128 + failure.signal if failure.signal is not None else failure.exit_code or EXIT_OK
+    if failure is not None:
+        raise failure
+    return EXIT_OK
+
+
+async def _speak(transport: ReplayTransport, output: Output) -> None:
+    async for batch in transport.read_lines():
+        await output.write_bytes(b"".join(line + b"\n" for line in batch))
+
+
+async def _listen(transport: ReplayTransport, descriptor: int, failures: list[Exception]) -> None:
+    """Hand each line of stdin to the tape. What it refuses is heard by whoever reads from it, too; a tape that is over needs no more."""
+    rest = b""
+    try:
+        while chunk := await _read(descriptor):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                await transport.write(line + b"\n")
+        if rest:
+            await transport.write(rest + b"\n")
+        await transport.end_input()
+    except TransportClosed:
+        pass
+    except Exception as error:  # noqa: BLE001 - as above
+        failures.append(error)
+        await transport.close()
+
+
+async def _read(descriptor: int) -> bytes:
+    """What there is, empty at the end. Files and devices never make anybody wait; where waiting is impossible, a thread does it."""
+    mode = os.fstat(descriptor).st_mode
+    if os.name != "posix":
+        return await anyio.to_thread.run_sync(os.read, descriptor, _READ_BYTES, abandon_on_cancel=True)
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor):
+        await anyio.wait_readable(descriptor)
+    return os.read(descriptor, _READ_BYTES)
