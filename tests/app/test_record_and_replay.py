@@ -85,7 +85,7 @@ def test_every_option_of_the_program_is_on_its_page_and_there_are_no_others() ->
     for name in names:
         with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
             parser.parse_args([name, "--help"])
-        options = shown.getvalue().partition("options:")[2]
+        options = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).partition("options:")[2]  # coloured by Python 3.14
         real.update(
             option for line in re.findall(r"^  (-.*)", options, re.MULTILINE) for option in re.findall(r"--[a-z-]+", line.split("  ")[0])
         )
