@@ -176,8 +176,8 @@ class LinkSession(Session):
                 end.consume(inbox.taken)
                 if end.has_output:
                     self._carrier.wake()
-            await self.end_input()
-            self._accepted = end.received
+            if await self.end_input():
+                self._accepted = end.received
             end.consume(end.received)
             self._carrier.acknowledge_soon()
             self._changed.fire()

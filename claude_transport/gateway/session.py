@@ -122,13 +122,15 @@ class Session(ABC):
         if lines := self._input.feed(chunk):
             await self._to_process(lines)
 
-    async def end_input(self) -> None:
-        """The client says nothing more, and its process is told; raises what `take_input` does."""
+    async def end_input(self) -> bool:
+        """The client says nothing more, and its process is told; raises what `take_input` does. Returns whether it got everything."""
         tail = self._input.finish()
         # an unfinished object is what a connection that broke leaves: the CLI would exit over it
-        if tail and (isinstance(tail, OversizedLine) or not is_torn(tail)):
+        is_whole = not tail or isinstance(tail, OversizedLine) or not is_torn(tail)
+        if tail and is_whole:
             await self._to_process([tail])
         await self.transport.end_input()
+        return is_whole
 
     async def _to_process(self, lines: Sequence[bytes]) -> None:
         limits = self.surroundings.limits

@@ -182,8 +182,9 @@ async def test_the_end_of_input_is_a_frame_and_the_output_goes_on() -> None:
         assert await client.hear_line() == b'{"still":"there"}'
 
 
-async def test_a_last_line_without_its_newline_reaches_the_process_if_it_is_whole() -> None:
-    for said, reaches in ((b'{"n":1}\n{"n":2}', b'{"n":1}\n{"n":2}\n'), (b'{"n":1}\n{"n":', b'{"n":1}\n')):
+async def test_a_last_line_without_its_newline_reaches_the_process_if_it_is_whole_and_counts_as_accepted_only_then() -> None:
+    whole, torn = b'{"n":1}\n{"n":2}', b'{"n":1}\n{"n":'
+    for said, reaches, accepted in ((whole, whole + b"\n", len(whole) + 1), (torn, b'{"n":1}\n', 8)):
         async with rehearsal() as stage:
             client = await stage.link()
             process = await stage.processes.next()
@@ -191,7 +192,7 @@ async def test_a_last_line_without_its_newline_reaches_the_process_if_it_is_whol
             await client.frame(End(len(said)))
             assert await process.rest() == reaches
             await process.stream.aclose()
-            assert (await client.hear_frame(ProcessEnd)).accepted == len(said) + 1
+            assert (await client.hear_frame(ProcessEnd)).accepted == accepted
 
 
 async def test_a_goodbye_ends_the_process_at_once() -> None:
