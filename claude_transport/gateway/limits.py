@@ -36,8 +36,8 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     Of each session on a link:
 
-    * `replay_bytes`: what is kept for a client that is away. A process that says more than that is not read from until the client has it. With less than
-      a quarter of the client's window (1 MiB unless it says otherwise), it is also held up for some milliseconds at every fill.
+    * `replay_bytes`: what is kept for a client that is away. A process that says more than that is not read from until the client has it.
+      With less than a quarter of the client's window (1 MiB unless it says otherwise), it is also held up for some milliseconds a fill.
     * `lease`: seconds that it lives without a client.
     * `heartbeat`: seconds of silence after which a client is asked whether it is there; after twice as many its connection is over.
     """
