@@ -82,7 +82,7 @@ class Allowance:
     @property
     def is_idle(self) -> bool:
         """True when it remembers nothing that would be missed."""
-        return not (self.connections or self.sessions or self._recent_starts())
+        return not (self.connections or self.sessions or self._recent_starts() or self._free_at > anyio.current_time())
 
     @contextmanager
     def connection(self) -> Iterator[None]:

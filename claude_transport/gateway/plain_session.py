@@ -136,8 +136,8 @@ async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:
         await stream.send_eof()
         while True:
             await stream.receive(_CHUNK_BYTES)  # what comes now is for nobody
-    except GONE:
-        return
+    except (*GONE, ClaudeTransportError):
+        return  # nobody is refused for how they hang up
 
 
 async def _send_quietly(stream: ByteStream, data: bytes) -> None:

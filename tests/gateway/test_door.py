@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anyio.abc import SocketAttribute
 
@@ -18,7 +19,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.door import Door
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import GatewayLimits
+from claude_transport.gateway.limits import Allowance, GatewayLimits
 from claude_transport.gateway.listeners import open_listeners
 from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
@@ -315,3 +316,11 @@ def test_what_a_client_answers_is_a_list_of_known_words() -> None:
     for nonsense in ("can_use_tool", {"can_use_tool": 1}, [1], None):
         with pytest.raises(TurnedAway):
             check_answers(nonsense)
+
+
+async def test_an_owner_who_owes_for_what_was_sent_is_not_forgotten() -> None:
+    allowance = Allowance(GatewayLimits(bytes_per_second=10))
+    assert allowance.is_idle
+    with anyio.move_on_after(0):
+        await allowance.spend(10_000)
+    assert not allowance.is_idle

@@ -7,8 +7,11 @@ import json
 import anyio
 import pytest
 import trio.testing
+from anyio.abc import ByteStream
 from rehearsal import ALICE, BOB, rehearsal
 
+from claude_transport.errors import ProtocolError
+from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.protocol.link_frames import Refusal
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
@@ -88,6 +91,43 @@ async def test_a_torn_last_line_of_the_process_stays_torn() -> None:
         await process.stream.send(b'{"n":1}\n{"n":')
         await process.stream.aclose()
         assert await client.rest() == b'{"n":1}\n{"n":'
+
+
+class RuledStream(ByteStream):
+    """A medium with rules of its own, which `b"rude"` breaks."""
+
+    def __init__(self, inner: MemoryStream) -> None:
+        self._inner = inner
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        data = await self._inner.receive(max_bytes)
+        if data == b"rude":
+            raise ProtocolError("that is no frame")
+        return data
+
+    async def send(self, item: bytes) -> None:
+        await self._inner.send(item)
+
+    async def send_eof(self) -> None:
+        await self._inner.send_eof()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def test_who_breaks_the_rules_of_the_medium_after_the_end_has_not_been_refused() -> None:
+    async with rehearsal() as stage, anyio.create_task_group() as tasks:
+        ours, theirs = memory_stream_pair(capacity=2**20)
+        arrival = Arrival(RuledStream(theirs), medium="ws", peer="the test", token=ALICE)
+        tasks.start_soon(stage.gateway.attend, arrival)
+        await ours.send(b'{"n":1}\n')
+        process = await stage.processes.next()
+        assert await process.hear() == b'{"n":1}'
+        await process.stream.aclose()
+        with pytest.raises(anyio.EndOfStream):
+            await ours.receive()
+        await ours.send(b"rude")
+    assert not stage.gateway.metrics.refused
 
 
 async def test_without_tokens_the_first_line_is_already_for_the_process() -> None:
