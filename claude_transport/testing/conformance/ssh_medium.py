@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -43,7 +43,7 @@ class SshMedium(LiveMedium):
 
     def __init__(self) -> None:
         if missing_for_sshd():
-            self.excludes = {clause.id: Reason.no_sshd for clause in CLAUSES}
+            self.excludes: Mapping[str, Reason] = {clause.id: Reason.no_sshd for clause in CLAUSES}
 
     def prepare(self) -> None:
         """Have the sshd of this process running."""
