@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import pytest
 from program_process import Program
 
 from claude_transport.app import ask
-from claude_transport.app.arguments import build_parser
 from claude_transport.protocol.tape import Tape
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, Turn
@@ -74,21 +70,3 @@ def test_what_is_no_tape_is_exit_code_2(program: Program, tmp_path: Path) -> Non
 
 def test_a_limit_of_time_leaves_claude_at_most_three_seconds_to_end() -> None:
     assert ask.HURRIED_EXIT + ask.HURRIED_CLOSE <= 3
-
-
-def test_every_option_of_the_program_is_on_its_page_and_there_are_no_others() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "program.md").read_text("utf-8")
-    parser = build_parser()
-    names = re.findall(r"^## `(.*)`$", page, re.MULTILINE)
-    assert all(name in parser.format_help() for name in names)
-    real: set[str] = set()
-    for name in names:
-        with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
-            parser.parse_args([name, "--help"])
-        options = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).partition("options:")[2]  # coloured by Python 3.14
-        real.update(
-            option for line in re.findall(r"^  (-.*)", options, re.MULTILINE) for option in re.findall(r"--[a-z-]+", line.split("  ")[0])
-        )
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
-    assert real - {"--help", "--verbose"} - named == set()
-    assert named - real == set()
