@@ -151,6 +151,14 @@ def _add_mcp_bridge(parser: Parser) -> None:
     parser.add_argument("--server", metavar="NAME", help="which of its servers (default: CLAUDE_TRANSPORT_BRIDGE_SERVER)")
 
 
+def _add_bench(parser: Parser) -> None:
+    parser.add_argument("--messages", type=_positive_integer, default=20_000, metavar="N", help="in each run (default: %(default)d)")
+    parser.add_argument("--json", action="store_true", help="the figures as one JSON object")
+    parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio", help="event loop (default: %(default)s)")
+    parser.add_argument("--plain", action="store_true", help="no colours, nothing that moves")
+    parser.add_argument("--no-color", action="store_true", help="no colours (also when NO_COLOR is set)")
+
+
 def _add_completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
 
@@ -163,6 +171,7 @@ _ADDERS: Final[Mapping[str, Callable[[Parser], None]]] = {
     "record": _add_record,
     "replay": add_replay,
     "mcp-bridge": _add_mcp_bridge,
+    "bench": _add_bench,
     "completion": _add_completion,
 }
 """What each command reads, in the order of the help."""

@@ -58,6 +58,8 @@ def _find_command(name: str) -> Callable[[argparse.Namespace], int]:
             from claude_transport.app.record import run
         case "replay":
             from claude_transport.app.replay import run
+        case "bench":
+            from claude_transport.app.bench import run
         case "completion":
             from claude_transport.app.shell_completion import run
         case "mcp-bridge":

@@ -169,6 +169,20 @@ MANUAL: Final[Mapping[str, Manual]] = {
         _NO_FILES,
         (("0", "the host was there all the time"), ("1", "it was not: each request got an error"), ("2", "something is missing")),
     ),
+    "bench": Manual(
+        "how fast this installation reads",
+        "Reads small messages from a child process in every way the library has, each beside a loop of os.read and msgspec that does "
+        "nothing else, in turns, for about 10 seconds. What is counted is the processor time of the reading thread. No claude is needed.",
+        ("claude-transport bench", "claude-transport bench --backend trio --json"),
+        (_COLOURS, _TRACEBACK),
+        _NO_FILES,
+        (
+            ("0", "it was measured"),
+            ("1", "no child could be run, or nobody reads the output"),
+            ("2", "wrong usage"),
+            _INTERRUPTED,
+        ),
+    ),
     "completion": Manual(
         "a script that completes this program's command lines in a shell",
         "Prints a script for bash, zsh or fish: commands, options, their values, and files where files are wanted. "
