@@ -55,7 +55,7 @@ def _add_ask(parser: Parser) -> None:
     parser.add_argument("--offline", action="store_true", help="ask a simulated Claude: no claude, no network, no key")
     parser.add_argument("--json", action="store_true", help="every message as one line of JSON, exactly as it came")
     _add_claude(parser)
-    run = _add_run(parser)
+    run = _add_run(parser, quiet=True)
     _add_transport(run)
     _add_timeout(run)
 
@@ -101,13 +101,16 @@ def _add_transport(run: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_run(parser: Parser) -> argparse._ArgumentGroup:
+def _add_run(parser: Parser, *, quiet: bool = False) -> argparse._ArgumentGroup:
     run = parser.add_argument_group("the run")
     run.add_argument("--cli-path", metavar="PATH", help="the claude to run (default: CLAUDE_CLI_PATH, else look for it)")
     run.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio", help="event loop (default: %(default)s)")
     run.add_argument("--plain", action="store_true", help="no colours, no Markdown, nothing that moves")
     run.add_argument("--no-color", action="store_true", help="no colours (also when NO_COLOR is set)")
-    run.add_argument("-v", "--verbose", action="store_true", help="say more, on stderr")
+    talk = run.add_mutually_exclusive_group()
+    talk.add_argument("-v", "--verbose", action="store_true", help="say more, on stderr")
+    if quiet:
+        talk.add_argument("-q", "--quiet", action="store_true", help="on stderr only what went wrong, and questions")
     return run
 
 
@@ -141,7 +144,7 @@ def _add_serve(parser: Parser) -> None:
 def _add_record(parser: Parser) -> None:
     add_record(parser)
     _add_claude(parser)
-    _add_timeout(_add_run(parser))
+    _add_timeout(_add_run(parser, quiet=True))
 
 
 def _add_mcp_bridge(parser: Parser) -> None:
