@@ -62,11 +62,13 @@ Piece: TypeAlias = Words | Paragraph | ToolCall | Remark
 
 
 class AnswerReader:
-    """Turns messages into pieces, in order. Afterwards it knows the `model`, and the `result` of the prompt."""
+    """Turns messages into pieces, in order. Afterwards it knows the `model`, and the `result` of the last prompt."""
 
     def __init__(self) -> None:
         self.model: str = ""
         self.result: ResultMessage | None = None
+        self.results: list[ResultMessage] = []
+        """Those that answer a prompt, in order."""
         self.silenced: set[str] = set()
         """Tool calls whose refusal has been shown already."""
         self._message_id = ""
@@ -130,6 +132,8 @@ class AnswerReader:
             yield Words(text[len(streamed) :])
 
     def _read_result(self, message: ResultMessage) -> Iterator[Piece]:
+        if message.answers_a_prompt:
+            self.results.append(message)
         if self.result is None or message.answers_a_prompt:
             self.result = message
         if message.result and message.is_error is not True and not self._said_something:

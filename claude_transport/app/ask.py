@@ -98,8 +98,8 @@ def _face(args: argparse.Namespace) -> Face:
     if look.rich and not args.json:
         from claude_transport.app.render_rich import RichFace
 
-        return RichFace(sys.stdout, sys.stderr, look=look)
-    return Face(sys.stdout, sys.stderr, look=look)
+        return RichFace(sys.stdout, sys.stderr, look=look, quiet=args.quiet)
+    return Face(sys.stdout, sys.stderr, look=look, quiet=args.quiet)
 
 
 async def _ask(args: argparse.Namespace, prompt: str | list[str], around: Callable[[Transport], Transport] | None) -> int:
@@ -111,7 +111,7 @@ async def _ask(args: argparse.Namespace, prompt: str | list[str], around: Callab
             from claude_transport.app.offline import NOTICE, simulated_claude
 
             cli_path = str(stack.enter_context(simulated_claude()).path)
-            face.say(f"{face.look.symbol('dot')} {NOTICE}", style="dim")
+            face.mention(f"{face.look.symbol('dot')} {NOTICE}")
         options = _options(args, cli_path)
         chosen = choose_path(args, options)
         for warning in chosen.warnings if args.verbose else ():
@@ -133,11 +133,11 @@ async def _ask(args: argparse.Namespace, prompt: str | list[str], around: Callab
 
 def _announce(face: Face, line: str) -> None:
     said = line.replace('transport="api"', "--transport api")
-    face.say(f"{PROGRAM}: {said}", style="dim")
+    face.mention(f"{PROGRAM}: {said}")
 
 
 def _wants_summary(args: argparse.Namespace) -> bool:
-    return bool(args.verbose or (is_terminal(sys.stderr) and not args.json))
+    return bool(args.verbose or (is_terminal(sys.stderr) and not args.json and not args.quiet))
 
 
 async def _each(prompts: list[str]) -> AsyncIterator[str]:
@@ -159,14 +159,20 @@ async def _converse(args: argparse.Namespace, prompt: str | list[str], transport
     finally:
         await _finish(conversation, face)
     result = reader.result
-    if result is None:  # the time was up: a conversation that ends without a result has raised already
+    answers = [result] if isinstance(prompt, str) else reader.results
+    if result is None or len(answers) < len(_as_list(prompt)):  # the time was up: without it, a result that is missing has raised already
         raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
     if _wants_summary(args):
         face.say(summarize(result, model=reader.model, seconds=time.monotonic() - started, look=face.look), style="dim")
-    failure = classify_result(result)
-    if failure is not None:
-        raise failure
+    for answer in answers:  # what went wrong first says most
+        failure = None if answer is None else classify_result(answer)
+        if failure is not None:
+            raise failure
     return EXIT_OK
+
+
+def _as_list(prompt: str | list[str]) -> list[str]:
+    return [prompt] if isinstance(prompt, str) else prompt
 
 
 async def _show_all(conversation: OneShot, reader: AnswerReader, face: Face, *, raw: bool) -> None:

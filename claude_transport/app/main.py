@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from claude_transport.app.arguments import build_parser
@@ -33,33 +34,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if args.command is None:
             parser.print_help(sys.stderr)
             return EXIT_USAGE
-        if args.command == "doctor":
-            from claude_transport.app import doctor
-
-            return doctor.run(args)
-        if args.command == "serve":
-            from claude_transport.app import serve
-
-            return serve.run(args)
-        if args.command == "inspect":
-            from claude_transport.app import inspect_tape
-
-            return inspect_tape.run(args)
-        if args.command == "record":
-            from claude_transport.app import record
-
-            return record.run(args)
-        if args.command == "replay":
-            from claude_transport.app import replay
-
-            return replay.run(args)
-        if args.command == "mcp-bridge":
-            from claude_transport.app import mcp_bridge
-
-            return mcp_bridge.run(args)
-        from claude_transport.app import ask
-
-        return ask.run(args)
+        return _find_command(args.command)(args)
     except SystemExit as stop:  # argparse has said what there was to say
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     except KeyboardInterrupt:  # before or after the event loop, which has a handler of its own
@@ -68,6 +43,30 @@ def _run(argv: Sequence[str] | None) -> int:
         return EXIT_FAILED  # whoever read the output has seen enough; there is nobody to tell
     except Exception as error:  # noqa: BLE001 - this is the last seam: a user gets one line, never a traceback unless asked for
         return report_failure(error)
+
+
+def _find_command(name: str) -> Callable[[argparse.Namespace], int]:
+    """What runs this command. Each is imported when it is called, so that none waits for what only another one needs."""
+    match name:
+        case "doctor":
+            from claude_transport.app.doctor import run
+        case "serve":
+            from claude_transport.app.serve import run
+        case "inspect":
+            from claude_transport.app.inspect_tape import run
+        case "record":
+            from claude_transport.app.record import run
+        case "replay":
+            from claude_transport.app.replay import run
+        case "bench":
+            from claude_transport.app.bench import run
+        case "completion":
+            from claude_transport.app.shell_completion import run
+        case "mcp-bridge":
+            from claude_transport.app.mcp_bridge import run
+        case _:
+            from claude_transport.app.ask import run
+    return run
 
 
 def _without_arguments_of_claude(argv: Sequence[str]) -> Sequence[str]:

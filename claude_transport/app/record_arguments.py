@@ -15,7 +15,9 @@ def add_record(parser: argparse.ArgumentParser) -> None:
         metavar="PROMPT",
         help="what to ask, one after the other; `-`, or nothing with a pipe on stdin, reads one there",
     )
-    parser.add_argument("-o", "--output", required=True, metavar="TAPE", help="the tape; refused when the file is there already")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="TAPE", help="the tape, readable for you alone; refused when the file is there already"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite the tape")
     parser.add_argument("--offline", action="store_true", help="ask a simulated Claude: no claude, no network, no key")
     parser.add_argument("--json", action="store_true", help="every message as one line of JSON, exactly as it came")
@@ -30,6 +32,6 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="TIMES",
-        help="1 plays in the recorded time; 0 as fast as possible (default: %(default)g)",
+        help="1 plays in the recorded time, 2 in half of it; 0 as fast as the host allows (default: %(default)g)",
     )
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio", help="event loop (default: %(default)s)")

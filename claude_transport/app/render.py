@@ -16,11 +16,13 @@ __all__ = ["Face"]
 class Face:
     """Shows the pieces of an answer as they come.
 
-    On a terminal it keeps stdout and stderr from running into each other. `lock` is held while something is shown or asked,
-    so that a question stays the last thing on the screen until it is answered.
+    With `quiet`, stderr has what went wrong, and questions, and nothing else. On a terminal it keeps stdout and stderr from running
+    into each other. `lock` is held while something is shown or asked, so that a question stays the last thing on the screen until it
+    is answered.
     """
 
-    def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look) -> None:
+    def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look, quiet: bool = False) -> None:
+        self._quiet = quiet
         self.lock: anyio.Lock = anyio.Lock()
         self.look = look
         self._output = Output(stdout)
@@ -46,11 +48,12 @@ class Face:
                 case ToolCall():
                     self._new_paragraph = True
                     indent = "  " if piece.nested else ""
-                    self.say(f"{indent}{self.look.symbol('tool')} {piece.name}: {piece.gist}", style="dim", cut=True)
+                    self.mention(f"{indent}{self.look.symbol('tool')} {piece.name}: {piece.gist}", cut=True)
                     self.shown(piece.tool_use_id).set()
+                case Remark(problem=True):
+                    self.say(f"  {self.look.symbol('bad')} {piece.text}", style="yellow", cut=True)
                 case Remark():
-                    mark = self.look.symbol("bad" if piece.problem else "dot")
-                    self.say(f"  {mark} {piece.text}", style="yellow" if piece.problem else "dim", cut=True)
+                    self.mention(f"  {self.look.symbol('dot')} {piece.text}", cut=True)
 
     def shown(self, tool_use_id: str) -> anyio.Event:
         """Set when the line about this tool call is there to be seen."""
@@ -91,6 +94,11 @@ class Face:
             self._stderr.flush()
         except OSError:
             pass  # nobody reads stderr; the answer is still worth giving
+
+    def mention(self, text: str, *, cut: bool = False) -> None:
+        """A line on stderr that is good to know: not for who wants quiet."""
+        if not self._quiet:
+            self.say(text, style="dim", cut=cut)
 
     def _make_room(self) -> None:
         """An empty line between the answer and what comes to stand under it."""

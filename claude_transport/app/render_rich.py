@@ -30,8 +30,8 @@ _THEME: Final = Theme({"markdown.code": "bold cyan"})  # without the black backg
 class RichFace(Face):
     """Shows Markdown as it is written, on a terminal that stdout leads to."""
 
-    def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look) -> None:
-        super().__init__(stdout, stderr, look=look)
+    def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look, quiet: bool = False) -> None:
+        super().__init__(stdout, stderr, look=look, quiet=quiet)
         self._console = Console(file=stdout, width=look.width, highlight=False, theme=_THEME)
         self._text = ""  # the end of the answer that may still change its looks
         self._live: Live | None = None
@@ -39,7 +39,7 @@ class RichFace(Face):
 
     def waiting(self, what: str) -> None:
         """A spinner, gone as soon as anything is said."""
-        if self._live is None:
+        if self._live is None and not self._quiet:
             self._start(Spinner("dots", Text(what, "dim"), style="dim"))
 
     async def finish(self) -> None:

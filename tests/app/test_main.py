@@ -43,7 +43,7 @@ def test_asking_a_real_claude_loads_nothing_of_the_simulated_one(program: Progra
 def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("ask", "doctor", "exit codes", "130 interrupted"))
+    assert all(word in shown for word in ("ask", "doctor", "exit codes", "130  interrupted"))
 
 
 def test_version_is_printed_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:

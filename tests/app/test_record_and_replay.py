@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import re
+import os
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
-from program_process import Program
+from program_process import PATIENCE, Program, killed_at_the_end
 
 from claude_transport.app import ask
-from claude_transport.app.arguments import build_parser
 from claude_transport.protocol.tape import Tape
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, Turn
-from claude_transport.testing.steps import Exit, Text
+from claude_transport.testing.steps import Exit, Hang, Result, Text
 
 Play = Callable[..., FakeClaude]
 
@@ -76,19 +76,92 @@ def test_a_limit_of_time_leaves_claude_at_most_three_seconds_to_end() -> None:
     assert ask.HURRIED_EXIT + ask.HURRIED_CLOSE <= 3
 
 
-def test_every_option_of_the_program_is_on_its_page_and_there_are_no_others() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "program.md").read_text("utf-8")
-    parser = build_parser()
-    names = re.findall(r"^## `(.*)`$", page, re.MULTILINE)
-    assert all(name in parser.format_help() for name in names)
-    real: set[str] = set()
-    for name in names:
-        with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
-            parser.parse_args([name, "--help"])
-        options = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).partition("options:")[2]  # coloured by Python 3.14
-        real.update(
-            option for line in re.findall(r"^  (-.*)", options, re.MULTILINE) for option in re.findall(r"--[a-z-]+", line.split("  ")[0])
-        )
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
-    assert real - {"--help", "--verbose"} - named == set()
-    assert named - real == set()
+def test_a_prompt_that_failed_fails_the_recording_whatever_becomes_of_the_next(program: Program, play: Play, tmp_path: Path) -> None:
+    tape = tmp_path / "tape.ndjson"
+    fake = play(Scenario(replies=(Turn((Result(subtype="error_max_turns", is_error=True),)),), otherwise=Turn((Text("Fine."), Result()))))
+    ran = program.run("record", "-o", str(tape), "--cli-path", str(fake.path), "one", "two")
+    assert b"Fine." in ran.stdout
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stderr.count(b"claude-transport:") == 1
+
+
+def test_a_limit_of_time_between_two_prompts_is_a_failure(program: Program, play: Play, tmp_path: Path) -> None:
+    fake = play(Scenario(replies=(Turn((Text("Fine."), Result())),), otherwise=Turn((Hang(),))))
+    ran = program.run("record", "-o", str(tmp_path / "tape.ndjson"), "--timeout", "3", "--cli-path", str(fake.path), "one", "two")
+    assert ran.returncode == 1
+    assert b"[exec.cli.timeout]" in ran.stderr
+
+
+@pytest.mark.parametrize("command", [("ask",), ("record", "-o", "tape.ndjson")])
+def test_quiet_leaves_stderr_to_what_went_wrong(program: Program, tmp_path: Path, command: tuple[str, ...]) -> None:
+    ran = program.run(*command, "--quiet", "--offline", "hi", cwd=tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout.startswith(b"[simulated]")
+
+
+def test_quiet_and_verbose_contradict_each_other(program: Program) -> None:
+    assert program.run("ask", "-q", "-v", "--offline", "hi").returncode == 2
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_ctrl_c_ends_a_recording_and_leaves_a_tape_that_can_be_read(program: Program, play: Play, tmp_path: Path, backend: str) -> None:
+    tape = tmp_path / "tape.ndjson"
+    fake = play(Scenario(otherwise=Turn((Text("Well"), Hang()))))
+    with program.start("record", "-o", str(tape), "--backend", backend, "--cli-path", str(fake.path), "hi") as process:
+        read_until(process.stdout, b"Well")
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+    assert any(b"Well" in line for line in Tape.read(tape).lines("out"))
+
+
+def test_a_reader_that_goes_away_ends_a_recording(program: Program, play: Play, tmp_path: Path) -> None:
+    tape = tmp_path / "tape.ndjson"
+    fake = play(Scenario(otherwise=Turn((Text("one two", chunks=["one ", "two"], gate="open"), Result()))))
+    with program.start("record", "-o", str(tape), "--cli-path", str(fake.path), "hi") as process:
+        read_until(process.stdout, b"one")
+        assert process.stdout is not None
+        process.stdout.close()
+        fake.open_gate("open")
+        assert process.wait(PATIENCE) == 1
+    assert len(Tape.read(tape)) > 0
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_ctrl_c_ends_a_replay_that_waits_for_its_host(program: Program, tmp_path: Path, backend: str) -> None:
+    tape = tmp_path / "tape.ndjson"
+    assert program.run("record", "-o", str(tape), "--offline", "hi").returncode == 0
+    reader, writer = os.pipe()
+    argv = program.argv("replay", str(tape), "--backend", backend)
+    process = subprocess.Popen(argv, stdin=reader, stdout=subprocess.PIPE, bufsize=0, env=program.env)
+    with process, killed_at_the_end(process):
+        os.close(reader)
+        first, *_ = Tape.read(tape).lines("in")
+        os.write(writer, first + b"\n")
+        read_until(process.stdout, b"\n")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+    os.close(writer)
+
+
+def test_a_host_that_goes_away_ends_a_replay(program: Program, tmp_path: Path) -> None:
+    tape = tmp_path / "tape.ndjson"
+    assert program.run("record", "-o", str(tape), "--offline", "hi").returncode == 0
+    process = subprocess.Popen(program.argv("replay", str(tape)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=program.env)
+    with process, killed_at_the_end(process):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(sent_by_the_host(tape))
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 1
+
+
+def read_until(stream: IO[bytes] | None, wanted: bytes) -> None:
+    """Read on until this has been written, or the stream ends."""
+    assert stream is not None
+    seen = b""
+    while wanted not in seen:
+        chunk = stream.read(65536)
+        assert chunk, f"nothing came after {seen!r}"
+        seen += chunk
