@@ -20,12 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from network.figures import write_figures
-from network.measuring import TABLES, measure_tables
-from network.sides import serve
-from network.targets import TARGETS
 from speed.bench import Bench
 from speed.report import about, add_options, backends_of, check
+from wire.figures import write_figures
+from wire.measuring import TABLES, measure_tables
+from wire.sides import serve
+from wire.targets import TARGETS
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks"
 

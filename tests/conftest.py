@@ -14,6 +14,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_configure() -> None:
-    """Let children hear Ctrl-C, as in a terminal: a run that a shell has put into the background ignores SIGINT, and so would they."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Let children hear what a terminal's do: a run in the background, or under nohup, ignores some signals, and so would they."""
+    for name, handler in {"SIGINT": signal.default_int_handler, "SIGQUIT": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}.items():
+        if (number := getattr(signal, name, None)) is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)

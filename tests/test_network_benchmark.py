@@ -26,7 +26,7 @@ MEDIA = ("tcp", "unix", "tls", "tcp+zstd", "ws", "wss", "ws+deflate", "link over
 def network(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     """Gives the modules of the benchmark by name: they are scripts, not a package that is installed."""
     monkeypatch.syspath_prepend(str(BENCH.parent))
-    return lambda name: importlib.import_module(f"network.{name}")
+    return lambda name: importlib.import_module(f"wire.{name}")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="its other sides are Unix sockets and shells")

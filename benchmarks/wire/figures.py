@@ -8,7 +8,7 @@ from typing import Any
 
 from speed.figures import about_lines, number, target_lines
 
-from network.targets import TARGETS
+from wire.targets import TARGETS
 
 __all__ = ["write_figures"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from network.fast_side import fast_side
-from network.flow import Flow
-from network.gateway_side import gateway_side
+from wire.fast_side import fast_side
+from wire.flow import Flow
+from wire.gateway_side import gateway_side
 
 __all__ = ["Sides", "serve", "serving"]
 

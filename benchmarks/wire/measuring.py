@@ -9,9 +9,9 @@ from typing import Any
 from speed.bench import Bench, Table
 from speed.harness import Cost, spread
 
-from network import bare, native, ours
-from network.flow import SINGLE
-from network.sides import Sides, serving
+from wire import bare, native, ours
+from wire.flow import SINGLE
+from wire.sides import Sides, serving
 
 __all__ = ["TABLES", "measure_tables"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from speed.harness import Cost, Meter
 
 from claude_transport import NetworkTransport
-from network.flow import BATCHES, ECHO, Flow
+from wire.flow import BATCHES, ECHO, Flow
 
 __all__ = ["read", "round_trips"]
 

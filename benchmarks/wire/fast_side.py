@@ -13,7 +13,7 @@ from typing import Any
 
 from claude_transport.streams.compression import load_zstd
 from claude_transport.streams.websocket.sansio import client_protocol, parse_url, server_protocol
-from network.flow import CHUNK_BYTES, ECHO, SINGLE, Flow
+from wire.flow import CHUNK_BYTES, ECHO, SINGLE, Flow
 
 __all__ = ["fast_side"]
 

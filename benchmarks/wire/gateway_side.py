@@ -14,7 +14,7 @@ from anyio.abc import ByteStream
 
 from claude_transport import Gateway, GatewayLimits
 from claude_transport.transports.stream import StreamTransport
-from network.flow import ECHO, Flow
+from wire.flow import ECHO, Flow
 
 __all__ = ["gateway_side"]
 

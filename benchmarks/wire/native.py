@@ -5,8 +5,8 @@ from __future__ import annotations
 from speed.harness import Cost, Meter
 from websockets.asyncio.client import connect
 
-from network.bare import decode
-from network.flow import BATCHES, ECHO, Flow
+from wire.bare import decode
+from wire.flow import BATCHES, ECHO, Flow
 
 __all__ = ["read", "round_trips"]
 

@@ -13,7 +13,7 @@ import sniffio
 import trio
 from speed.harness import Cost, Meter
 
-from network.flow import BATCHES, CHUNK_BYTES, ECHO, Flow
+from wire.flow import BATCHES, CHUNK_BYTES, ECHO, Flow
 
 __all__ = ["decode", "read", "round_trips"]
 
