@@ -88,8 +88,8 @@ class Bench:
     """The measurement; `transport` is what is being read from at the moment, if anything."""
 
     def __init__(self, *, messages: int) -> None:
-        self.messages = messages
-        self.rounds = 0
+        self.messages: int = messages
+        self.rounds: int = 0
         self._transport: Transport | None = None
         self._command = [sys.executable, "-I", "-S", "-c", _CHILD, str(messages), _DELTA.decode(), _RESULT.decode()]
         self._ways: dict[str, tuple[str | None, Callable[[], Awaitable[float]]]] = {
