@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import claude_agent_sdk as sdk
 import pytest
 from live_session import bash
@@ -132,9 +133,10 @@ async def test_a_tool_of_this_process_is_called(official: Callable[..., Any], ad
     assert messages[-1].result == "It is 42."
 
 
-async def test_an_interrupt_ends_the_turn_and_the_next_one_goes_on(official: Callable[..., Any], adapted: Opener) -> None:
+async def test_an_interrupt_ends_the_turn_and_the_next_one_goes_on(official: Callable[..., Any], adapted: Opener, cli_home: Any) -> None:
     results: list[Any] = []
-    async with FakeMessagesAPI([bash("sleep 300"), "Still here.", "Still here."]) as api:  # an interrupt may come after one request more
+    running = cli_home.project / "running"
+    async with FakeMessagesAPI([bash("touch running; sleep 300"), "Still here.", "Still here."]) as api:
         options = official(api, allowed_tools=["Bash"])
         with anyio.fail_after(PATIENCE):
             async with adapted(options) as transport, sdk.ClaudeSDKClient(options, transport=transport) as client:
@@ -142,6 +144,8 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_goes_on(official: Cal
                 ended = None
                 async for message in client.receive_response():
                     if isinstance(message, sdk.AssistantMessage) and any(isinstance(b, sdk.ToolUseBlock) for b in message.content):
+                        while not running.exists():  # one that comes before the tool runs ends the tool, and not the turn
+                            await anyio.lowlevel.checkpoint()
                         await client.interrupt()
                     ended = message
                 assert isinstance(ended, sdk.ResultMessage)
