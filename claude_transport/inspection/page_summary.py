@@ -75,7 +75,7 @@ def _facts(summary: TapeSummary) -> str:
             "exit",
             f"signal {summary.signal}" if summary.signal is not None else "" if summary.exit_code is None else f"code {summary.exit_code}",
         ),
-        ("secrets", "taken out while recording" if summary.scrubbed else "the tape does not say that they were taken out"),
+        ("secrets", "taken out while recording" if summary.scrubbed else "perhaps in it: the tape does not say that they were taken out"),
     ]
     return " · ".join(f"{name} <b>{escape(value)}</b>" for name, value in facts if value)
 

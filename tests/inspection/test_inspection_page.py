@@ -145,6 +145,31 @@ def test_nothing_is_wider_than_the_window_in_dark_and_in_light(chromium: Chromiu
         assert page.faults == []
 
 
+def test_on_a_phone_a_title_stands_on_its_gist_and_both_within_their_row(chromium: Chromium, tmp_path: Path) -> None:
+    path = page_of(RECORDINGS / "04a_permission_allow.ndjson", tmp_path)
+    with chromium.open(path, width=400) as page:
+        boxes = page.run(
+            "[...document.querySelectorAll('#list .row:not(.alone)')].map(row => [row, row.querySelector('.what'), row.querySelector('.gist')]"
+            ".map(cell => { const box = cell.getBoundingClientRect(); return [box.top, box.bottom]; }))"
+        )
+    assert boxes
+    for (row_top, row_bottom), (title_top, title_bottom), (gist_top, gist_bottom) in boxes:
+        assert row_top + 2 <= title_top < title_bottom <= gist_top < gist_bottom <= row_bottom - 2
+        assert gist_top - title_bottom <= 2
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_a_table_wider_than_a_phone_shows_at_its_edge_that_it_goes_on(chromium: Chromium, tmp_path: Path, width: int) -> None:
+    maker = TapeMaker().prompt("a prompt").says(use("t1", command="ls")).answers_tool("t1", "x").result("done")
+    path = page_of(maker.tape, tmp_path)
+    with chromium.open(path, width=width) as page:
+        page.run("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+        turns = "[...document.querySelectorAll('.scroll')].find(table => table.textContent.includes('First words'))"
+        assert page.run(f"{turns}.scrollWidth > {turns}.clientWidth") is (width == 400)
+        # two that move with the text cover two that stay: the browser's own way of showing the latter where there is more
+        assert page.run(f"getComputedStyle({turns}).backgroundAttachment.split(', ').sort()") == ["local", "local", "scroll", "scroll"]
+
+
 def test_of_a_long_tape_only_what_is_to_be_seen_is_in_the_document(chromium: Chromium, tmp_path: Path) -> None:
     maker = TapeMaker()
     for number in range(1500):
