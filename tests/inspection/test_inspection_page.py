@@ -149,7 +149,8 @@ def test_on_a_phone_a_title_stands_on_its_gist_and_both_within_their_row(chromiu
     path = page_of(RECORDINGS / "04a_permission_allow.ndjson", tmp_path)
     with chromium.open(path, width=400) as page:
         boxes = page.run(
-            "[...document.querySelectorAll('#list .row:not(.alone)')].map(row => [row, row.querySelector('.what'), row.querySelector('.gist')]"
+            "[...document.querySelectorAll('#list .row:not(.alone)')].map(row =>"
+            " [row, row.querySelector('.what'), row.querySelector('.gist')]"
             ".map(cell => { const box = cell.getBoundingClientRect(); return [box.top, box.bottom]; }))"
         )
     assert boxes
