@@ -10,6 +10,7 @@ from typing import Any
 import claude_agent_sdk as sdk
 import pytest
 from mcp.server import Server
+from official_values import SET
 
 import claude_transport as ct
 from claude_transport import errors
@@ -17,47 +18,6 @@ from claude_transport.interop.agent_sdk import options_from, transport_from
 from claude_transport.interop.agent_sdk.option_table import OPTION_ROWS
 
 FIELDS = [field.name for field in dataclasses.fields(sdk.ClaudeAgentOptions)]
-
-# A value of every option that is handed on under its own name.
-VALUES: dict[str, Any] = {
-    "tools": ["Bash"],
-    "allowed_tools": ["Read"],
-    "strict_mcp_config": True,
-    "permission_mode": "plan",
-    "continue_conversation": True,
-    "resume": "a session",
-    "session_id": "0b0e7b1c-6b6c-4a7e-9f39-2d1f6a1f8f10",
-    "max_turns": 3,
-    "max_budget_usd": 0.5,
-    "disallowed_tools": ["WebFetch"],
-    "model": "haiku",
-    "fallback_model": "opus",
-    "betas": ["context-1m-2025-08-07"],
-    "permission_prompt_tool_name": "stdio",
-    "cwd": "/tmp",
-    "cli_path": "/bin/true",
-    "settings": "{}",
-    "add_dirs": ["/tmp"],
-    "env": {"A": "b"},
-    "extra_args": {"replay-user-messages": None},
-    "user": "nobody",
-    "include_partial_messages": True,
-    "include_hook_events": True,
-    "forward_subagent_text": True,
-    "verbatim_prompts": True,
-    "fork_session": True,
-    "resume_session_at": "0b0e7b1c-6b6c-4a7e-9f39-2d1f6a1f8f11",
-    "resume_drops_turn": "0b0e7b1c-6b6c-4a7e-9f39-2d1f6a1f8f12",
-    "agents": {"one": sdk.AgentDefinition(description="d", prompt="p")},
-    "skills": ["one"],
-    "sandbox": {"enabled": True},
-    "plugins": [{"type": "local", "path": "/tmp"}],
-    "thinking": {"type": "adaptive"},
-    "effort": "low",
-    "enable_file_checkpointing": True,
-    "task_budget": {"total": 10},
-    "client_app": "app/1",
-}
 
 
 def official(**options: Any) -> sdk.ClaudeAgentOptions:
@@ -76,7 +36,7 @@ def test_every_place_that_the_table_names_is_there() -> None:
 
 @pytest.mark.parametrize("option", [row.option for row in OPTION_ROWS if row.is_same])
 def test_an_option_of_the_same_name_is_handed_on_as_it_is(option: str) -> None:
-    assert getattr(options_from(official(**{option: VALUES[option]})).options, option) == VALUES[option]
+    assert getattr(options_from(official(**{option: SET[option]})).options, option) == SET[option]
 
 
 def test_the_defaults_mean_what_they_mean_there() -> None:
