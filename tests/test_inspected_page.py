@@ -1,0 +1,31 @@
+"""The how-to "See what is on a tape" shows a tape that is made again here, and what the program says of it today."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    """docs/generate_inspected.py, as a module."""
+    spec = importlib.util.spec_from_file_location("generate_inspected", DOCS / "generate_inspected.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tape_of_the_page_is_the_one_that_the_command_makes(generator: ModuleType) -> None:
+    assert (DOCS / "examples" / "checkout.ndjson").read_bytes() == generator.make_tape().encode(), "run python docs/generate_inspected.py"
+
+
+def test_the_page_shows_what_the_program_prints_of_that_tape(generator: ModuleType) -> None:
+    assert (DOCS / "examples" / "checkout_inspected.txt").read_text("utf-8") == generator.sample(), "run python docs/generate_inspected.py"
+    assert "examples/checkout_inspected.txt" in (DOCS / "how-to" / "inspect-a-tape.md").read_text("utf-8")
