@@ -1,0 +1,216 @@
+"""The page of every code of an error, from the code that raises it: `python docs/generate_codes.py` writes it.
+
+A code of a class is its own attribute; one of a particular failure is given where that is raised, and found there by reading the source.
+What the latter mean is said in `MEANINGS`: one without words, and words without one, are errors. The page is committed, so that it can be
+read without building anything; a test holds that it is what the source says.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from claude_transport import errors
+from claude_transport.completion.resolution import MATRIX
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.protocol.expectation import ExpectationFailed
+from claude_transport.testing.tape_shelf import TapeMissing
+
+__all__ = ["MEANINGS", "PAGE", "found_codes", "main", "render"]
+
+PAGE = Path(__file__).parent / "reference" / "codes.md"
+PACKAGE = Path(__file__).parent.parent / "claude_transport"
+
+INTRODUCTION = """\
+# Every code
+
+<!-- Written by docs/generate_codes.py from claude_transport/errors.py and the places where errors are raised: change those, and run it
+again. -->
+
+`error.code` is for programs, and stays the same between releases; the words of a message are for people, and do not. What is not in
+this table under its own code has that of its class. [Errors and their codes](errors-and-codes.md) goes by causes, and says what is tried
+again.
+
+*Retryable*: whether the very same call, made again, has a chance; *it depends* where only the particular error knows.
+"""
+
+PATTERNS = """\
+## Codes that are made of another word
+
+"""
+
+REFUSALS = "[refusals](link-protocol.md#what-a-gateway-refuses)"
+
+MADE: Mapping[str, tuple[str, str]] = {
+    "connect.http_…": (
+        "`CLIConnectionError`",
+        "The status with which a server refused a WebSocket: `connect.http_502`. 401 and 403 have codes of their own.",
+    ),
+    "connection.…": (
+        "`ConnectionLost`",
+        "Why a server ends a session: `connection.line_too_long`. A gateway of ours has {reasons}, and the codes of its {refusals}.",
+    ),
+    "gateway.…": ("`TurnedAway`", "What `Gateway.check_upgrade()` raises for an adapter: a code of its {refusals}."),
+}
+"""What stands for more codes than can be listed: the class, and what the rest is."""
+
+ENDINGS: Mapping[str, str] = {
+    "ended": "the process has ended",
+    "client": "the client was done",
+    "lease": "nobody came back in time",
+    "failed": "something went wrong on the way",
+    "drained": "the gateway has ended",
+}
+"""Why a gateway ends a session, beside its refusals."""
+
+MEANINGS: Mapping[str, str] = {
+    "bridge.host_gone": "The program whose tools a bridge brings has gone.",
+    "bridge.host_unreachable": "A bridge found nobody at the address of its host, or was not let in within its time.",
+    "bridge.protocol": "What answered, or asked, at the address of a bridge speaks another language.",
+    "bridge.refused": "The host does not let this bridge in: the token, or the name of the server.",
+    "bridge.too_large": "A host sent a message over the limit of a bridge.",
+    "completion.unexpected": "Something that is no error of this library, or of the API's client, went wrong in a call: the `__cause__`.",
+    "config.missing_extra": "An option needs a package that is not installed; the message names the extra.",
+    "config.no_auth_path": "Neither a claude nor a key: no path is open.",
+    "config.unsupported_platform": "This platform has no processes as they are needed here.",
+    "connect.forbidden": "The system, or the server with HTTP 403, does not allow it.",
+    "connect.hung_up": "A server hung up in the middle of the handshake of a WebSocket.",
+    "connect.not_a_link": "What answered does not speak the link protocol.",
+    "connect.not_websocket": "What answered does not speak WebSocket.",
+    "connect.refused": "Nobody listens there.",
+    "connect.tls_failed": "TLS could not be agreed on, or the server hung up over it.",
+    "connect.tls_untrusted": "The certificate of the server is not one to be trusted for this address.",
+    "connect.unresolved": "The name of the host has no address.",
+    "connect.version": "A server speaks a version of the link protocol that this library does not.",
+    "connection.input_lost": "The far process ended well, but had not been given everything that was sent.",
+    "doctor.other_api": "The claude that was tried did not ask the API of the checkup: managed settings send it elsewhere.",
+    "exec.cli.permission_denied": "The permissions did not allow what the run needed, or root must not pass them by.",
+    "exec.cli.timeout": "There was no complete answer in the time allowed.",
+    "internal": "In `doctor --json`: an error that is none of this library's.",
+    "link.malformed": "What came over a link is not what its protocol says.",
+    "link.numbers": "A position on a link does not follow from what came before: something is missing, or was never sent.",
+    "link.window": "The other end of a link sent more than it may before it is acknowledged.",
+    "pool.exhausted": "No session of a pool was free in time; the message has a snapshot.",
+    "pool.not_warm": "A pool had not as many sessions ready as it was told to, in the time allowed.",
+    "protocol.compression": "What came over a compressed stream cannot be decompressed, or goes on after its end.",
+    "protocol.message_too_big": "A message of a WebSocket is over the limit of its reader.",
+    "protocol.websocket": "The other end broke the rules of WebSocket.",
+    "result.cancelled": "A queued message was cancelled before Claude worked on it.",
+    "result.connection_failed": "The CLI, or the API's client, could not reach the API.",
+    "result.invalid_request": "The API refused the request as invalid.",
+    "result.max_output_tokens": "The answer exceeded the maximum number of output tokens.",
+    "result.server_error": "The API failed.",
+    "result.startup_failed": "The session could not be started.",
+    "result.structured_output_invalid": "The model did not produce output that fits the schema.",
+    "transport.stalled": "A watchdog ended a conversation that had come to a stand.",
+    "usage.wrong_loop": "A query or a pool was used from another event loop than its own.",
+}
+"""What the code of a particular failure means."""
+
+NAMED = {"_TIMEOUT_CODE": "exec.cli.timeout"}
+"""Constants that stand for a code where it is given."""
+
+OTHER_CLASSES: tuple[type[errors.ClaudeTransportError], ...] = (TurnedAway, ExpectationFailed, TapeMissing)
+"""Errors outside of the public tree that have a code of their own."""
+
+
+class Raised(NamedTuple):
+    """One place that gives a code: to which class, with which category, and whether that may be retried (None: nobody says)."""
+
+    kind: str
+    category: str | None
+    retryable: str | None
+
+
+def found_codes() -> dict[str, set[Raised]]:
+    """Every code that is given to an error where it is raised, and to which."""
+    found: dict[str, set[Raised]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                given = {keyword.arg: keyword.value for keyword in node.keywords}
+                for code in codes_in(given.get("code")):
+                    found.setdefault(code, set()).add(raised_by(node, given))
+    for cells in MATRIX.values():
+        for cell in cells.values():
+            if cell.code and cell.failure == "preflight":
+                found.setdefault(cell.code, set()).add(Raised("ConfigurationError", None, None))
+    # two that are given by way of a variable
+    for code in ("protocol.message_too_big", "protocol.websocket"):
+        found.setdefault(code, set()).add(Raised("ProtocolError", None, None))
+    return {code: places for code, places in found.items() if {place.kind for place in places} & set(errors.__all__)}
+
+
+def codes_in(value: ast.expr | None) -> Iterator[str]:
+    """The codes that an expression may come to, as far as it says so."""
+    match value:
+        case ast.Constant(value=str(code)):
+            yield code
+        case ast.IfExp(body=one, orelse=other):
+            yield from codes_in(one)
+            yield from codes_in(other)
+        case ast.Name(id=name) if name in NAMED:
+            yield NAMED[name]
+        case _:
+            pass
+
+
+def raised_by(call: ast.Call, given: Mapping[str | None, ast.expr]) -> Raised:
+    """The class that is made, or handed to something that makes it, and what else it is told."""
+    name = ast.unparse(call.func)
+    if name in ("_worded", "_Failure"):
+        name = ast.unparse(call.args[0]).replace("type(error)", "ResultError")  # which one it is, it stays
+    category, retryable = given.get("category"), given.get("retryable")
+    told = ast.literal_eval(category) if isinstance(category, ast.Constant) else None
+    if retryable is None:
+        return Raised(name.split(".")[-1], told, None)
+    lasting = ("yes" if retryable.value else "no") if isinstance(retryable, ast.Constant) else "it depends"
+    return Raised(name.split(".")[-1], told, lasting)
+
+
+def rows() -> dict[str, list[str]]:
+    """By code: classes, categories, whether it may be retried, and what it means."""
+    table = {cls.code: own_row(cls) for cls in (getattr(errors, name) for name in errors.__all__)}
+    table |= {cls.code: own_row(cls) for cls in OTHER_CLASSES if cls is not TurnedAway}
+    found = found_codes()
+    particular = set(found) - set(table)
+    if missing := particular - set(MEANINGS):
+        raise ValueError(f"without words: {sorted(missing)}")
+    if unused := set(MEANINGS) - particular:
+        raise ValueError(f"words for nothing: {sorted(unused)}")
+    for code in particular:
+        places = sorted((place for place in found[code] if place.kind in errors.__all__), key=lambda place: place.kind)
+        kinds = list(dict.fromkeys(place.kind for place in places))
+        categories = dict.fromkeys(f"`{place.category or getattr(errors, place.kind).category}`" for place in places)
+        again = {place.retryable or ("yes" if getattr(errors, place.kind).retryable else "no") for place in places}
+        shown = again.pop() if len(again) == 1 else "it depends"
+        table[code] = [", ".join(f"`{kind}`" for kind in kinds), ", ".join(categories), shown, MEANINGS[code]]
+    return dict(sorted(table.items()))
+
+
+def own_row(cls: type[errors.ClaudeTransportError]) -> list[str]:
+    """The row of a class's own code."""
+    meaning = (inspect.getdoc(cls) or "").partition("\n\n")[0]
+    return [f"`{cls.__name__}`", f"`{cls.category}`", "yes" if cls.retryable else "no", " ".join(meaning.split()).replace("|", "\\|")]
+
+
+def render() -> str:
+    """The page, as MyST Markdown."""
+    lines = ["| `code` | Class | `category` | Retryable | When |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| `{code}` | {' | '.join(row)} |" for code, row in rows().items()]
+    reasons = ", ".join(f"`{name}` ({why})" for name, why in ENDINGS.items())
+    made = ["| `code` | Class | What the rest is |", "| --- | --- | --- |"]
+    made += [f"| `{code}` | {kind} | {rest.format(reasons=reasons, refusals=REFUSALS)} |" for code, (kind, rest) in MADE.items()]
+    return "\n".join([INTRODUCTION, *lines, "", PATTERNS.rstrip("\n"), "", *made, ""])
+
+
+def main() -> None:
+    """Write the page to its place."""
+    PAGE.write_text(render(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The table of refusals on the page of the link protocol is what the gateway says, and what the client makes of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_transport.gateway.turned_away import REASONS
+
+DOCS = Path(__file__).parents[2] / "docs"
+GATEWAY = Path(__file__).parents[2] / "claude_transport" / "gateway"
+
+
+@pytest.fixture(scope="module")
+def generator() -> Any:
+    spec = importlib.util.spec_from_file_location("generate_refusals", DOCS / "generate_refusals.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def page(generator: Any) -> str:
+    return str(generator.PAGE.read_text("utf-8"))
+
+
+def test_the_committed_table_is_what_the_gateway_says(generator: Any, page: str) -> None:
+    assert generator.render(page) == page, "run: python docs/generate_refusals.py"
+
+
+def test_main_repairs_the_table_and_leaves_the_rest(generator: Any, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "page.md"
+    copy.write_text(page.replace("| `draining` | 503 |", "| `draining` | 200 |"), "utf-8")
+    monkeypatch.setattr(generator, "PAGE", copy)
+    generator.main()
+    assert copy.read_text("utf-8") == page
+
+
+def test_a_page_without_a_place_for_the_table_is_an_error(generator: Any, page: str) -> None:
+    with pytest.raises(ValueError, match="no place"):
+        generator.render(page.replace("<!-- end -->", ""))
+
+
+def test_every_reason_that_the_gateway_gives_is_in_the_table(page: str) -> None:
+    sources = "".join(path.read_text("utf-8") for path in sorted(GATEWAY.glob("*.py")))
+    given = set(re.findall(r"TurnedAway\(\"(\w+)\"", sources))
+    assert given == set(REASONS)
+    assert [code for code in given if f"\n| `{code}` | {REASONS[code][0]} |" not in page] == []
