@@ -20,9 +20,11 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.interruption import run_interruptibly
 from claude_transport.app.path_choice import choose_path
 from claude_transport.app.permission import Keyboard, PermissionAsker
+from claude_transport.app.progress import open_progress
 from claude_transport.app.render import Face
 from claude_transport.app.summary import summarize
 from claude_transport.app.terminal import choose_look, is_terminal
+from claude_transport.app.ticking import while_ticking
 from claude_transport.completion.announcement import announce
 from claude_transport.completion.classification import classify_result
 from claude_transport.errors import ConfigurationError, MissingResult
@@ -99,7 +101,10 @@ def _face(args: argparse.Namespace) -> Face:
         from claude_transport.app.render_rich import RichFace
 
         return RichFace(sys.stdout, sys.stderr, look=look, quiet=args.quiet)
-    return Face(sys.stdout, sys.stderr, look=look, quiet=args.quiet)
+    progress = None
+    if look.stderr_color and not args.quiet:  # who wants no colours wants nothing that moves either, as with rich
+        progress = open_progress("", stream=sys.stderr, look=look, unit="s", scale=1)
+    return Face(sys.stdout, sys.stderr, look=look, quiet=args.quiet, progress=progress)
 
 
 async def _ask(args: argparse.Namespace, prompt: str | list[str], around: Callable[[Transport], Transport] | None) -> int:
@@ -155,7 +160,7 @@ async def _converse(args: argparse.Namespace, prompt: str | list[str], transport
     face.waiting("starting claude")
     try:
         with anyio.move_on_after(args.timeout):
-            await _show_all(conversation, reader, face, raw=args.json)
+            await while_ticking(partial(_show_all, conversation, reader, face, raw=args.json), face.on_tick)
     finally:
         await _finish(conversation, face)
     result = reader.result

@@ -10,6 +10,7 @@ from claude_transport.app.answer import Remark, Words
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.render import Face
 from claude_transport.app.summary import summarize
+from claude_transport.app.ticking import while_ticking
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.stream import CompletionStream, stream
 from claude_transport.launch.options import ClaudeOptions
@@ -37,9 +38,7 @@ class APIAnswer:
         """Show the answer as it is written: the exit code. Raises what the call fails with."""
         self._face.waiting("asking the API")
         try:
-            async for piece in self._stream:
-                if not self._raw:
-                    await self._face.show(Words(piece))
+            await while_ticking(self._show_words, self._face.on_tick)
             await self._conclude(self._stream.completion)
         finally:
             with anyio.CancelScope(shield=True):
@@ -47,6 +46,11 @@ class APIAnswer:
                 with anyio.move_on_after(1):  # a reader that has stopped reading must not keep the program alive
                     await self._face.finish()
         return EXIT_OK
+
+    async def _show_words(self) -> None:
+        async for piece in self._stream:
+            if not self._raw:
+                await self._face.show(Words(piece))
 
     async def _conclude(self, completion: Completion) -> None:
         if self._raw:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self, TextIO
 
-from claude_transport.app.terminal import Look, is_terminal, one_line
+from claude_transport.app.terminal import Look, is_terminal, one_line, takes_more, width_of
 
 __all__ = ["Progress", "open_progress"]
 
@@ -17,7 +17,9 @@ _PATIENCE: Final = 0.4
 _PACE: Final = 0.1
 """Seconds between two pictures."""
 _BAR: Final = 20
-"""Columns of the bar."""
+"""Columns of the bar; without room for it, a percentage has to do."""
+_SHORTEST_LABEL: Final = 8
+"""Columns; a shorter one says nothing."""
 _CLEAR: Final = "\r\x1b[K"
 
 
@@ -36,14 +38,15 @@ def open_progress(
 
     Counts are divided by `scale` and named by `unit`; with a scale of 1 they are whole numbers.
     """
-    is_shown = not plain and env.get("TERM", "dumb") != "dumb" and is_terminal(stream)
+    is_shown = not plain and env.get("TERM", "") not in {"", "dumb"} and is_terminal(stream)
     return Progress(label, stream=stream, look=look, is_shown=is_shown, unit=unit, scale=scale, clock=clock)
 
 
 class Progress:
     """Told by `update(done, total)` how far it is; leave the `with` block, or `close()`, and the line is gone.
 
-    It never raises: a terminal that is gone ends the showing, not the work. `clock` gives seconds.
+    It never raises and never blocks: a terminal that is gone ends the showing, not the work, and one that was stopped, or is another
+    job's, is left alone. `clock` gives seconds. `label` may be changed at any time.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Progress:
         scale: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._label = label
+        self.label = label
         self._stream = stream
         self._look = look
         self._is_shown = is_shown
@@ -74,14 +77,13 @@ class Progress:
         now = self._clock()
         if now >= self._next:
             self._next = now + _PACE
-            self._write(_CLEAR + self._picture(done, total))
-            self._is_there = True
+            if self._write(_CLEAR + self._picture(done, total)):
+                self._is_there = True
 
     def close(self) -> None:
-        """Take the line away."""
-        if self._is_there:
+        """Take the line away; `update` brings it back."""
+        if self._is_there and self._write(_CLEAR):
             self._is_there = False
-            self._write(_CLEAR)
 
     def __enter__(self) -> Self:
         return self
@@ -90,26 +92,37 @@ class Progress:
         self.close()
 
     def _picture(self, done: float, total: float | None) -> str:
+        """As much of bar, percentage, label and amount as there is room for, less one column: a line that wraps cannot be cleared."""
         amount = self._amount(done) if not total else f"{self._amount(done)} of {self._amount(total)}"
         amount = f"{amount} {self._unit}".rstrip()
+        room = min(self._look.width, width_of(self._stream) or self._look.width) - 1
         bar, percent = "", ""
         if total:
             share = min(max(done / total, 0.0), 1.0)
-            full = round(share * _BAR)
-            marks = "█░" if self._look.unicode else "#."
-            bar = marks[0] * full + marks[1] * (_BAR - full) + " "
             percent = f"{share * 100:3.0f} %  "
-        room = max(8, self._look.width - len(bar) - len(percent) - len(amount) - 3)
-        label = one_line(self._label, width=room)
-        return f"{label} {self._look.paint(bar, 'green', stderr=True)}{percent}{self._look.paint(amount, 'dim', stderr=True)}"
+            if room >= _BAR + 1 + len(percent) + len(amount) + _SHORTEST_LABEL + 1:
+                full = round(share * _BAR)
+                marks = "█░" if self._look.unicode else "#."
+                bar = marks[0] * full + marks[1] * (_BAR - full) + " "
+            elif room < len(percent) + len(amount):
+                percent = ""
+        left = room - len(bar) - len(percent) - len(amount) - 1
+        label = "" if left < _SHORTEST_LABEL else one_line(self.label, width=left) + " "
+        if not self._look.unicode:
+            label = label.replace("…", "~").encode("ascii", "replace").decode()  # what stderr would make of it takes more columns
+        return f"{label}{self._look.paint(bar, 'green', stderr=True)}{percent}{self._look.paint(amount[:room], 'dim', stderr=True)}"
 
     def _amount(self, number: float) -> str:
         scaled = number / self._scale
         return f"{scaled:,.1f}" if self._scale != 1 else f"{scaled:,.0f}"
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str) -> bool:
+        """Whether it was written."""
         try:
+            if not takes_more(self._stream):
+                return False
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
             self._is_shown = False
+        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Final, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -14,8 +14,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 from rich.theme import Theme
 
-from claude_transport.app.render import Face
-from claude_transport.app.terminal import Look
+from claude_transport.app.render import CALM, Face
+from claude_transport.app.terminal import Look, one_line
 
 __all__ = ["RichFace", "split_blocks"]
 
@@ -35,12 +35,32 @@ class RichFace(Face):
         self._console = Console(file=stdout, width=look.width, highlight=False, theme=_THEME)
         self._text = ""  # the end of the answer that may still change its looks
         self._live: Live | None = None
+        self._spinner: Spinner | None = None  # when it is what moves
         self._gap = False
 
     def waiting(self, what: str) -> None:
         """A spinner, gone as soon as anything is said."""
+        super().waiting(what)
         if self._live is None and not self._quiet:
-            self._start(Spinner("dots", Text(what, "dim"), style="dim"))
+            self._spin(what)
+
+    @property
+    def on_tick(self) -> Callable[[float], None] | None:
+        """The same; shown by the spinner, which comes back when nothing is said for a while."""
+        return None if self._quiet else self._tick
+
+    def _tick(self, seconds: float) -> None:
+        self._calm += 1
+        if self._calm >= CALM and not self.lock.locked() and not self._text.strip():
+            self._spin(f"{one_line(self._activity, width=max(self.look.width - 12, 8))} {seconds:,.0f} s")
+
+    def _spin(self, what: str) -> None:
+        text = Text(what, "dim", no_wrap=True, overflow="crop")
+        if self._spinner is not None:
+            self._spinner.update(text=text)
+            return
+        self._spinner = Spinner("dots", text, style="dim")
+        self._start(self._spinner)
 
     async def finish(self) -> None:
         """Print the rest for good."""
@@ -57,8 +77,10 @@ class RichFace(Face):
             self._stop()
             for block in blocks:
                 self._print(block)
+        self._calm = 0
         if self._text.strip():
             tail = _Tail(self._text, after_gap=self._gap)
+            self._spinner = None
             if self._live is None:
                 self._start(tail)
             else:
@@ -99,6 +121,8 @@ class RichFace(Face):
         self._live.start(refresh=True)
 
     def _stop(self) -> None:
+        self._calm = 0
+        self._spinner = None
         live, self._live = self._live, None
         if live is not None:
             live.stop()

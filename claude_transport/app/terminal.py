@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import select
 import shutil
 from collections.abc import Mapping
 from typing import Final, TextIO
 
 import msgspec
 
-__all__ = ["Look", "choose_look", "is_terminal", "one_line", "visible"]
+__all__ = ["Look", "choose_look", "is_terminal", "one_line", "takes_more", "visible", "width_of"]
 
 # Everything that moves the cursor, changes colours, rings or hides: C0 but tab and newline, DEL, C1, and the marks that reorder text.
 _INVISIBLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -51,7 +52,7 @@ def choose_look(
         stdout_color=colorful and out,
         stderr_color=colorful and err,
         rich=colorful and out and importlib.util.find_spec("rich") is not None,
-        width=min(width or shutil.get_terminal_size().columns, MAX_WIDTH),
+        width=min(width or _common_width(stdout, stderr, env=env), MAX_WIDTH),
         unicode=all(encoding.startswith("utf") for encoding in encodings),
     )
 
@@ -62,6 +63,38 @@ def is_terminal(stream: TextIO) -> bool:
         return os.isatty(stream.fileno())
     except (OSError, ValueError, AttributeError):
         return False
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Columns of the terminal that a stream leads to, as it is now; None when there is no terminal, or it does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _common_width(stdout: TextIO, stderr: TextIO, *, env: Mapping[str, str]) -> int:
+    """`COLUMNS`, else the width of the terminal that either of them is; `shutil` asks stdout only, which may be a file."""
+    return (None if env.get("COLUMNS") else width_of(stdout) or width_of(stderr)) or shutil.get_terminal_size().columns
+
+
+def takes_more(stream: TextIO) -> bool:
+    """Whether a terminal would show something now: not one that was stopped (Ctrl-S), is full, or belongs to another job than this.
+
+    Writing would block in the first two cases, and draw over somebody else's work in the last. True where none of it can be known.
+    """
+    if os.name != "posix":
+        return True
+    try:
+        descriptor = stream.fileno()
+        _, writable, _ = select.select([], [descriptor], [], 0)
+    except (OSError, ValueError):
+        return True  # what becomes of it is for the writing to find out
+    try:
+        in_front = os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        in_front = True  # not the terminal that controls this process: there are no jobs on it
+    return bool(writable) and in_front
 
 
 def visible(text: str) -> str:

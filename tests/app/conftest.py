@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from program_process import Program
+from program_terminal import Terminal
 
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
@@ -32,3 +34,11 @@ def play() -> Iterator[Callable[..., FakeClaude]]:
     yield start
     for fake in fakes:
         fake.close()
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal of 80 columns, with nothing on it yet."""
+    opened = Terminal()
+    yield opened
+    os.close(opened.master)

@@ -2,83 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import pty
 import re
-import select
-import struct
-import subprocess
 import sys
-import termios
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from program_process import PATIENCE, Program, killed_at_the_end
+from program_process import Program
+from program_terminal import Terminal
 
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, Turn
 from claude_transport.testing.steps import Result, Text, ToolUse
 
 Play = Callable[..., FakeClaude]
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-class Terminal:
-    """A terminal of 80 columns with a program on it."""
-
-    def __init__(self) -> None:
-        self.master, self.slave = pty.openpty()
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.screen = b""
-
-    @contextlib.contextmanager
-    def start(
-        self, program: Program, *arguments: str, argv: Sequence[str] = (), env: Mapping[str, str] | None = None
-    ) -> Iterator[subprocess.Popen[bytes]]:
-        """The program, with the terminal as all of its streams."""
-        process = subprocess.Popen(
-            argv or program.argv(*arguments),
-            stdin=self.slave,
-            stdout=self.slave,
-            stderr=self.slave,
-            env={**program.env, **(env or {})},
-            start_new_session=True,
-        )
-        os.close(self.slave)
-        with process, killed_at_the_end(process):
-            yield process
-
-    def read_until(self, wanted: bytes) -> None:
-        """Read on until `wanted` has been written, or the program is gone."""
-        with contextlib.suppress(OSError):  # EIO: the last user of the terminal has gone
-            while wanted not in self.screen:
-                assert select.select([self.master], [], [], PATIENCE)[0], f"nothing came after {self.screen[-200:]!r}"
-                chunk = os.read(self.master, 65536)
-                if not chunk:
-                    return
-                self.screen += chunk
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def finish(self, process: subprocess.Popen[bytes]) -> int:
-        self.read_until(b"nothing that is ever written")
-        return process.wait(PATIENCE)
-
-    @property
-    def text(self) -> str:
-        """Everything that was written, without escape sequences."""
-        return ESCAPE.sub("", self.screen.decode()).replace("\r\n", "\n")
-
-
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    opened = Terminal()
-    yield opened
-    os.close(opened.master)
 
 
 def decisions(fake: FakeClaude) -> list[Any]:
