@@ -1260,13 +1260,6 @@ def test_a_step_that_makes_no_sense_is_refused(make: Callable[[], object]) -> No
         make()
 
 
-def test_the_how_to_prints_what_it_says() -> None:
-    page = HERE.parents[1].joinpath("docs", "how-to", "fake-claude.md").read_text("utf-8")
-    code, output = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("python", "text"))
-    done = run([sys.executable, "-c", code])
-    assert (done.stdout.decode(), done.stderr.decode()) == (output, "")
-
-
 def test_waiting_for_a_pipe_works_without_select() -> None:
     # the way of systems whose select() takes sockets only, tried here on whatever system this is
     code = (

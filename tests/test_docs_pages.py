@@ -1,0 +1,62 @@
+"""What pages tell people to do in several steps, done: the plugin's first run and second run, a wrapper that makes a mistake."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_transport.testing import FakeClaude, Scenario
+from claude_transport.testing.conformance import media, run_conformance
+
+pytest_plugins = ["pytester"]
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts]
+LONGEST_BLOCK = 10  # lines; what is longer is an example, and a file that is run
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_long_piece_of_python_on_a_page_is_a_file_that_is_run(page: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert [block for block in blocks if len(block.splitlines()) > LONGEST_BLOCK] == []
+
+
+def test_the_example_of_the_plugin_is_recorded_once_and_then_needs_no_claude(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(DOCS / "examples" / "pytest" / "test_greeting.py", pytester.path)
+    tape = pytester.path / "tapes" / "test_greeting" / "test_greeting_of_the_real_claude.ndjson"
+    alone = os.environ["PATH"]
+
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2, failed=2)
+    assert not tape.exists()
+
+    with FakeClaude(Scenario.text("Hello there!")) as fake:
+        monkeypatch.setenv("PATH", f"{fake.path.parent}:{alone}")
+        pytester.runpytest_subprocess("-p", "no:cacheprovider", "--claude-record=once").assert_outcomes(passed=4)
+    assert tape.exists()
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=4)
+
+
+def test_the_mistake_of_the_tutorial_breaks_the_clause_that_the_tutorial_names() -> None:
+    spec = importlib.util.spec_from_file_location("first_wrapper", DOCS / "examples" / "first_wrapper.py")
+    assert spec is not None
+    assert spec.loader is not None
+    first_wrapper = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(first_wrapper)
+    tutorial = (DOCS / "tutorial" / "your-own-wrapper.md").read_text("utf-8")
+    (mistake,) = re.findall(r"^```python\n(.*?)^```$", tutorial, re.DOTALL | re.MULTILINE)
+    made: dict[str, object] = {}
+    exec(mistake, made)
+    mistaken: Any = type("Mistaken", (first_wrapper.ByteCount,), {"close": made["close"]})
+
+    report = run_conformance(media.wrapped(media.memory(), mistaken), clauses=["close.wakes-reader", "read.order"], timeout=1)
+    assert {row.clause for row in report.failed} == {"close.wakes-reader"}
