@@ -145,10 +145,10 @@ def render_zsh(parser: Parser) -> str:
     """The script for zsh: to be evaluated, or kept as a file `_claude-transport` on `fpath`."""
     commands = (f"        {_quoted(f'{name}:{command.summary}')}" for name, command in parser.commands.items())
     options = (f"        {spec} \\" for argument in parser.arguments() for spec in _zsh_specs(argument))
-    cases = []
+    cases = []  # with -S, because behind a `--` there are no options
     for name, command in parser.commands.items():
         specs = " \\\n".join(f"                {spec}" for argument in command.arguments() for spec in _zsh_specs(argument))
-        cases.append(f"        {name})\n            _arguments \\\n{specs}\n            ;;")
+        cases.append(f"        {name})\n            _arguments -S \\\n{specs}\n            ;;")
     script = _ZSH
     for mark, lines in (("@COMMANDS@", commands), ("@OPTIONS@", options), ("@CASES@", cases)):
         script = script.replace(mark, "\n".join(lines))

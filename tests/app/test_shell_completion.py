@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
-import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from program_process import PATIENCE
+from completing_shells import OFFERED_BY, Offers, explained_by_fish, explained_by_zsh, offered_by_bash
 
 from claude_transport.app.arguments import PERMISSION_MODES, SHELLS, build_parser
 from claude_transport.app.main import main
-from claude_transport.app.shell_completion import render_bash, render_fish, render_zsh
+from claude_transport.app.shell_completion import render_fish, render_zsh
 
-ENVIRONMENT = {"PATH": "/usr/bin:/bin:/usr/local/bin", "LANG": "C.UTF-8"}
-
-
-def needs(shell: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
-
-
-def run_in(shell: list[str], script: str, *, cwd: Path) -> list[str]:
-    """The lines that a shell prints when it is given this script."""
-    ran = subprocess.run([*shell, script], capture_output=True, cwd=cwd, env=ENVIRONMENT, timeout=PATIENCE, check=False)
-    assert (ran.returncode, ran.stderr) == (0, b"")
-    return ran.stdout.decode().splitlines()
-
-
-def offered_by_bash(line: str, cwd: Path) -> list[str]:
-    """What bash offers at the end of this line; it takes words apart at blanks and at `=`."""
-    words = [word for word in re.split(r"(=)| +", line) if word is not None]
-    words = [word for index, word in enumerate(words) if word or index == len(words) - 1]
-    words = words[:-1] if words[-2:] == ["=", ""] else words
-    ask = f"""
-COMP_WORDS=({" ".join(shlex.quote(word) for word in words)})
-COMP_CWORD={len(words) - 1}
-_claude_transport
-printf '%s\\n' "${{COMPREPLY[@]}}"
-"""
-    found = run_in(["bash", "--norc", "--noprofile", "-c"], render_bash(build_parser()) + ask, cwd=cwd)
-    return sorted(word for word in found if word)
+Explained = Callable[[Sequence[str], Path], list[Offers]]
 
 
 @pytest.fixture
@@ -52,55 +25,72 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@needs("bash")
+SHELL = pytest.mark.parametrize("shell", SHELLS)
+
+
+@SHELL
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("claude-transport do", ["doctor"]),
-        ("claude-transport --v", ["--version"]),
-        ("claude-transport ask --tr", ["--transport"]),
-        ("claude-transport ask --transport ", ["api", "auto", "cli"]),
-        ("claude-transport ask --transport=", ["api", "auto", "cli"]),
-        ("claude-transport ask --transport=a", ["api", "auto"]),
-        ("claude-transport ask --permission-mode ", sorted(PERMISSION_MODES)),
-        ("claude-transport ask --cwd ", ["folder"]),
-        ("claude-transport ask --model ", []),
-        ("claude-transport ask ", []),
-        ("claude-transport record -o ", ["folder", "my * tape.ndjson"]),
-        ("claude-transport inspect my", ["my * tape.ndjson"]),
-        ("claude-transport replay x -- --sp", []),
-        ("claude-transport completion ", ["bash", "fish", "zsh"]),
+        ("claude-transport do", {"doctor"}),
+        ("claude-transport --v", {"--version"}),
+        ("claude-transport ask --tr", {"--transport"}),
+        ("claude-transport ask --transport ", {"api", "auto", "cli"}),
+        ("claude-transport ask --transport=", {"api", "auto", "cli"}),
+        ("claude-transport ask --transport=a", {"api", "auto"}),
+        ("claude-transport ask --permission-mode ", set(PERMISSION_MODES)),
+        ("claude-transport ask --cwd ", {"folder"}),
+        ("claude-transport ask --model ", set()),
+        ("claude-transport ask ", set()),
+        ("claude-transport ask --system-prompt doctor --tr", {"--transport"}),
+        ("claude-transport record -o ", {"folder", "my * tape.ndjson"}),
+        ("claude-transport record one two --forc", {"--force"}),
+        ("claude-transport inspect my", {"my * tape.ndjson"}),
+        ("claude-transport serve --listen tcp://127.0.0.1:0 --li", {"--listen"}),
+        ("claude-transport replay x -- --sp", set()),
+        ("claude-transport completion ", {"bash", "fish", "zsh"}),
     ],
 )
-def test_bash_offers_what_may_stand_there(line: str, offered: list[str], place: Path) -> None:
-    assert offered_by_bash(line, place) == offered
+def test_a_shell_offers_what_may_stand_there_and_nothing_else(shell: str, line: str, offered: set[str], place: Path) -> None:
+    assert OFFERED_BY[shell](line, place) == offered
 
 
-@needs("bash")
-def test_bash_offers_every_command_first(place: Path) -> None:
-    assert offered_by_bash("claude-transport ", place) == sorted(build_parser().commands)
+@SHELL
+def test_a_shell_offers_every_command_first(shell: str, place: Path) -> None:
+    assert OFFERED_BY[shell]("claude-transport ", place) == set(build_parser().commands)
 
 
-@needs("bash")
+@SHELL
+def test_a_shell_offers_every_option_of_a_command(shell: str, place: Path) -> None:
+    flags = {flag for argument in build_parser().commands["record"].arguments() for flag in argument.flags}
+    assert OFFERED_BY[shell]("claude-transport record -", place) == flags
+
+
 def test_bash_offers_every_option_of_every_command(place: Path) -> None:
     for name, command in build_parser().commands.items():
-        flags = sorted(flag for argument in command.arguments() for flag in argument.flags)
-        assert offered_by_bash(f"claude-transport {name} -", place) == flags
+        assert offered_by_bash(f"claude-transport {name} -", place) == {flag for argument in command.arguments() for flag in argument.flags}
 
 
-@needs("zsh")
-def test_zsh_reads_its_script_and_knows_the_function(tmp_path: Path) -> None:
-    script = f"autoload -Uz compinit; compinit -u -d {tmp_path / 'dump'}\n{render_zsh(build_parser())}\necho ${{_comps[claude-transport]}}"
-    assert run_in(["zsh", "-f", "-c"], script, cwd=tmp_path) == ["_claude-transport"]
+@pytest.mark.parametrize("explained", [explained_by_zsh, explained_by_fish])
+def test_every_option_and_command_is_explained_in_the_words_of_the_help(explained: Explained, place: Path) -> None:
+    commands = build_parser().commands
+    options = {
+        f"claude-transport {name} {flag}": (flag, argument.help)
+        for name, command in commands.items()
+        for argument in command.arguments()
+        for flag in argument.flags
+        if flag.startswith("--")
+    }
+    of_commands, *of_options = explained(["claude-transport ", *options], place)
+    assert of_commands == {name: command.summary for name, command in commands.items()}
+    assert [offers.get(flag) for offers, (flag, _) in zip(of_options, options.values(), strict=True)] == [
+        told for _, told in options.values()
+    ]
 
 
-@needs("fish")
-def test_fish_offers_commands_and_the_values_of_options(tmp_path: Path) -> None:
-    script = render_fish(build_parser())
-    commands = run_in(["fish", "--no-config", "-c"], f"{script}\ncomplete -C 'claude-transport '", cwd=tmp_path)
-    assert {line.partition("\t")[0] for line in commands} == set(build_parser().commands)
-    values = run_in(["fish", "--no-config", "-c"], f"{script}\ncomplete -C 'claude-transport ask --backend '", cwd=tmp_path)
-    assert {line.partition("\t")[0] for line in values} == {"asyncio", "trio"}
+def test_zsh_finds_the_script_as_a_file_on_its_path(place: Path) -> None:
+    first, second = explained_by_zsh(["claude-transport do", "claude-transport doctor --of"], place, on_fpath=True)
+    assert (set(first), set(second)) == ({"doctor"}, {"--offline"})
 
 
 def test_zsh_is_told_of_every_option_with_its_values() -> None:
@@ -136,7 +126,7 @@ def test_fish_is_told_of_every_option_with_its_values() -> None:
             assert (" ".join(argument.choices) in words) is (argument.kind == "choice")
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@SHELL
 def test_the_program_prints_the_script_of_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert f"made by: claude-transport completion {shell}\n" in capsys.readouterr().out
