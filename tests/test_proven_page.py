@@ -6,24 +6,16 @@ import ast
 import re
 from pathlib import Path
 
+from claude_transport.app.doctor import TESTED_VERSION
+from claude_transport.protocol.hooks import INPUTS
+
 PROJECT = Path(__file__).parent.parent
 E2E = PROJECT / "tests" / "e2e"
-NAMED = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (PROJECT / "docs" / "reference" / "proven-on-the-real-cli.md").read_text("utf-8"))
+PAGE = (PROJECT / "docs" / "reference" / "proven-on-the-real-cli.md").read_text("utf-8")
+NAMED = re.findall(r"`(test_\w+\.py)::(test_\w+)`", PAGE)
 
-AREAS = (
-    "agents_and_shells",
-    "content",
-    "deferred_tools",
-    "hook_events",
-    "hook_failures",
-    "interrupts",
-    "limits",
-    "mcp_control",
-    "models_and_modes",
-    "permissions",
-    "sessions",
-    "structured_output",
-)
+ELSEWHERE = {"test_readme.py"}
+"""What of the folder needs the binary's neighbourhood, but does not run it."""
 
 
 def names_in(module: str) -> set[str]:
@@ -37,6 +29,16 @@ def test_every_test_that_is_named_is_there() -> None:
     assert [f"{module}::{name}" for module, name in NAMED if name not in names_in(module)] == []
 
 
-def test_every_area_is_named() -> None:
+def test_every_module_is_named() -> None:
     named = {module for module, _name in NAMED}
-    assert {f"test_{area}.py" for area in AREAS} <= named
+    assert sorted({path.name for path in E2E.glob("test_*.py")} - named - ELSEWHERE) == []
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
+    told = re.search(
+        r"\((\d+\.\d+\.\d+) at the moment\)[\s\S]*?\n(\d+) of the (\d+) events .*\n.*?\n?forgotten\)\. (.*) could not be observed", PAGE
+    )
+    assert told is not None
+    unobserved = re.split(r", | and ", told[4])
+    assert (told[1], int(told[2]), int(told[3])) == (TESTED_VERSION, len(INPUTS) - len(unobserved), len(INPUTS))
+    assert set(unobserved) <= set(INPUTS)
