@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, FakeMessagesAPI, Tape
+from claude_transport.testing import FakeClaude, FakeMessagesAPI, Report, Tape
+from claude_transport.testing.mock_claude import MockClaude
 
 PROJECT = Path(__file__).parent.parent
 DOCS = PROJECT / "docs"
@@ -46,6 +47,11 @@ OBJECTS: dict[str, tuple[Any, ...]] = {
     "tape": (Tape,),
     "fake": (FakeClaude,),
     "api": (FakeMessagesAPI,),
+    "fake_messages_api": (FakeMessagesAPI,),
+    "mock_claude": (MockClaude,),
+    "options": (ct.ClaudeOptions,),
+    "policy": (ct.RetryPolicy,),
+    "report": (Report,),
 }
 # Modules whose names are written without them, as after an import.
 MODULES = (
