@@ -326,6 +326,28 @@ def test_a_tape_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     assert peak < 10_000_000
 
 
+def test_a_tape_of_50_mb_becomes_a_page_of_a_few_in_the_memory_of_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "large.ndjson"
+    turns = 0
+    with path.open("wb") as file:
+        while file.tell() < 50_000_000:
+            maker = TapeMaker().prompt("again", number=turns).says(use(f"t{turns}"), message_id=f"m{turns}")
+            maker.answers_tool(f"t{turns}", "a line of output\n" * 12_000).result("done")
+            file.write(maker.tape.encode() if not turns else maker.tape.encode().partition(b"\n")[2])
+            turns += 1
+    tracemalloc.start()
+    try:
+        timeline = read_timeline(path)
+        size = sum(len(piece) for piece in render_page(timeline, title="large"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(timeline.summary.turns) == timeline.summary.tools[0].calls == turns
+    assert timeline.event_count == len(timeline.events) == 3 * turns
+    assert size < 12_000_000
+    assert peak < 60_000_000
+
+
 @pytest.mark.parametrize("far", [0, 1500])
 def test_a_bad_line_is_named_by_its_number_wherever_it_stands(tmp_path: Path, far: int) -> None:
     record = b'{"t":0,"dir":"note","line":"%s"}\n' % (b"x" * 1000)
