@@ -8,14 +8,24 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from claude_transport.protocol import answers
 from claude_transport.protocol.answers import Answer
+from claude_transport.protocol.control import (
+    CanUseTool,
+    ControlBody,
+    Elicitation,
+    HookCallback,
+    InboundBody,
+    McpMessage,
+    RequestUserDialog,
+    UnknownControl,
+)
 from claude_transport.protocol.envelope import HIDDEN
 from claude_transport.protocol.hooks import INPUTS, AdditionalContext, HookEvent, HookInput, HookOutput, SpecificOutput
 from claude_transport.protocol.hooks import outputs as hook_outputs
@@ -28,8 +38,8 @@ PAGE = Path(__file__).parent / "reference" / "control-requests.md"
 INTRODUCTION = f"""\
 # Control requests and hooks
 
-<!-- Written by docs/generate_controls.py from claude_transport/query/controls, protocol/answers and protocol/hooks: change those, and
-run it again. -->
+<!-- Written by docs/generate_controls.py from claude_transport/query/controls, protocol/control, protocol/answers and protocol/hooks:
+change those, and run it again. -->
 
 What a host can ask of a running CLI beside the conversation: methods of `Query`, one for each request that CLI 2.1.329 was seen to answer.
 `query.request(subtype, **fields)` asks anything else, and gives the payload as it is. Names in brackets like `[08a]` are recordings of
@@ -42,6 +52,25 @@ seconds ({DEFAULT_CONTROL_TIMEOUT:g} by default, {MODEL_TIMEOUT:g} where a model
 * `ControlTimeout` when no answer came in time; one that comes later is counted in `late_responses`,
 * `TransportClosed`, `ConnectionLost` or `ProcessError` when there is nobody to answer.
 """
+
+QUESTIONS = """\
+## What the CLI asks the host
+
+From `claude_transport.protocol.control`. The CLI waits for an answer, and withdraws a question by a `control_cancel_request`: the callback
+that works on it is cancelled. The last column names the argument of `Query` that answers; `on_request` is offered whatever has no handler
+of its own. What nobody wants is answered all the same, so that the CLI never waits for nothing: a tool is denied, anything else is refused
+with the code `unsupported_request`.
+"""
+
+ANSWERED_BY: Mapping[type[InboundBody], str] = {
+    CanUseTool: "`can_use_tool`",
+    HookCallback: "`hooks`",
+    McpMessage: "`mcp_servers`",
+    Elicitation: "`on_request`",
+    RequestUserDialog: "`on_request`",
+    UnknownControl: "`on_request`",
+}
+"""The argument of `Query` by which a program answers each question."""
 
 ANSWERS = """\
 ## Answers
@@ -121,6 +150,12 @@ def fields_of(cls: type[msgspec.Struct]) -> str:
     return ", ".join(f"`{name}`" for name, wire in names if not wire.startswith(HIDDEN))
 
 
+def question_rows() -> Iterator[list[str]]:
+    for cls in get_args(ControlBody):
+        subtype = "any other" if cls is UnknownControl else f"`{cls.__struct_config__.tag}`"
+        yield [subtype, f"`{cls.__name__}`", fields_of(cls), paragraphs(cls), ANSWERED_BY[cls]]
+
+
 def answer_rows() -> Iterator[list[str]]:
     for name in answers.__all__:
         cls = getattr(answers, name)
@@ -159,6 +194,8 @@ def render() -> str:
         [
             INTRODUCTION,
             *groups(),
+            QUESTIONS,
+            table(("On the wire", "Class", "Fields", "What is asked", "Answered by"), question_rows()),
             ANSWERS,
             table(("Class", "Fields", "What it is"), answer_rows()),
             hooks,
