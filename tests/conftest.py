@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import signal
+from pathlib import Path
 
 import pytest
+
+E2E = Path(__file__).parent / "e2e"
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -19,6 +22,16 @@ def pytest_configure() -> None:
     for name, handler in {"SIGINT": signal.default_int_handler, "SIGQUIT": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}.items():
         if (number := getattr(signal, name, None)) is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what `-m e2e`, or its opposite, would leave out: a process that runs one test in twenty need not read them all."""
+    asked = config.getoption("markexpr")
+    if asked == "not e2e":
+        return True if collection_path == E2E else None
+    if asked == "e2e" and collection_path.match("test_*.py") and not collection_path.is_relative_to(E2E):
+        return None if "mark.e2e" in collection_path.read_text("utf-8") else True
+    return None
 
 
 def pytest_collection_finish() -> None:

@@ -5,6 +5,7 @@ The question is claimed by `on_request` here: a `can_use_tool` callback that cou
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -118,7 +119,10 @@ async def allow(*_: object) -> ct.Allow:
     return ct.Allow()
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+# each row on one of the two loops in turn: who is asked is decided in the CLI; that asking works on both is shown in test_permissions.py
+@pytest.mark.parametrize(
+    ("row", "anyio_backend"), [*zip(ROWS, itertools.cycle(["asyncio", "trio"]))], ids=lambda part: getattr(part, "name", part)
+)
 async def test_who_is_asked(options: Build, cli_home: Any, row: Row) -> None:
     asked: list[str] = []
 
