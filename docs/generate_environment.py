@@ -38,8 +38,8 @@ INTRODUCTION = """\
 run it again. -->
 
 Three questions: what is read here, what a `claude` gets to see, and what is kept from it. The environment of this process is read and
-never changed; that of a child is made anew for each. `describe_environment(options, inherited)` says of every variable where it comes from
-or why it was removed, and never tells a value.
+never changed (but the program's `serve --token-env NAME` takes `NAME` out of its own); that of a child is made anew for each.
+`describe_environment(options, inherited)` says of every variable where it comes from or why it was removed, and never tells a value.
 
 What of this is an option is described, with types and defaults, on the [page of options](options.md).
 """
@@ -83,6 +83,30 @@ A call through the API starts no process, but asks the same environment that its
 READ = (
     (PATH_VARIABLE, "`find_cli()`", "The `claude` to run, unless `cli_path` names one. A path that does not work is an error."),
     (TRANSPORT_VARIABLE, "`complete()`, `stream()`, the program", "`cli`, `api` or `auto`: the path of a call for which none was chosen."),
+    ("PATH", "`find_cli()`, a `launcher`", "Where programs are looked for. Only absolute entries count for `find_cli()`."),
+    (
+        "HOME, USERPROFILE",
+        "`find_cli()`, `preflight()`, the program",
+        "Where installed programs, the login and the settings are, if nothing else says.",
+    ),
+    ("NPM_CONFIG_PREFIX, LOCALAPPDATA, APPDATA", "`find_cli()`", "More places of installed programs; the last two on Windows."),
+    ("CLAUDE_CONFIG_DIR", "`preflight()`, the program, a connection that is tried again", "Where login, settings and sessions are."),
+    (
+        ", ".join((*API_VARIABLES, "CLAUDE_CODE_OAUTH_TOKEN")),
+        "`preflight()`, the program",
+        "Which credential would win and who would pay. Their values are read by the API path alone.",
+    ),
+    (
+        "IS_SANDBOX, CLAUDE_CODE_BUBBLEWRAP",
+        "`connect()`, for root that bypasses permissions",
+        "In the environment that the child would get: without one of them the session is refused, as the CLI would do.",
+    ),
+    (
+        "CLAUDE_CODE_SESSION_ACCESS_TOKEN",
+        "`connect()`, with the option `files`",
+        "Whether the child would get it: without it the CLI downloads nothing, and the option is refused.",
+    ),
+    ("NO_COLOR, TERM, COLUMNS", "the program", "Colours (none when `NO_COLOR` is not empty, or `TERM` is `dumb`) and the width of lines."),
     (TRACEBACK, "the program", "`1`: an error is shown with its traceback."),
     (URL_VARIABLE, "`mcp-bridge`", "Where the host of the tools listens."),
     (TOKEN_VARIABLE, "`mcp-bridge`", "What it presents there."),
@@ -139,7 +163,7 @@ def render() -> str:
         [
             INTRODUCTION,
             "## What is read here\n",
-            table(("Variable", "Read by", "What it says"), ([f"`{name}`", *rest] for name, *rest in READ)),
+            table(("Variable", "Read by", "What it says"), ([listed(name.split(", ")), *rest] for name, *rest in READ)),
             API.format(names=listed(API_VARIABLES), headers=CUSTOM_HEADERS),
             CHILD,
             table(("Variable", "Option", "What it does"), options),

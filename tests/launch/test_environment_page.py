@@ -40,6 +40,15 @@ def test_every_variable_of_our_own_that_the_code_names_is_on_the_page(generator:
     assert sorted(name for name in named if f"`{name}`" not in generator.render()) == []
 
 
+def test_every_variable_that_the_code_reads_by_name_is_among_those_that_are_read(generator: Any) -> None:
+    package = PROJECT / "claude_transport"
+    sources = "".join(path.read_text("utf-8") for path in package.rglob("*.py") if "testing" not in path.relative_to(package).parts)
+    read = set(re.findall(r"(?:env|environ|environment|inherited|merged)(?:\.get\(|\[)\"([A-Za-z_]+)\"", sources))
+    assert {"PATH", "HOME", "NO_COLOR", "ANTHROPIC_API_KEY", "IS_SANDBOX"} <= read
+    told = generator.render().partition("## What a child gets")[0]
+    assert sorted(name for name in read if f"`{name}`" not in told) == []
+
+
 def test_the_page_names_every_policy_and_what_it_does_with_what_is_inherited(generator: Any) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]*ANTHROPIC_AUTH_TOKEN[^|]*\| ([^|]+) \|$", generator.render(), re.MULTILINE))
     assert rows == {"subscription": "it is removed", "subscription_strict": "the session is refused", "api_key": "it is removed"}
