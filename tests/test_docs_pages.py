@@ -1,24 +1,39 @@
-"""What pages tell people to do in several steps, done: the plugin's first run and second run, a wrapper that makes a mistake."""
+"""What pages tell people to type and to do: command lines that parse, the plugin's first and second run, a wrapper that makes a mistake."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import re
+import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from claude_transport.app.arguments import build_parser
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.conformance import media, run_conformance
 
 pytest_plugins = ["pytester"]
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts]
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if not {"_build", "changelog.d"} & set(page.parts)]
 LONGEST_BLOCK = 10  # lines; what is longer is an example, and a file that is run
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Every command line of the program that a page has in a block, without what a shell makes of its end."""
+    for block in re.findall(r"^```(?:bash|sh|console)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+        for line in re.findall(r"^(?:\$ |exec )?(claude-transport .+)$", block, re.MULTILINE):
+            yield re.split(r" [<>|] | -- ", line)[0]
+
+
+@pytest.mark.parametrize("command", sorted({command for page in PAGES for command in commands(page)}))
+def test_a_command_line_on_a_page_is_one_that_the_program_takes(command: str) -> None:
+    assert build_parser().parse_args(shlex.split(command, comments=True)[1:]).command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
