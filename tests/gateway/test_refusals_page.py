@@ -52,3 +52,9 @@ def test_every_reason_that_the_gateway_gives_is_in_the_table(page: str) -> None:
     given = set(re.findall(r"TurnedAway\(\"(\w+)\"", sources))
     assert given == set(REASONS)
     assert [code for code in given if f"\n| `{code}` | {REASONS[code][0]} |" not in page] == []
+
+
+def test_the_how_to_names_every_reason_too() -> None:
+    table = (DOCS / "how-to" / "serve.md").read_text("utf-8").partition("| code | meaning |")[2].partition("\n\n")[0]
+    named = [code for row in table.splitlines() for code in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    assert sorted(named) == sorted(REASONS)
