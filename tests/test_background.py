@@ -29,7 +29,7 @@ async def test_a_task_runs_in_a_copy_of_the_callers_context() -> None:
         context_value.set("changed")
 
     context_value.set("caller")
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await BackgroundTask.spawn(look, name="look").wait()
     assert seen == ["caller"]
     assert context_value.get() == "caller"
@@ -41,7 +41,7 @@ async def test_an_exception_is_logged_and_the_task_is_finished(caplog: pytest.Lo
         raise ValueError("on purpose")
 
     task = BackgroundTask.spawn(fail, name="failing")
-    with caplog.at_level(logging.ERROR), anyio.fail_after(5):
+    with caplog.at_level(logging.ERROR), anyio.fail_after(30):
         await task.join()
     assert task.finished
     assert "failing" in caplog.text
@@ -52,7 +52,7 @@ async def test_a_cancelled_task_finishes_and_says_so_once() -> None:
     ends: list[str] = []
     task = BackgroundTask.spawn(anyio.sleep_forever, name="sleeper", at_end=lambda: ends.append("end"))
     task.cancel()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await task.join()
     task.cancel()
     await anyio.lowlevel.checkpoint()
@@ -64,7 +64,7 @@ async def test_a_failing_end_is_logged_and_nobody_waits_for_ever(caplog: pytest.
         raise ValueError("the end went wrong")
 
     task = BackgroundTask.spawn(anyio.lowlevel.checkpoint, name="short", at_end=fail)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await task.join()
     assert "the end went wrong" in caplog.text
 
@@ -119,7 +119,7 @@ async def test_cancelling_a_waiter_does_not_touch_the_task() -> None:
         await task.wait()
     assert not task.finished
     go.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await task.wait()
 
 
@@ -134,7 +134,7 @@ async def test_join_returns_only_when_the_task_is_done_and_delivers_the_cancella
         await anyio.lowlevel.checkpoint()
         raise AssertionError("the cancellation was lost")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(join)
             await anyio.wait_all_tasks_blocked()
@@ -204,7 +204,7 @@ def test_a_loop_is_known_from_inside_and_over_when_it_has_ended(backend: str) ->
 
         thread = threading.Thread(target=from_elsewhere)
         thread.start()
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await called.wait()
         await anyio.to_thread.run_sync(thread.join)
 

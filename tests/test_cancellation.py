@@ -30,7 +30,7 @@ import claude_transport as ct
 from claude_transport.testing.conformance.census import ALL, LASTING, OWN, Census
 from claude_transport.testing.conformance.warned import Warned
 
-PATIENCE = 20.0  # seconds; a hang fails instead of hanging the suite
+PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
 MANY = 400  # suspensions; no sweep here has so many
 
 CAT = ["cat"]
@@ -337,13 +337,13 @@ async def cancel_once(case: Case, way: Way, count: Count, at: int) -> bool:
         await case.before(subject)
         await way(functools.partial(case.operation, subject), trigger, count)
         if not case.query and case.before is nothing and subject.info.pid is None:
-            assert await before.growth(patience=2, of=OWN) == {}, "a cancelled connect() leaves nothing, also before close()"
+            assert await before.growth(patience=30, of=OWN) == {}, "a cancelled connect() leaves nothing, also before close()"
         if case.operation is enter:
-            assert await before.growth(patience=2, of=OWN) == {}, "a block that was entered has closed what was opened"
+            assert await before.growth(patience=30, of=OWN) == {}, "a block that was entered has closed what was opened"
         await (subject.aclose() if case.query else subject.close())
     pid = subject.info.pid
     del subject
-    assert await before.growth(patience=2, of=LASTING) == {}, f"left over after a cancellation at {at}, process {pid}"
+    assert await before.growth(patience=30, of=LASTING) == {}, f"left over after a cancellation at {at}, process {pid}"
     return trigger.reached
 
 
@@ -361,7 +361,7 @@ def sweep(case: Case, way: Way, count: Count, *, backend: str, monkeypatch: pyte
                 break
         else:
             pytest.fail("there is no end of it")
-        assert await before.growth(patience=2, of=ALL - {"threads"}) == {}
+        assert await before.growth(patience=30, of=ALL - {"threads"}) == {}
         return at - 1
 
     with Warned() as warned, warnings.catch_warnings(record=True) as caught:

@@ -95,7 +95,7 @@ ROWS = [*(f"L{n}" for n in range(1, 17)), "B3", "B4", "B5", "B7", *(f"E{n}" for 
 WITHOUT_A_LOOP = ("launch/", HERE + "::test_every_proof")
 """Decisions, which are pure, and what looks at the tests themselves."""
 
-PATIENCE = 10.0  # seconds; a hang fails instead of hanging the suite
+PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
 CAT = ["cat"]
 ANSWER = r'{"type":"control_response","response":{"subtype":"success","request_id":"\1","response":{}}}'
 RESULT = '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"","session_id":"s"}'
@@ -162,7 +162,7 @@ async def test_each_step_in_a_task_of_its_own_and_the_generator_left_to_the_even
                 await anyio.lowlevel.checkpoint()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(query.aclose)
-    assert await before.growth(patience=5, of=LASTING) == {}
+    assert await before.growth(patience=30, of=LASTING) == {}
 
 
 def is_trio() -> bool:
@@ -263,7 +263,7 @@ async def test_a_dead_process_is_told_at_once_and_replaced_by_reconnecting(scrip
         await third.close()
         fourth = await third.reconnect()
         await fourth.close()
-    assert await before.growth(patience=5, of=LASTING) == {}
+    assert await before.growth(patience=30, of=LASTING) == {}
 
 
 async def test_a_failed_reconnect_leaves_nothing_and_may_be_repeated(tmp_path: Path) -> None:
@@ -277,11 +277,11 @@ async def test_a_failed_reconnect_leaves_nothing_and_may_be_repeated(tmp_path: P
         moved = program.rename(tmp_path / "moved")
         with pytest.raises(ct.CLINotFoundError):
             await transport.reconnect()
-        assert await before.growth(patience=5, of=LASTING) == {}
+        assert await before.growth(patience=30, of=LASTING) == {}
         moved.rename(program)
         async with await transport.reconnect() as another:
             assert another.is_ready()
-    assert await before.growth(patience=5, of=LASTING) == {}
+    assert await before.growth(patience=30, of=LASTING) == {}
 
 
 async def test_who_answers_is_known_to_the_transport_that_replaces_another() -> None:
@@ -309,7 +309,7 @@ async def test_five_hundred_connections_leave_no_file_thread_task_or_process() -
             async with anyio.create_task_group() as tasks:
                 for _ in range(4):
                     tasks.start_soon(cycle)
-    assert await before.growth(patience=5, of=LASTING) == {}
+    assert await before.growth(patience=30, of=LASTING) == {}
     assert guard.pid is None
 
 
@@ -360,14 +360,14 @@ async def test_a_fault_in_any_line_after_the_spawn_leaves_no_process() -> None:
         except Fault:
             sys.settrace(old)
             del tracer
-            assert await before.growth(patience=5, of=ALL) == {}, f"after a fault in line {at}"
+            assert await before.growth(patience=30, of=ALL) == {}, f"after a fault in line {at}"
         else:
             sys.settrace(old)
             await stream.aclose()
             break
     assert at > 20
     assert guard.pid is None
-    assert await before.growth(patience=5, of=ALL - {"threads"}) == {}
+    assert await before.growth(patience=30, of=ALL - {"threads"}) == {}
 
 
 HOST_WITH_INPUT = """

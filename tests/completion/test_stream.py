@@ -51,7 +51,7 @@ class World:
 
     async def is_empty(self) -> bool:
         """Whether nothing is left: no process, no connection; waits for it, as long as the test may take."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while not self._is_empty():
                 await anyio.lowlevel.checkpoint()
         return True

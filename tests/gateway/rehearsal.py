@@ -39,7 +39,7 @@ class Processes:
 
     async def next(self) -> Talker:
         """The process that was started first among those that nobody plays yet."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while not self._openers:
                 await anyio.lowlevel.checkpoint()
             return Talker(await self._openers.popleft().accept())

@@ -65,7 +65,7 @@ class Server:
         return self
 
     async def hear(self) -> MutableMapping[str, Any]:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             return await self._said.get()
 
     async def run(self, application: GatewayApplication) -> None:
@@ -73,7 +73,7 @@ class Server:
 
     async def answers(self, application: GatewayApplication) -> list[MutableMapping[str, Any]]:
         """All that is said to a connection that is over by itself."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await self.run(application)
         return self._said.waiting
 
@@ -150,7 +150,7 @@ async def test_the_end_of_the_server_is_the_end_of_the_gateway() -> None:
     async with served() as application:
         server = Server("lifespan").tell("lifespan.startup").tell("lifespan.shutdown")
         assert [event["type"] for event in await server.answers(application)] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await application.gateway.wait_closed()
 
 
@@ -179,7 +179,7 @@ async def test_a_real_server_carries_a_conversation(resume: bool) -> None:
     thread.start()
     try:
         await anyio.to_thread.run_sync(ready.wait)
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             async with ct.Query(ct.NetworkTransport(url, token=TOKEN, resume=resume)) as query:
                 turn = await query.send("Hello")
                 assert "Hello" in ((await turn.result()).result or "")

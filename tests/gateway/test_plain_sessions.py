@@ -311,7 +311,7 @@ async def test_a_process_that_was_being_started_when_the_gateway_began_to_end_is
         await starting.wait()
         await stage.gateway.drain()
         ended.set()
-        with anyio.fail_after(20), pytest.raises(anyio.EndOfStream):
+        with anyio.fail_after(30), pytest.raises(anyio.EndOfStream):
             await processes[0].receive()
         assert b"draining" in await client.rest()
         await stage.gateway.aclose()

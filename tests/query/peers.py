@@ -12,7 +12,7 @@ import anyio.lowlevel
 
 T = TypeVar("T")
 Frame = dict[str, Any]
-PATIENCE = 20.0  # seconds; a hang fails instead of hanging the suite
+PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
 
 
 class ForeignTransport:

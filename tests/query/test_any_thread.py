@@ -144,7 +144,7 @@ async def test_a_call_in_another_loop_is_a_usage_error_and_harms_nothing(name: s
         written = len(transport.written)
 
         async def call() -> None:
-            with anyio.fail_after(20):
+            with anyio.fail_after(30):
                 await CALLS[name](talk, turn)
 
         with pytest.raises(UsageError, match="another event loop") as caught:
@@ -292,7 +292,7 @@ async def test_a_hundred_tasks_write_while_one_ends_the_input_and_each_line_is_w
         await talk.end_input()
 
     async with Query(transport) as talk:
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
                 for number in range(50):
                     tasks.start_soon(write, number)

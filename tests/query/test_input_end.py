@@ -14,7 +14,7 @@ from peers import ForeignTransport, Frame, in_time, permission, result, said, so
 
 from claude_transport import Allow, AssistantMessage, HookMatcher, Message, OneShot, Query, ResultMessage, query
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 TASKS: Frame = {"type": "system", "subtype": "background_tasks_changed"}
 AGENT: Frame = {**TASKS, "tasks": [{"task_id": "a1", "task_type": "local_agent", "description": "dig"}]}
 SHELL: Frame = {**TASKS, "tasks": [{"task_id": "b1", "task_type": "local_bash", "description": "tail -f"}]}

@@ -482,7 +482,7 @@ async def test_a_server_that_does_not_listen_blocks_nobody() -> None:
             assert (await cli.reply(cli.cancel(rpc_id)))["result"] == {}
             assert (await cli.reply(asked))["id"] == rpc_id
         assert await query.request("still_there") == {}
-    assert await before.growth(patience=5, of=OWN) == {}
+    assert await before.growth(patience=30, of=OWN) == {}
 
 
 # ------------------------------------------------------------------------------------------------------------ what is refused

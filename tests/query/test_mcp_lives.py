@@ -185,7 +185,7 @@ async def test_nothing_of_a_server_is_left_when_its_conversation_is_closed() -> 
             await in_time(inside.wait())
         assert cli.replies(asked) == []
     assert cancelled == ["hold"] * 3
-    assert await before.growth(patience=5, of=OWN) == {}
+    assert await before.growth(patience=30, of=OWN) == {}
 
 
 async def test_nothing_of_a_server_is_left_when_the_peer_dies() -> None:
@@ -196,7 +196,7 @@ async def test_nothing_of_a_server_is_left_when_the_peer_dies() -> None:
         await cli.shake_hands()
         cli.transport.finish(ConnectionResetError("gone"))
     assert diary.entries == ["1 begins", "1 ends"]
-    assert await before.growth(patience=5, of=OWN) == {}
+    assert await before.growth(patience=30, of=OWN) == {}
 
 
 async def test_a_tool_that_resists_its_cancellation_is_given_up() -> None:
@@ -223,4 +223,4 @@ async def test_a_tool_that_resists_its_cancellation_is_given_up() -> None:
     before = await Census.rested()
     let_go.set()
     await in_time(ended.wait())
-    assert await before.growth(patience=5, of=OWN) == {}
+    assert await before.growth(patience=30, of=OWN) == {}

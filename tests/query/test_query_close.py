@@ -80,7 +80,7 @@ async def test_closing_can_wait_for_background_agents() -> None:
         report = await query.aclose(wait_for_background=True, timeout=3600)
         assert (report.ended_by_itself, report.dropped_tasks) == (True, {})
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(close)
             await anyio.wait_all_tasks_blocked()
@@ -103,7 +103,7 @@ async def test_closing_that_waits_for_background_sees_the_last_callback_end() ->
     await query.start()
     transport.say({"type": "control_request", "request_id": "q", "request": {"subtype": "x"}})
     await in_time(asked.wait())
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: query.aclose(wait_for_background=True, timeout=60))
             await anyio.wait_all_tasks_blocked()
@@ -175,7 +175,7 @@ async def test_a_cancelled_close_waits_for_no_background_agents() -> None:
     await query.start()
     transport.say(AGENT)
     await soon(lambda: query.background_tasks)
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: query.aclose(wait_for_background=True, timeout=3600))
             await anyio.wait_all_tasks_blocked()
@@ -325,7 +325,7 @@ class LeavesAtTheEnd(MockTransport):
 
 async def test_the_end_of_the_input_is_no_error_when_the_peer_leaves_at_once() -> None:
     query = Query(LeavesAtTheEnd([{"type": "result", "subtype": "success", "is_error": False, "result": "ok"}]))
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with query:
             await (await query.send("hello")).result()
             await query.end_input()
@@ -361,7 +361,7 @@ async def test_an_end_of_input_behind_a_line_that_fails_still_reaches_the_transp
         with pytest.raises((ConnectionLost, TransportClosed)):
             await query.send("Hello")
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await query.start()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(send)

@@ -37,7 +37,7 @@ class Door:
 
     async def accept(self) -> socket.socket:
         """The next one who connects, as a blocking socket."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await anyio.wait_readable(self.listener)
         accepted, _ = self.listener.accept()
         accepted.settimeout(10)

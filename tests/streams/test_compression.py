@@ -24,7 +24,7 @@ def compressed_pair(*, capacity: int = 65536) -> tuple[CompressedStream, Compres
 
 async def receive_all(stream: ByteStream) -> bytes:
     received = b""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async for chunk in stream:
             received += chunk
     return received
@@ -32,7 +32,7 @@ async def receive_all(stream: ByteStream) -> bytes:
 
 async def test_each_send_arrives_at_once_and_each_side_ends_for_itself() -> None:
     here, there = compressed_pair()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         for text in (b"one\n", b"two\n"):
             await here.send(text)
             assert await there.receive() == text
@@ -211,7 +211,7 @@ async def test_the_accepting_end_leaves_plain_bytes_as_they_are(said: bytes) -> 
 async def test_the_accepting_end_waits_for_no_more_than_it_needs() -> None:
     here, there = memory_stream_pair()
     await here.send(MAGIC)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         assert isinstance(await accept_compression(there), CompressedStream)
 
 

@@ -30,7 +30,7 @@ class Sending:
 
 async def receive_all(stream: MemoryStream) -> bytes:
     received = b""
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while True:
             try:
                 received += await stream.receive()

@@ -22,7 +22,7 @@ async def started(code: str, **options: Any) -> ProcessStream:
 
 async def test_receive_gives_what_there_is_up_to_the_size_asked_for() -> None:
     async with await started("printf 0123456789") as stream:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             received = b""
             while len(received) < 10:
                 chunk = await stream.receive(4)
@@ -36,7 +36,7 @@ async def test_receive_gives_what_there_is_up_to_the_size_asked_for() -> None:
 
 async def test_what_is_sent_comes_back_and_the_end_of_input_ends_it() -> None:
     async with await started("exec cat") as stream:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await stream.send(b"hello")
             assert await stream.receive() == b"hello"
             await stream.send(b"")
@@ -53,7 +53,7 @@ async def test_a_failed_end_comes_after_the_last_byte_and_can_be_diagnosed() -> 
         return ProcessError("diagnosed", exit_code=error.exit_code, stderr_tail=error.stderr_tail)
 
     async with await started("printf last; echo why >&2; exit 9", diagnose=diagnose) as stream:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             assert await stream.receive() == b"last"
             with pytest.raises(ProcessError, match="diagnosed") as caught:
                 await stream.receive()
@@ -100,7 +100,7 @@ async def test_a_cancelled_receive_takes_nothing_along() -> None:
                     for _ in range(rounds):
                         await anyio.lowlevel.checkpoint()
                     scope.cancel()
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 await stream.send(b"%d" % rounds)
                 assert await stream.receive() == b"%d" % rounds
 
@@ -111,7 +111,7 @@ def test_a_child_that_somebody_else_collected_can_still_be_closed() -> None:
         stream = await started("exit 3")
         pid = stream.extra(StreamAttribute.pid)
         os.waitpid(pid, 0)  # noqa: ASYNC222 - what the test is about
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             with pytest.raises(anyio.EndOfStream):
                 await stream.receive()
             await stream.aclose()

@@ -33,7 +33,7 @@ def tcp_door() -> Iterator[Door]:
 
 async def receive_all(stream: SocketStream) -> bytes:
     received = b""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async for chunk in stream:
             received += chunk
     return received
@@ -119,7 +119,7 @@ async def test_closing_wakes_who_waits_and_works_twice(door: Door) -> None:
         await anyio.wait_all_tasks_blocked()
         await stream.aclose()
         await stream.aclose()
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while len(woken) < 2:
                 await anyio.lowlevel.checkpoint()
         assert peer.recv(1) == b"x"

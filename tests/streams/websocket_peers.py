@@ -21,7 +21,7 @@ from claude_transport.streams.websocket import WebSocketConnectable, WebSocketSt
 
 URL = "ws://claude.example/talk"
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 """Seconds after which a test fails instead of waiting on."""
 
 

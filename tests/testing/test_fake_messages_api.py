@@ -292,7 +292,7 @@ async def test_closing_drops_replies_in_flight_at_once(reply: replies.Reply, str
         except ConnectionError:
             whole.append(False)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             await api.start()
             tasks.start_soon(hang)

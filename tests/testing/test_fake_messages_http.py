@@ -30,7 +30,7 @@ def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
 
 async def send(api: FakeMessagesAPI, *pieces: bytes) -> bytes:
     """All that the server says to these bytes until it closes; our side is half-closed after them."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with await anyio.connect_tcp("127.0.0.1", int(api.url.rpartition(":")[2])) as stream:
             said = b""
             try:
@@ -159,7 +159,7 @@ async def test_a_streamed_reply_is_chunked_and_ends_with_the_empty_chunk() -> No
 async def test_a_request_that_does_not_arrive_in_time_is_told_so() -> None:
     async with FakeMessagesAPI(request_timeout=0.01) as api, await anyio.connect_tcp("127.0.0.1", int(api.url.rpartition(":")[2])) as slow:
         await slow.send(b"POST /v1/messages HTTP/1.1\r\n")
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             assert statuses(await slow.receive()) == [408]
 
 

@@ -38,14 +38,14 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 10) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 30) -> None:
     """Returns when the condition is true; looks at it in every round of the event loop."""
     with anyio.fail_after(seconds):
         while not condition():
             await anyio.lowlevel.checkpoint()
 
 
-async def gone(pid: int, *, seconds: float = 10) -> None:
+async def gone(pid: int, *, seconds: float = 30) -> None:
     """Returns when the process does not run any more."""
     await until(lambda: not alive(pid), seconds=seconds)
 

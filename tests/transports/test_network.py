@@ -106,7 +106,7 @@ class Server:
                     tasks.start_soon(serve_one, SocketStream(self._listener.accept()[0]))
 
             tasks.start_soon(listen)
-            with anyio.fail_after(20):
+            with anyio.fail_after(30):
                 yield self.url
             tasks.cancel_scope.cancel()
 

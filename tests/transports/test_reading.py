@@ -38,7 +38,7 @@ def printing(data: bytes, *, then: str = "") -> list[str]:
 async def outcome_of(transport: ct.Transport) -> tuple[list[Any], Exception | None]:
     """Everything that can be read, and the error at the end."""
     messages: list[Any] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with transport:
             try:
                 async for message in transport.read_messages():
@@ -137,7 +137,7 @@ async def test_noise_without_a_newline_at_the_end_is_noise() -> None:
 async def test_read_failure_after_last_message_again_and_again() -> None:
     with FakeClaude(Scenario(script=(EmitRaw(b'{"last":1}\n'), DieBySignal("SIGTERM")))) as fake:
         async with ct.SubprocessTransport(command=fake.command) as transport:
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 assert await read_one(transport) == {"last": 1}
                 for _ in range(2):
                     with pytest.raises(ct.ProcessError) as caught:
@@ -148,7 +148,7 @@ async def test_read_failure_after_last_message_again_and_again() -> None:
 
 async def test_read_clean_eof_stops_again_and_again() -> None:
     async with ct.SubprocessTransport(command=printing(b"{}\n")) as transport:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             assert await read_all(transport) == [{}]
             assert await read_all(transport) == []
 
@@ -167,13 +167,13 @@ async def test_read_one_reader() -> None:
         with pytest.raises(ct.Busy):
             await anext(aiter(transport.read_lines()))
         await transport.write("{}")
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await until(lambda: received == [{}])
 
 
 async def test_read_resumable_in_either_view() -> None:
     async with ct.SubprocessTransport(command=printing(b"".join(b'{"n":%d}\n' % n for n in range(10)))) as transport:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async for message in transport.read_messages():
                 if message["n"] == 3:
                     break
@@ -226,7 +226,7 @@ def test_read_cancel_loses_nothing(backend: str, cancelled: Callable[[Reader, in
 
         async with transport, anyio.create_task_group() as tasks:
             tasks.start_soon(write)
-            with anyio.fail_after(20):
+            with anyio.fail_after(30):
                 while len(received) < count:
                     await cancelled(read, rng.randrange(12))
         assert received == list(range(count))
@@ -269,7 +269,7 @@ async def test_ten_megabytes_on_stderr_that_nobody_asked_for_block_nothing() -> 
 
 async def test_an_endless_flood_on_stderr_leaves_the_event_loop_running() -> None:
     async with ct.SubprocessTransport(command=shell("cat /dev/zero >&2 & cat /dev/zero >&2 & exec cat"), close_timeout=1) as transport:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await transport.write("{}")
             assert await read_one(transport) == {}
 

@@ -129,7 +129,7 @@ async def test_a_query_with_ids_of_its_own_gets_its_turn_and_its_answers() -> No
         ("note", b"exit code 0"),
     )
     claude = ReplayTransport(played)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(claude) as query:
             assert query.initialization.output_style == "recorded"
             turn = await query.send("something else")
@@ -142,7 +142,7 @@ async def test_a_query_with_ids_of_its_own_gets_its_turn_and_its_answers() -> No
 async def test_a_host_may_introduce_itself_to_a_tape_whose_host_did_not() -> None:
     """[01]"""
     claude = ReplayTransport(tape(("in", user()), ("out", line(**RESULT)), ("note", INPUT_ENDED), ("note", OUTPUT_ENDED)))
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(claude) as query:
             assert (await (await query.send("Hi")).result()).result == "é done"
     claude.assert_played()
@@ -168,7 +168,7 @@ async def test_a_line_that_is_not_on_the_tape_names_the_record_that_was_expected
 
 async def test_a_query_that_leaves_the_tape_fails_at_once_with_the_same_error() -> None:
     played = tape(("in", user()), ("out", line(**RESULT)))
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(ReplayTransport(played)) as query:
             await (await query.send("1")).result()
             with pytest.raises(ExpectationFailed, match="record 2 of 2: expected nothing more from the host, got user"):
@@ -189,7 +189,7 @@ async def test_a_reader_that_waits_hears_of_it_too() -> None:
         await anyio.wait_all_tasks_blocked()
         with pytest.raises(ExpectationFailed):
             await claude.write(request("interrupt"))
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while not heard:
                 await anyio.wait_all_tasks_blocked()
         assert heard == ["record 1 of 2"]
@@ -217,7 +217,7 @@ async def test_what_the_cli_ignores_is_neither_waited_for_nor_missed() -> None:
     played = tape(*(("in", one) for one in ignored), ("in", user()), ("out", line(**RESULT)))
     async with ReplayTransport(played) as claude:
         await claude.write(user())
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             assert len(await frames(claude, 1)) == 1
         for one in ignored:
             await claude.write(one)
@@ -340,7 +340,7 @@ RECORDED = [(10.0, "out", b'{"type":"a"}'), (500.0, "in", user()), (2500.0, "out
 async def test_closing_ends_the_wait_for_a_line_whose_time_has_not_come() -> None:
     async with ReplayTransport(Tape([TapeRecord(9000.0, "out", line(**RESULT))]), speed=1) as claude:
         heard: list[Any] = []
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
 
                 async def read() -> None:

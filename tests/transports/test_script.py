@@ -40,7 +40,7 @@ async def test_a_query_that_does_what_the_script_says_gets_what_it_says() -> Non
         .expect_control("interrupt")
         .reply()
     )
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(claude) as query:
             turn = await query.send("Hello")
             assert [message.type async for message in turn] == ["assistant", "result"]
@@ -55,7 +55,7 @@ async def test_a_query_that_does_what_the_script_says_gets_what_it_says() -> Non
 
 async def test_a_script_can_be_made_apart_from_the_mock_that_plays_it() -> None:
     script = MockScript().expect(type="user").reply(RESULT)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(MockTransport(script=script)) as query:
             assert (await (await query.send("Hi")).result()).result == "done"
     script.assert_exhausted()
@@ -63,7 +63,7 @@ async def test_a_script_can_be_made_apart_from_the_mock_that_plays_it() -> None:
 
 async def test_a_wrong_prompt_fails_where_it_is_sent_and_names_the_step_and_both_texts() -> None:
     claude = MockTransport.script().emit({"type": "keep_alive"}).expect(type="user", message={"content": "Hello"}).reply(RESULT)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(claude) as query:
             with pytest.raises(ExpectationFailed) as failed:
                 await query.send("Goodbye")
@@ -86,7 +86,7 @@ async def test_whoever_reads_hears_of_a_failed_expectation_too() -> None:
             except ExpectationFailed as failed:
                 heard.append(failed)
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read)
                 await anyio.wait_all_tasks_blocked()
@@ -149,7 +149,7 @@ async def test_a_question_is_asked_and_its_answer_checked() -> None:
         .expect(type="control_response", response={"request_id": "q1", "response": {"action": "accept"}})
         .emit(RESULT)
     )
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(claude, on_request=answer) as query:
             assert (await (await query.send("Hi")).result()).result == "done"
     assert asked == ["elicitation Which?"]
@@ -182,7 +182,7 @@ async def test_a_good_end_stops_the_reading_and_noise_is_said_as_it_is() -> None
 
 async def test_an_initialize_that_is_scripted_is_answered_by_the_script() -> None:
     claude = MockTransport.script().expect_control("initialize").reply({"output_style": "scripted"})
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(claude) as query:
             assert query.initialization.output_style == "scripted"
     claude.assert_exhausted()

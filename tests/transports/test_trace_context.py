@@ -25,7 +25,7 @@ OTHER = "00-11111111111111111111111111111111-2222222222222222-01"
 
 
 async def seen_by(transport: Any) -> dict[str, Any]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with transport:
             return await anext(transport.read_messages())
 
@@ -55,7 +55,7 @@ async def test_the_process_of_a_reconnect_is_part_of_the_same_trace() -> None:
     first = SubprocessTransport(command=CHILD)
     first.carry_trace({"traceparent": PARENT})
     assert (await seen_by(first))["TRACEPARENT"] == PARENT
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         second = await first.reconnect()
     assert (await seen_by(second))["TRACEPARENT"] == PARENT
 

@@ -200,7 +200,7 @@ async def test_an_error_passes_as_the_very_object_that_was_raised() -> None:
 
 async def test_a_query_talks_through_wrappers_as_if_there_were_none() -> None:
     inside = Told()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Query(TransportWrapper(LineWrapper(inside))) as query:
             assert (await (await query.send("/not a command")).result()).result == "done"
     assert inside.written[1]["client_composed"] is True

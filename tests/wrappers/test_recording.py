@@ -251,7 +251,7 @@ ASK = b'{"type":"control_request","request_id":"r1","request":{"subtype":"interr
 
 async def replayed(path: Path, *lines: bytes) -> list[dict[str, Any]]:
     """What a host hears that says these lines to the tape."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with ReplayTransport(path) as claude:
             for line in lines:
                 await claude.write(line)
@@ -296,7 +296,7 @@ async def test_a_write_that_was_cancelled_before_anything_went_out_is_withdrawn_
         with scope:
             await transport.write(ASK + b"\n" + USER)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with transport, anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await claude.is_waited_for.wait()
@@ -324,7 +324,7 @@ async def test_a_write_that_waits_for_its_turn_is_on_the_tape_when_it_comes_and_
         with scope:
             await transport.write(ASK)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with transport:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(transport.write, USER)
@@ -376,7 +376,7 @@ async def test_a_write_that_may_have_gone_out_stays_on_the_tape_as_said(tmp_path
         await anyio.wait_all_tasks_blocked()
         scope.cancel()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         torn = RecordingTransport(StreamTransport(Opened(ours)), tmp_path / "torn.ndjson")
         async with theirs, torn, anyio.create_task_group() as tasks:
             tasks.start_soon(cancel)
@@ -503,7 +503,7 @@ async def test_a_disk_that_hangs_blocks_nothing_and_closing_waits_for_it_no_long
     path = tmp_path / "pipe"
     os.mkfifo(path)  # opening it waits for somebody who reads
     transport = RecordingTransport(MockTransport([RESULT]), path, flush_timeout=0.01)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with transport:
             await transport.write(b'{"type":"user"}')
             assert [message async for message in transport.read_messages()] == [RESULT]
@@ -525,7 +525,7 @@ async def test_whoever_closes_it_too_waits_for_the_disk_as_well(tmp_path: Path) 
         await transport.close()
         closed.append(transport.is_complete)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await transport.connect()
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
@@ -544,7 +544,7 @@ async def test_a_system_without_threads_to_spare_costs_the_recording_and_not_the
         raise RuntimeError("can't start new thread")
 
     transport = RecordingTransport(MockTransport([RESULT]), tmp_path / "tape.ndjson")
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", refuse)
             await transport.connect()

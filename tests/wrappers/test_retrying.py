@@ -284,7 +284,7 @@ async def test_a_close_during_the_delay_wins_at_once() -> None:
         except errors.TransportClosed as error:
             raised.append(error)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connect)
             await waiting.wait()
@@ -351,7 +351,7 @@ async def test_reconnecting_is_tried_again_too() -> None:
     wrapper, sleeper, attempts = retrying(StreamTransport(opener))
     await wrapper.connect()
     opener.refuse = 2
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         another = await wrapper.reconnect()
     assert another.is_ready()
     assert not wrapper.is_ready()
@@ -393,7 +393,7 @@ async def test_a_close_of_the_old_transport_ends_the_waiting_of_its_reconnecting
         except errors.TransportClosed as error:
             raised.append(error)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(reconnect)
             await waiting.wait()
@@ -420,7 +420,7 @@ async def test_a_close_in_the_middle_of_an_attempt_to_reconnect_makes_it_the_las
         with pytest.raises(errors.CLIConnectionError):
             await wrapper.reconnect()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(reconnect)
             await trying.wait()
@@ -439,7 +439,7 @@ async def test_what_was_closed_before_or_is_reconnected_twice_at_once_is_still_t
         with pytest.raises(errors.CLIConnectionError):
             await wrapper.reconnect()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(reconnect)
             tasks.start_soon(reconnect)
@@ -494,7 +494,7 @@ async def test_lines_and_the_end_of_the_input_do_not_overtake_one_that_waits_for
         await release.wait()
 
     wrapper = RetryingTransport(FaultyTransport(claude, [FailWrite(write=2, lasting=False)]), sleep=sleep)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with wrapper, anyio.create_task_group() as tasks:
             await wrapper.write(line(1))
             tasks.start_soon(wrapper.write, line(2))
@@ -638,7 +638,7 @@ async def test_a_connection_that_breaks_in_a_write_makes_that_write_uncertain_an
         await anyio.wait_all_tasks_blocked()
         peer.break_connection()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(leave)
             with pytest.raises(WriteUncertain, match="the peer is gone"):
@@ -660,7 +660,7 @@ async def test_a_write_cut_short_by_a_cancellation_poisons_as_ever_and_the_next_
         await anyio.wait_all_tasks_blocked()
         scope.cancel()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             with scope:
                 tasks.start_soon(cancel)
@@ -691,7 +691,7 @@ async def test_a_close_wakes_a_writer_whose_line_may_have_gone_out_and_one_that_
         except errors.TransportClosed as error:
             raised[name] = error
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await again.connect()
         await again.write(line(1))
         async with anyio.create_task_group() as tasks:
@@ -709,7 +709,7 @@ async def test_a_close_wakes_a_writer_whose_line_may_have_gone_out_and_one_that_
 
 async def test_a_process_that_was_gone_before_the_write_cannot_have_got_it() -> None:
     wrapper, sleeper, _ = retrying(SubprocessTransport(command=["sh", "-c", "exit 3"]))
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with wrapper:
             with pytest.raises(errors.ProcessError):
                 await anext(wrapper.read_lines())
@@ -722,7 +722,7 @@ async def test_a_process_that_was_gone_before_the_write_cannot_have_got_it() -> 
 
 async def test_a_process_that_dies_in_a_write_says_so_in_the_uncertainty() -> None:
     wrapper, *_ = retrying(SubprocessTransport(command=["sh", "-c", "exec <&-; exec sleep 1000"], close_timeout=0.2))
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with wrapper:
             with pytest.raises(WriteUncertain):
                 while True:  # until the child has closed its end

@@ -21,7 +21,7 @@ from claude_transport.wrappers.observing import ObservingWrapper
 from claude_transport.wrappers.stateful import StatefulTransport, TransportState
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
-PATIENCE = 20.0
+PATIENCE = 30.0
 """Seconds; only a failure takes that long."""
 
 

@@ -75,7 +75,7 @@ async def trace_of(*messages: dict[str, Any], prompts: int = 1, **options: Any) 
     """The spans of a session in which each prompt is written, and then all of this is read."""
     recorder = SpanRecorder()
     transport = TracingTransport(MockTransport(messages), tracer_provider=recorder, **options)
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with transport:
             for _ in range(prompts):
                 await transport.write(PROMPT)
@@ -314,7 +314,7 @@ async def test_a_turn_of_a_query_is_below_the_span_that_was_current_where_it_was
         with recorder.start_as_current_span(name):
             await (await query.send(name)).result()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         with recorder.start_as_current_span("starting"):
             query = Query(transport)
             await query.start()
@@ -355,7 +355,7 @@ async def test_a_child_process_sees_the_span_that_was_current_at_connect(monkeyp
     monkeypatch.setenv("TRACEPARENT", "00-11111111111111111111111111111111-2222222222222222-01")
     recorder = SpanRecorder()
     transport = MetricsTransport(TracingTransport(SubprocessTransport(command=[sys.executable, "-c", SHOW]), tracer_provider=recorder))
-    with recorder.start_as_current_span("job") as job, anyio.fail_after(20):
+    with recorder.start_as_current_span("job") as job, anyio.fail_after(30):
         async with transport:
             seen = await anext(transport.read_messages())
     own = job.get_span_context()
@@ -366,7 +366,7 @@ async def test_a_child_keeps_the_inherited_trace_when_there_is_no_span(monkeypat
     inherited = "00-11111111111111111111111111111111-2222222222222222-01"
     monkeypatch.setenv("TRACEPARENT", inherited)
     transport = TracingTransport(SubprocessTransport(command=[sys.executable, "-c", SHOW]), tracer_provider=SpanRecorder())
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with transport:
             assert (await anext(transport.read_messages()))["TRACEPARENT"] == inherited
 
