@@ -64,10 +64,13 @@ def read_prompt(given: str | None) -> str:
     if given is None and is_terminal(sys.stdin):
         raise ConfigurationError("there is no PROMPT, and nothing comes through a pipe on stdin", option="prompt")
     try:
-        prompt = _without_line_end(sys.stdin.buffer.read().decode()) if given is None or given == "-" else given
-        prompt.encode()
+        # an argument is bytes, of which the locale (LC_ALL=C) may not know that they are UTF-8
+        from_stdin = given is None or given == "-"
+        prompt = _without_line_end(sys.stdin.buffer.read().decode()) if from_stdin else os.fsencode(given or "").decode()
     except UnicodeError as error:
         raise ConfigurationError("the prompt is not UTF-8 text", option="prompt") from error
+    except OSError as error:
+        raise ConfigurationError(f"stdin cannot be read: {error.strerror or error}", option="prompt") from error
     return _check_prompt(prompt)
 
 

@@ -18,6 +18,7 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.interruption import run_interruptibly
 from claude_transport.app.progress import open_progress
 from claude_transport.app.terminal import Look, choose_look
+from claude_transport.app.writing import write_out
 from claude_transport.errors import ConfigurationError
 
 __all__ = ["BenchReport", "run"]
@@ -76,9 +77,9 @@ async def _report(bench: Bench, args: argparse.Namespace) -> int:
         rows=rows,
     )
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode(report)).decode())
+        write_out(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
-        print("\n".join(_lines(report, look)))
+        write_out("\n".join(_lines(report, look)))
     return EXIT_OK
 
 

@@ -17,7 +17,7 @@ from claude_transport.app.backend import run_on
 from claude_transport.app.checkup import Checkup
 from claude_transport.app.interruption import run_interruptibly
 from claude_transport.app.output import Output
-from claude_transport.app.path_choice import PathFinding, examine_paths
+from claude_transport.app.path_choice import PathFinding, examine_paths, require_home
 from claude_transport.app.render_report import ReportLines
 from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Report, TestRun, exit_code_for, is_ready
 from claude_transport.app.terminal import choose_look
@@ -36,7 +36,11 @@ TESTED_VERSION: Final = "2.1.329"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine, report on stdout, and return the exit code: 0 what was tried works, 1 something does not, 2 there is no claude."""
+    """Examine, report on stdout, and return the exit code: 0 what was tried works, 1 something does not, 2 there is no claude.
+
+    Raises `ConfigurationError` when not even a home directory is known.
+    """
+    require_home()
     return run_on(args.backend, partial(_doctor, args))
 
 

@@ -16,6 +16,7 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.progress import Progress, open_progress
 from claude_transport.app.render_inspection import inspection_lines
 from claude_transport.app.terminal import Look, choose_look, visible
+from claude_transport.app.writing import told_as_output_failure, write_out, write_remark
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection.figures import bytes_text, plural
 from claude_transport.inspection.page import render_page
@@ -49,16 +50,10 @@ def _progress(label: str, look: Look, args: argparse.Namespace) -> Progress:
 
 def _show(summary: TapeSummary, name: str, look: Look, args: argparse.Namespace) -> None:
     if args.json:
-        _print(msgspec.json.format(msgspec.json.encode(summary)).decode())
+        write_out(msgspec.json.format(msgspec.json.encode(summary)).decode())
         return
     for line in inspection_lines(summary, name=name, look=look, everything=args.verbose):
-        _print(line)
-
-
-def _print(line: str) -> None:
-    """A line; what the encoding of stdout lacks becomes `?`."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(line.encode(encoding, "replace").decode(encoding))
+        write_out(line)
 
 
 def _refuse_to_overwrite(tape: str, page: str | None) -> None:
@@ -73,9 +68,10 @@ def _write_page(timeline: Timeline, name: str, target: str) -> None:
     """Into a file that only its owner can read, as the tape is, in one step; or to stdout."""
     pieces = render_page(timeline, title=name)
     if target == "-":
-        for piece in _encoded(pieces):
-            sys.stdout.buffer.write(piece)
-        sys.stdout.flush()
+        with told_as_output_failure():
+            for piece in _encoded(pieces):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.flush()
         return
     path = Path(target)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -90,7 +86,7 @@ def _write_page(timeline: Timeline, name: str, target: str) -> None:
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
-    print(f"{PROGRAM}: {visible(target)} has {plural(len(timeline.events), 'event')}, {bytes_text(size)}", file=sys.stderr)
+    write_remark(f"{PROGRAM}: {visible(target)} has {plural(len(timeline.events), 'event')}, {bytes_text(size)}")
 
 
 def _encoded(pieces: Iterator[str]) -> Iterator[bytes]:

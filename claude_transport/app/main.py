@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TextIO
 
 from claude_transport.app.arguments import build_parser
-from claude_transport.app.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, report_failure
+from claude_transport.app.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, report_failure
+from claude_transport.app.standard_streams import last_flush, open_missing_streams
+from claude_transport.app.writing import output_failure
 
 __all__ = ["main"]
 
@@ -17,14 +17,16 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program with `argv` (default: the process's own arguments): its exit code.
 
-    0: it worked. 1: the run failed, or nobody reads the output any more. 2: nothing was run, because of how it was asked for, or because
+    0: it worked. 1: the run failed, or its output could not be written. 2: nothing was run, because of how it was asked for, or because
     there is nothing to run. 3: the model's side failed (credential, limits, API), after every retry. 130: interrupted.
     """
-    try:
-        return _run(argv)
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            _let_go_if_broken(stream)
+    open_missing_streams()
+    code = _run(argv)
+    lost = last_flush(sys.stdout)
+    if lost is not None and code == EXIT_OK:
+        code = EXIT_FAILED if isinstance(lost, BrokenPipeError) else report_failure(output_failure(lost))
+    last_flush(sys.stderr)
+    return code
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -72,15 +74,3 @@ def _find_command(name: str) -> Callable[[argparse.Namespace], int]:
 def _without_arguments_of_claude(argv: Sequence[str]) -> Sequence[str]:
     """What is meant for this program: behind the `--` of `replay` is what a host passes to its claude."""
     return argv[: argv.index("--")] if argv[:1] == ["replay"] and "--" in argv else argv
-
-
-def _let_go_if_broken(stream: TextIO) -> None:
-    """Point a stream that nobody reads at nothing, or the interpreter's last flush would complain and exit with 120."""
-    try:
-        stream.flush()
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-    except ValueError:
-        pass  # closed: there is nothing left to flush

@@ -8,6 +8,7 @@ import sys
 
 from claude_transport.app.arguments import PROGRAM
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK
+from claude_transport.app.writing import write_remark
 from claude_transport.bridge.configuration import read_bridge_settings
 from claude_transport.bridge.stdio import StdioBridge
 from claude_transport.errors import ClaudeTransportError
@@ -23,4 +24,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _say(failure: ClaudeTransportError) -> None:
-    print(f"{PROGRAM}: {failure} [{failure.code}]", file=sys.stderr, flush=True)
+    write_remark(f"{PROGRAM}: {failure} [{failure.code}]")

@@ -9,6 +9,8 @@ from typing import TextIO
 
 import anyio
 
+from claude_transport.app.writing import told_as_output_failure
+
 __all__ = ["Output"]
 
 _CHUNK_BYTES: int = getattr(select, "PIPE_BUF", 512)
@@ -19,7 +21,8 @@ class Output:
     """A text stream that is written to as it stands: nothing stays in a buffer, so that a reader sees each word when it is said.
 
     Writing to a pipe or socket waits for room first. A plain write would block the whole program, Ctrl-C included, while
-    the reader (a pager, say) does not read. Raises `BrokenPipeError` when nobody reads any more.
+    the reader (a pager, say) does not read. Raises `BrokenPipeError` when nobody reads any more, and what `output_failure()` makes of
+    any other failure.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -33,16 +36,17 @@ class Output:
 
     async def write_bytes(self, data: bytes) -> None:
         """Write bytes as they are."""
-        self._stream.flush()
-        if self._descriptor is not None:
-            await self._write_when_writable(self._descriptor, data)
-            return
-        buffer = getattr(self._stream, "buffer", None)
-        if buffer is None:  # a stand-in without bytes beneath, such as StringIO
-            self._stream.write(data.decode(self._encoding, "replace"))
-        else:
-            buffer.write(data)
-        self._stream.flush()
+        with told_as_output_failure():
+            self._stream.flush()
+            if self._descriptor is not None:
+                await self._write_when_writable(self._descriptor, data)
+                return
+            buffer = getattr(self._stream, "buffer", None)
+            if buffer is None:  # a stand-in without bytes beneath, such as StringIO
+                self._stream.write(data.decode(self._encoding, "replace"))
+            else:
+                buffer.write(data)
+            self._stream.flush()
 
     async def _write_when_writable(self, descriptor: int, data: bytes) -> None:
         rest = memoryview(data)

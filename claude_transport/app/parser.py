@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
+import textwrap
 from typing import Any, Final, NamedTuple, NoReturn
 
 __all__ = ["HELP_WIDTH", "PROGRAM", "Argument", "Parser"]
@@ -11,6 +13,7 @@ __all__ = ["HELP_WIDTH", "PROGRAM", "Argument", "Parser"]
 PROGRAM: Final = "claude-transport"
 HELP_WIDTH: Final = 80
 """Columns of the help, at most: what a terminal has when nobody made it wider, and what a manual page is set in."""
+_IN_FRONT: Final = re.compile(r"\w{1,3} {2,}")
 _PLACES: Final = {"FILE": "file", "TAPE": "file", "PATH": "file", "DIR": "directory"}
 
 
@@ -32,14 +35,25 @@ class Argument(NamedTuple):
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Wraps at 80 columns however wide the terminal is; description and epilog stay as they are, for they are set already."""
+    """Wraps at 80 columns however wide the terminal is; description and epilog are set already, and only made narrower."""
 
     def __init__(self, prog: str, **kwargs: Any) -> None:
         width = min(shutil.get_terminal_size().columns, HELP_WIDTH) - 2
         super().__init__(prog, **{**kwargs, "width": width, "max_help_position": 26})
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(indent + line for line in text.splitlines())
+        return "\n".join(_narrowed(indent + line, width + 2) for line in text.splitlines())
+
+
+def _narrowed(line: str, width: int) -> str:
+    """A line that is too long as several, indented as it is; a word is never broken, for it may be there to be copied."""
+    if len(line) <= width:
+        return line
+    text = line.lstrip()
+    indent = line[: len(line) - len(text)]
+    hanging = _IN_FRONT.match(text)  # an exit code stands in front of its meaning
+    inner = indent + " " * (hanging.end() if hanging else 0)
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):

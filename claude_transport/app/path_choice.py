@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 import msgspec
 
@@ -13,7 +14,7 @@ from claude_transport.completion.resolution import CHOICES, MATRIX, TransportCho
 from claude_transport.errors import CLINotFoundError, ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 
-__all__ = ["PathFinding", "choose_path", "examine_paths"]
+__all__ = ["PathFinding", "choose_path", "examine_paths", "require_home"]
 
 
 class PathFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,7 @@ def choose_path(args: argparse.Namespace, options: ClaudeOptions) -> PreflightRe
     Raises `ConfigurationError` when that contradicts `--transport`, or when the call may not be tried; with every place that was
     searched when there is neither a claude nor a key.
     """
+    require_home()
     named = "--offline" if args.offline else "--cli-path" if args.cli_path is not None else None
     if named and args.transport == "api":
         raise ConfigurationError(f"{named} names a claude to run, and --transport api runs none; give one", option="transport")
@@ -55,6 +57,16 @@ def choose_path(args: argparse.Namespace, options: ClaudeOptions) -> PreflightRe
             report.problem, searched=report.searched, code=report.code, advice="Set ANTHROPIC_API_KEY, or install claude."
         )
     return report.raise_for_problem()
+
+
+def require_home() -> None:
+    """Raises `ConfigurationError` when nobody knows where settings and login are: a container's user that has no HOME and no entry."""
+    if os.environ.get("CLAUDE_CONFIG_DIR"):
+        return
+    try:
+        Path.home()
+    except RuntimeError as error:
+        raise ConfigurationError("this user has no home directory: set HOME, or CLAUDE_CONFIG_DIR", option="HOME") from error
 
 
 def examine_paths(

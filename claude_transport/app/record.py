@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from claude_transport.app.arguments import PROGRAM
 from claude_transport.app.ask import read_prompt, run_through
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK
 from claude_transport.app.terminal import visible
+from claude_transport.app.writing import write_remark
 from claude_transport.errors import ConfigurationError
 from claude_transport.transport import Transport
 from claude_transport.wrappers.recording import RecordingTransport
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
     finally:
         failure = next((recording.failure for recording in recordings), None)
         if failure is not None:
-            print(f"{PROGRAM}: the tape {visible(args.output)} is not whole: {visible(str(failure))} [tape.incomplete]", file=sys.stderr)
+            write_remark(f"{PROGRAM}: the tape {visible(args.output)} is not whole: {visible(str(failure))} [tape.incomplete]")
     return EXIT_FAILED if code == EXIT_OK and failure is not None else code

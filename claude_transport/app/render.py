@@ -100,10 +100,10 @@ class Face:
     def say(self, text: str, *, style: str = "", cut: bool = False, end: str = "\n") -> None:
         """A line on stderr, at once; `cut` keeps it to the width of the terminal."""
         self._rest()
-        if self._shares_terminal and self._after_words:
-            self._make_room()
         text = one_line_kept(text, width=self.look.width) if cut else visible(text)
         try:
+            if self._shares_terminal and self._after_words:
+                self._make_room()
             self._stderr.write((self.look.paint(text, style, stderr=True) if style else text) + end)
             self._stderr.flush()
         except OSError:

@@ -15,6 +15,7 @@ from claude_transport.app.backend import run_on
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.interruption import run_interruptibly
 from claude_transport.app.output import Output
+from claude_transport.app.writing import write_remark
 from claude_transport.errors import ProcessError, TransportClosed
 from claude_transport.transports.replay import ReplayTransport
 
@@ -45,7 +46,8 @@ async def _converse(transport: ReplayTransport) -> int:
         tasks.cancel_scope.cancel()
     failure = next(iter(failures), None)
     if isinstance(failure, ProcessError):  # the claude on the tape died: so does this one, with its last words
-        sys.stderr.write(failure.stderr_tail)
+        if failure.stderr_tail:
+            write_remark(failure.stderr_tail.removesuffix("\n"))
         return 128 + failure.signal if failure.signal is not None else failure.exit_code or EXIT_OK
     if failure is not None:
         raise failure

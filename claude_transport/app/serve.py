@@ -17,6 +17,7 @@ from typing import Final
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.backend import run_on
 from claude_transport.app.failures import EXIT_OK
+from claude_transport.app.writing import write_out
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.gateway import Gateway
@@ -72,7 +73,7 @@ async def _serve(args: argparse.Namespace, settings: GatewaySettings) -> int:
 def _announce(gateway: Gateway) -> None:
     """The URLs, one on each line of stdout: for people, and for scripts that asked for port 0."""
     for url in gateway.urls:
-        print(url, flush=True)
+        write_out(url)
 
 
 def _tokens(args: argparse.Namespace) -> GatewayTokens:

@@ -15,13 +15,14 @@ from typing import Final
 from claude_transport.app.arguments import build_parser
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.parser import PROGRAM, Argument, Parser
+from claude_transport.app.writing import write_out
 
 __all__ = ["render_bash", "render_fish", "render_zsh", "run"]
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the script for `args.shell` on stdout."""
-    print(_RENDERERS[args.shell](build_parser()), end="")
+    write_out(_RENDERERS[args.shell](build_parser()).rstrip("\n"))
     return EXIT_OK
 
 
