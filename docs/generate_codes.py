@@ -94,7 +94,6 @@ MEANINGS: Mapping[str, str] = {
     "link.numbers": "A position on a link does not follow from what came before: something is missing, or was never sent.",
     "link.window": "The other end of a link sent more than it may before it is acknowledged.",
     "output.failed": "The program could not write to stdout: a full disk, or a stream that is closed.",
-    "output.failed": "The program could not write to stdout; the message says why.",
     "pool.exhausted": "No session of a pool was free in time; the message has a snapshot.",
     "pool.not_warm": "A pool had not as many sessions ready as it was told to, in the time allowed.",
     "protocol.compression": "What came over a compressed stream cannot be decompressed, or goes on after its end.",
