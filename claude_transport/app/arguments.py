@@ -38,7 +38,7 @@ def build_parser() -> Parser:
     manual = MANUAL[""]
     parser = Parser(prog=PROGRAM, description=manual.set_description, epilog=manual.set_epilog)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
     for name, add in _ADDERS.items():
         manual = MANUAL[name]
         command = commands.add_parser(name, help=manual.summary, description=manual.set_description, epilog=manual.set_epilog)
@@ -56,15 +56,20 @@ def _add_ask(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="every message as one line of JSON, exactly as it came")
     _add_claude(parser)
     run = _add_run(parser, quiet=True)
-    _add_transport(run)
-    _add_timeout(run)
+    _add_transport(run, "ask through claude, or the Messages API with a key")
+    _add_timeout(run, what="start to end")
 
 
 def _add_claude(parser: Parser) -> None:
     claude = parser.add_argument_group("claude")
-    claude.add_argument("--model", metavar="NAME", help="alias (haiku, sonnet, opus) or full name")
-    claude.add_argument("--system-prompt", metavar="TEXT", help="in place of claude's own")
-    claude.add_argument("--permission-mode", choices=PERMISSION_MODES, metavar="MODE", help=", ".join(PERMISSION_MODES))
+    claude.add_argument("--model", metavar="NAME", help="alias (haiku, sonnet, opus) or full name (default: claude's own)")
+    claude.add_argument("--system-prompt", metavar="TEXT", help="the system prompt (default: claude's own)")
+    claude.add_argument(
+        "--permission-mode",
+        choices=PERMISSION_MODES,
+        metavar="MODE",
+        help=f"what claude may do without a question: {', '.join(PERMISSION_MODES)} (default: as claude's settings say)",
+    )
     claude.add_argument(
         "--allowed-tools",
         action="append",
@@ -72,12 +77,14 @@ def _add_claude(parser: Parser) -> None:
         metavar="RULES",
         help="tools that need no question, separated by commas: `Read,Bash(git log:*)`; repeatable",
     )
-    claude.add_argument("--max-turns", type=_positive_integer, metavar="N", help="stop after so many turns")
+    claude.add_argument("--max-turns", type=_positive_integer, metavar="N", help="fail after so many turns of claude (default: no limit)")
     claude.add_argument("--cwd", metavar="DIR", help="where claude works (default: here)")
 
 
-def _add_timeout(run: argparse._ArgumentGroup) -> None:
-    run.add_argument("--timeout", type=_positive_number, metavar="SECONDS", help="give up after so long, start to end (default: never)")
+def _add_timeout(run: argparse._ArgumentGroup, *, what: str) -> None:
+    run.add_argument(
+        "--timeout", type=_positive_number, metavar="SECONDS", help=f"give up after so long, {what}, with exit code 1 (default: never)"
+    )
 
 
 def _add_doctor(parser: Parser) -> None:
@@ -86,29 +93,39 @@ def _add_doctor(parser: Parser) -> None:
     parser.add_argument(
         "--login-status", action="store_true", help="ask claude itself whether it is logged in: starts it once, in your own environment"
     )
-    run = _add_run(parser)
-    _add_transport(run)
+    run = _add_run(parser, verbose="also say where claude was looked for")
+    _add_transport(run, "say where `ask` with this choice would go")
     run.add_argument(
-        "--timeout", type=_positive_number, default=60.0, metavar="SECONDS", help="for the whole test run (default: %(default)g)"
+        "--timeout",
+        type=_positive_number,
+        default=60.0,
+        metavar="SECONDS",
+        help="give up the test run after so long (default: %(default)g)",
     )
 
 
-def _add_transport(run: argparse._ArgumentGroup) -> None:
+def _add_transport(run: argparse._ArgumentGroup, what: str) -> None:
     run.add_argument(
         "--transport",
         choices=TRANSPORTS,
-        help="ask through claude, or the Messages API with a key (default: CLAUDE_TRANSPORT, else auto: claude when there is one)",
+        help=f"{what} (default: CLAUDE_TRANSPORT, else auto: claude when there is one)",
     )
 
 
-def _add_run(parser: Parser, *, quiet: bool = False) -> argparse._ArgumentGroup:
+def _add_run(
+    parser: Parser, *, quiet: bool = False, verbose: str = "on stderr also what claude says there, and a summary"
+) -> argparse._ArgumentGroup:
     run = parser.add_argument_group("the run")
     run.add_argument("--cli-path", metavar="PATH", help="the claude to run (default: CLAUDE_CLI_PATH, else look for it)")
     run.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio", help="event loop (default: %(default)s)")
-    run.add_argument("--plain", action="store_true", help="no colours, no Markdown, nothing that moves")
-    run.add_argument("--no-color", action="store_true", help="no colours (also when NO_COLOR is set)")
+    run.add_argument("--plain", action="store_true", help="no colours, no Markdown, nothing that moves" if quiet else "no colours")
+    run.add_argument(
+        "--no-color",
+        action="store_true",
+        help="no colours, no Markdown (also when NO_COLOR is set)" if quiet else "no colours (also when NO_COLOR is set)",
+    )
     talk = run.add_mutually_exclusive_group()
-    talk.add_argument("-v", "--verbose", action="store_true", help="say more, on stderr")
+    talk.add_argument("-v", "--verbose", action="store_true", help=verbose)
     if quiet:
         talk.add_argument("-q", "--quiet", action="store_true", help="on stderr only what went wrong, and questions")
     return run
@@ -144,18 +161,24 @@ def _add_serve(parser: Parser) -> None:
 def _add_record(parser: Parser) -> None:
     add_record(parser)
     _add_claude(parser)
-    _add_timeout(_add_run(parser, quiet=True))
+    _add_timeout(_add_run(parser, quiet=True), what="all prompts together")
 
 
 def _add_mcp_bridge(parser: Parser) -> None:
     parser.add_argument(
         "--url", metavar="URL", help="where the host is: unix:///PATH or tcp://127.0.0.1:PORT (default: CLAUDE_TRANSPORT_BRIDGE_URL)"
     )
-    parser.add_argument("--server", metavar="NAME", help="which of its servers (default: CLAUDE_TRANSPORT_BRIDGE_SERVER)")
+    parser.add_argument("--server", metavar="NAME", help="which of the host's servers to be (default: CLAUDE_TRANSPORT_BRIDGE_SERVER)")
 
 
 def _add_bench(parser: Parser) -> None:
-    parser.add_argument("--messages", type=_positive_integer, default=20_000, metavar="N", help="in each run (default: %(default)d)")
+    parser.add_argument(
+        "--messages",
+        type=_positive_integer,
+        default=20_000,
+        metavar="N",
+        help="messages in each run, a million at most (default: %(default)d)",
+    )
     parser.add_argument("--json", action="store_true", help="the figures as one JSON object")
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio", help="event loop (default: %(default)s)")
     parser.add_argument("--plain", action="store_true", help="no colours, nothing that moves")
@@ -163,7 +186,7 @@ def _add_bench(parser: Parser) -> None:
 
 
 def _add_completion(parser: Parser) -> None:
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="the shell that will read it: bash, zsh or fish")
 
 
 _ADDERS: Final[Mapping[str, Callable[[Parser], None]]] = {

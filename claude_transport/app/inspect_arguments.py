@@ -9,7 +9,7 @@ __all__ = ["add_inspect"]
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
     """Adds them."""
-    parser.add_argument("tape", metavar="TAPE", help="a tape, as RecordingTransport writes it")
+    parser.add_argument("tape", metavar="TAPE", help="a tape, as `record` and RecordingTransport write it")
     parser.add_argument(
         "--html",
         metavar="FILE",

@@ -15,18 +15,23 @@ Rows = Sequence[tuple[str, str]]
 _INTERRUPTED: Final = ("130", "interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)")
 _EXIT_CODES: Final = (
     ("0", "it worked"),
-    ("1", "the run failed, or nobody reads the output any more"),
+    ("1", "the run failed, or its output could not be written"),
     ("2", "nothing was run (usage, configuration, no claude)"),
     ("3", "the model's side failed (credential, limit, API), after every retry"),
     _INTERRUPTED,
 )
-_READING: Final = (("0", "it worked"), ("1", "nobody reads the output any more"), ("2", "wrong usage"))
+_READING: Final = (("0", "it worked"), ("1", "the output could not be written"), ("2", "wrong usage"))
 
-_TRACEBACK: Final = ("CLAUDE_TRANSPORT_TRACEBACK", "1 shows the traceback of an error")
-_COLOURS: Final = ("NO_COLOR", "when it is not empty: no colours, no Markdown; so does TERM=dumb")
-_CLI_PATH: Final = ("CLAUDE_CLI_PATH", "the claude to run, when --cli-path names none; then PATH is searched")
+_TRACEBACK: Final = ("CLAUDE_TRANSPORT_TRACEBACK", "1 shows the traceback of an error as well")
+_MARKDOWN: Final = ("NO_COLOR", "when it is not empty: no colours, no Markdown, nothing that moves; so does TERM=dumb")
+_COLOURS: Final = ("NO_COLOR", "when it is not empty: no colours; so does TERM=dumb")
+_COLUMNS: Final = ("COLUMNS", "the width to write for, in characters (default: that of the terminal)")
+_CLI_PATH: Final = ("CLAUDE_CLI_PATH", "the claude to run, when --cli-path names none; else PATH and the usual places are searched")
 _PATH: Final = ("CLAUDE_TRANSPORT", "auto, cli or api, when --transport says nothing")
-_CREDENTIALS: Final = ("ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN", "credentials; `doctor` says which one wins")
+_CREDENTIALS: Final = (
+    "ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN",
+    "credentials, of which claude takes one; `claude-transport doctor` says which",
+)
 _CONFIG: Final = ("CLAUDE_CONFIG_DIR", "where claude keeps its settings and its login")
 _LOGIN: Final = ("~/.claude", "claude's settings and login, unless CLAUDE_CONFIG_DIR is set")
 _NO_FILES: Final = (("none", "but the streams"),)
@@ -76,7 +81,7 @@ MANUAL: Final[Mapping[str, Manual]] = {
             "claude-transport doctor",
             "claude-transport ask --help",
         ),
-        (_CLI_PATH, _PATH, _CREDENTIALS, _CONFIG, _COLOURS, _TRACEBACK),
+        (_CLI_PATH, _PATH, _CREDENTIALS, _CONFIG, _MARKDOWN, _TRACEBACK),
         (_LOGIN,),
     ),
     "ask": Manual(
@@ -88,7 +93,7 @@ MANUAL: Final[Mapping[str, Manual]] = {
             'git diff | claude-transport ask --system-prompt "Review this."',
             'claude-transport ask --offline --json "Hello"',
         ),
-        (_CLI_PATH, _PATH, _CREDENTIALS, _CONFIG, _COLOURS, _TRACEBACK),
+        (_CLI_PATH, _PATH, _CREDENTIALS, _CONFIG, _MARKDOWN, _COLUMNS, _TRACEBACK),
         (_LOGIN,),
     ),
     "doctor": Manual(
@@ -98,45 +103,67 @@ MANUAL: Final[Mapping[str, Manual]] = {
         ("claude-transport doctor", "claude-transport doctor --offline", "claude-transport doctor --json | jq .ready"),
         (_CLI_PATH, _PATH, _CREDENTIALS, _CONFIG, _COLOURS, _TRACEBACK),
         (_LOGIN, (".claude/settings.json", "of the project: the names in it are reported, not the values")),
-        (("0", "what was tried works"), ("1", "something does not"), ("2", "there is no claude, or wrong usage"), _INTERRUPTED),
+        (
+            ("0", "what was tried works, also when no credential was found; --json says in `ready` whether there is all that it needs"),
+            ("1", "something does not work, or the output could not be written"),
+            ("2", "there is no claude, or wrong usage"),
+            _INTERRUPTED,
+        ),
     ),
     "serve": Manual(
         "let clients elsewhere talk to the claude here",
         "A gateway: each client that shows a token gets a claude of its own. The URLs are printed on stdout, one on each line; the log "
-        "goes to stderr. SIGTERM or Ctrl-C begins the drain, a second one cuts it short.",
+        "goes to stderr. Without tokens, only this machine can connect, and everybody on it can. SIGTERM or Ctrl-C begins the drain, in "
+        "which running turns may end and no session begins; a second one cuts it short.",
         (
             "claude-transport serve --listen tcp://127.0.0.1:7411 --token-file tokens",
             "claude-transport serve --listen unix:///run/claude.sock --token-env TOKEN",
         ),
-        (_CLI_PATH, ("named by --token-env", "a token; the sessions do not see it"), _CREDENTIALS, _CONFIG, _TRACEBACK),
-        (("of --token-file", "lines of `NAME TOKEN`; refused when others can read it"), _LOGIN),
-        (("0", "it was asked to end, and has"), ("1", "the gateway failed"), ("2", "nothing was served (usage, configuration)")),
+        (_CLI_PATH, ("the one that --token-env names", "a token; the sessions do not see it"), _CREDENTIALS, _CONFIG, _TRACEBACK),
+        (("FILE of --token-file", "lines of `NAME TOKEN`; refused when others can read it"), _LOGIN),
+        (
+            ("0", "it was asked to end (SIGTERM, Ctrl-C), and has"),
+            ("1", "the gateway failed, or its URLs could not be printed"),
+            ("2", "nothing was served (usage, configuration)"),
+        ),
     ),
     "inspect": Manual(
         "what is on a tape: figures, or a page",
         "Turns, tools, control requests, tokens, costs and problems of a recorded conversation, as text, as JSON, or as a page with "
         "the whole timeline that needs no other file.",
-        ("claude-transport inspect tape.ndjson", "claude-transport inspect tape.ndjson --html tape.html"),
-        (_COLOURS, _TRACEBACK),
-        (("TAPE", "is only read"), ("of --html", "is replaced in one step, readable for you alone")),
+        (
+            "claude-transport inspect tape.ndjson",
+            "claude-transport inspect tape.ndjson --html tape.html",
+            "claude-transport inspect tape.ndjson --json | jq .cost_usd",
+        ),
+        (_COLOURS, _COLUMNS, _TRACEBACK),
+        (
+            ("the tape", "it is only read"),
+            ("FILE of --html", "the page; one that is there is replaced in one step; readable for you alone"),
+        ),
         (
             ("0", "the tape could be read, whatever went wrong on it"),
-            ("1", "nobody reads the output any more"),
+            ("1", "the output could not be written"),
             ("2", "there is no tape, it is something else, or the page cannot be written"),
             ("130", "interrupted by Ctrl-C"),
         ),
     ),
     "record": Manual(
         "ask, and keep the conversation on a tape",
-        "Asks one prompt after the other, in one conversation, and keeps everything but secrets on a tape that `inspect` explains and "
-        "`replay` plays.",
+        "Asks one prompt after the other, in one conversation, shows the answers as `ask` does, and keeps everything but secrets on a tape "
+        "that `inspect` explains and `replay` plays.",
         (
             'claude-transport record -o tape.ndjson "What is a transport?" "And a wrapper?"',
             "git diff | claude-transport record -o tape.ndjson -",
         ),
-        (_CLI_PATH, _CREDENTIALS, _CONFIG, _COLOURS, _TRACEBACK),
-        (("of --output", "the tape, readable for you alone; one that is there is refused"), _LOGIN),
-        (("0", "every prompt was answered well"), *_EXIT_CODES[1:]),
+        (_CLI_PATH, _CREDENTIALS, _CONFIG, _MARKDOWN, _COLUMNS, _TRACEBACK),
+        (("TAPE of --output", "the tape, readable for you alone; a file that is there already is refused without --force"), _LOGIN),
+        (
+            ("0", "every prompt was answered well"),
+            ("1", "a run failed, or the tape or the output could not be written"),
+            ("2", "nothing was run (usage, configuration, no claude, no place for the tape)"),
+            *_EXIT_CODES[3:],
+        ),
     ),
     "replay": Manual(
         "play a tape as the claude on it",
@@ -146,11 +173,11 @@ MANUAL: Final[Mapping[str, Manual]] = {
             'exec claude-transport replay tape.ndjson -- "$@"',
         ),
         (_TRACEBACK,),
-        (("TAPE", "is only read"),),
+        (("the tape", "it is only read"),),
         (
             ("N", "the exit code on the tape; 128 plus the number when a signal ended claude"),
             ("0", "the tape was played to its end"),
-            ("1", "nobody reads the output any more"),
+            ("1", "the output could not be written"),
             ("2", "there is no tape, or the host says what is not on it"),
             _INTERRUPTED,
         ),
@@ -167,7 +194,11 @@ MANUAL: Final[Mapping[str, Manual]] = {
             _TRACEBACK,
         ),
         _NO_FILES,
-        (("0", "the host was there all the time"), ("1", "it was not: each request got an error"), ("2", "something is missing")),
+        (
+            ("0", "the host was there all the time"),
+            ("1", "it was not: each request got an error"),
+            ("2", "nothing was run: an address, a name or a token is missing"),
+        ),
     ),
     "bench": Manual(
         "how fast this installation reads",
@@ -178,7 +209,7 @@ MANUAL: Final[Mapping[str, Manual]] = {
         _NO_FILES,
         (
             ("0", "it was measured"),
-            ("1", "no child could be run, or nobody reads the output"),
+            ("1", "no child could be run, or the output could not be written"),
             ("2", "wrong usage"),
             _INTERRUPTED,
         ),

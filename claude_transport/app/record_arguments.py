@@ -13,12 +13,16 @@ def add_record(parser: argparse.ArgumentParser) -> None:
         "prompts",
         nargs="*",
         metavar="PROMPT",
-        help="what to ask, one after the other; `-`, or nothing with a pipe on stdin, reads one there",
+        help="what to ask, one after the other; `-`, or nothing with a pipe on stdin, reads one from there",
     )
     parser.add_argument(
-        "-o", "--output", required=True, metavar="TAPE", help="the tape, readable for you alone; refused when the file is there already"
+        "-o",
+        "--output",
+        required=True,
+        metavar="TAPE",
+        help="the tape to write, readable for you alone; a file that is there already is refused",
     )
-    parser.add_argument("--force", action="store_true", help="overwrite the tape")
+    parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
     parser.add_argument("--offline", action="store_true", help="ask a simulated Claude: no claude, no network, no key")
     parser.add_argument("--json", action="store_true", help="every message as one line of JSON, exactly as it came")
     parser.set_defaults(transport="cli")
