@@ -1,0 +1,41 @@
+"""Hooks: one refuses a command before it runs, whatever the permission rules say, and one tells the model something with each prompt."""
+
+from __future__ import annotations
+
+import anyio
+
+import claude_transport as ct
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
+
+
+async def no_pushes(tool: ct.PreToolUseInput, _tool_use_id: str | None, _context: ct.CallbackContext) -> ct.PreToolUseDecision | None:
+    command = tool.tool_input["command"]
+    print("about to run:", command)
+    return ct.PreToolUseDecision.deny("People push here.") if command.startswith("git push") else None
+
+
+async def house_rule(prompt: ct.UserPromptSubmitInput, _tool_use_id: str | None, _context: ct.CallbackContext) -> ct.AdditionalContext:
+    print("prompt:", prompt.prompt)
+    return ct.AdditionalContext("The main branch is protected.")
+
+
+def claude_that_pushes() -> FakeClaude:
+    """Stands in for the real CLI: a child process that calls the hooks as it would."""
+    asked = steps.Request.hook_callback("UserPromptSubmit", payload={"prompt": "{{prompt}}"})
+    calls = [
+        steps.Request.hook_callback("PreToolUse", payload={"tool_name": "Bash", "tool_input": {"command": command}})
+        for command in ("git status", "git push")
+    ]
+    return FakeClaude(Scenario(replies=[ScriptedTurn([asked, *calls, steps.Text("I may not push."), steps.Result()])]))
+
+
+async def main() -> None:
+    hooks = {"PreToolUse": [ct.HookMatcher("Bash", [no_pushes])], "UserPromptSubmit": [ct.HookMatcher(hooks=[house_rule])]}
+    with claude_that_pushes() as claude:
+        async with ct.Query(ct.SubprocessTransport(command=claude.command), hooks=hooks) as query:
+            turn = await query.send("Publish it.")
+            print((await turn.result()).result)
+
+
+if __name__ == "__main__":
+    anyio.run(main)
