@@ -7,8 +7,14 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 E2E = Path(__file__).parent / "e2e"
+
+# The same examples in every run, however slow the machine is. `--hypothesis-profile=search` looks for new ones.
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", settings.get_profile("search"), derandomize=True)
+settings.load_profile("suite")
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -38,8 +44,7 @@ def pytest_collection_finish() -> None:
     """Take what thousands of collected tests consist of out of every later garbage collection: it is no garbage until the run ends.
 
     Without this, a test that collects garbage after each of its steps looks through all of them again, a third of a second each time.
+    (Hypothesis must be imported by now: it asks who refers to trio's random numbers, and of what is frozen that is not to be learned.)
     """
-    import hypothesis  # noqa: F401 - it finds trio's random numbers by who refers to them, and what is frozen cannot be asked that
-
     gc.collect()
     gc.freeze()

@@ -252,7 +252,7 @@ plain: st.SearchStrategy[Any] = (
 plain |= st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), max_size=2)
 
 
-@settings(max_examples=1000, deadline=None)  # over a hundred options share them; a fraction of a millisecond each
+@settings(max_examples=500, deadline=None)  # over a hundred options share them; a fraction of a millisecond each
 @given(option=st.sampled_from(ClaudeOptions.__struct_fields__), value=plain, delivery=st.sampled_from(["files", "initialize"]))
 def test_any_value_in_any_option_becomes_a_launch_or_a_refusal_of_that_option(option: str, value: Any, delivery: Delivery) -> None:
     blamed: str | None = option

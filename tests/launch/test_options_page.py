@@ -26,6 +26,13 @@ def generator() -> Any:
     return module
 
 
+@pytest.fixture(scope="module")
+def page(generator: Any) -> str:
+    """What the generator writes; it does not change while these tests run."""
+    text: str = generator.render()
+    return text
+
+
 def test_the_committed_page_is_what_the_generator_writes(generator: Any) -> None:
     assert generator.PAGE.read_text("utf-8") == generator.render(), "run: python docs/generate_options.py"
 
@@ -37,8 +44,8 @@ def test_main_writes_the_page(generator: Any, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("option", ClaudeOptions.__struct_fields__)
-def test_every_option_has_a_row_with_its_default_and_a_meaning(generator: Any, option: str) -> None:
-    rows = [line for line in generator.render().splitlines() if line.startswith(f"| `{option}` |")]
+def test_every_option_has_a_row_with_its_default_and_a_meaning(generator: Any, page: str, option: str) -> None:
+    rows = [line for line in page.splitlines() if line.startswith(f"| `{option}` |")]
     assert rows
     assert all(generator.shown_default(option) in row and len(row.rsplit("|", 2)[1]) > 10 for row in rows)
 

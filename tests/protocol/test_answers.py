@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_lines import lines_of, recordings
 
@@ -192,10 +192,10 @@ def test_a_dry_run_of_a_rewind_tells_what_it_would_do() -> None:
 
 
 def test_the_settings_say_what_is_in_use_and_where_it_comes_from() -> None:
-    settings: SettingsInfo = sample("get_settings")
-    assert settings.applied.model == "claude-opus-5-5"
-    assert [source.source for source in settings.sources] == ["userSettings", "flagSettings"]
-    assert settings.effective["permissions"] == {"allow": ["Bash(ls)"]}
+    info: SettingsInfo = sample("get_settings")
+    assert info.applied.model == "claude-opus-5-5"
+    assert [source.source for source in info.sources] == ["userSettings", "flagSettings"]
+    assert info.effective["permissions"] == {"allow": ["Bash(ls)"]}
 
 
 def test_permission_rules_tell_their_source() -> None:
@@ -255,6 +255,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.parametrize("cls", [*CLASSES.values()])
+@settings(max_examples=40)  # of each class; all of them are made in the same way
 @given(data=st.data())
 def test_no_payload_is_an_error(cls: type[Answer], data: st.DataObject) -> None:
     keys = st.sampled_from(cls.__struct_encode_fields__) | st.text(max_size=6)

@@ -21,7 +21,7 @@ from claude_transport.testing.steps import Request, Result, Step, Text
 
 SESSIONS = 200
 ROUNDS = 2
-PATIENCE = 60.0  # seconds; measured: about 5 on two cores
+PATIENCE = 120.0  # seconds; measured: about 5 on two cores
 CALLBACKS = 3  # of each session in each round: a permission, a hook, a tool
 
 resource = pytest.importorskip("resource", reason="a limit on open files is a thing of POSIX")

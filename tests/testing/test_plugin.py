@@ -69,7 +69,8 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(project: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return project.runpytest_subprocess("-p", "no:cacheprovider", "-q", *arguments)
+    others = [part for name in ("cacheprovider", "hypothesispytest", "xdist") for part in ("-p", f"no:{name}")]  # each costs its import
+    return project.runpytest_subprocess(*others, "-q", *arguments)
 
 
 def opened(project: pytest.Pytester) -> int:
