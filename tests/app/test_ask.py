@@ -18,6 +18,7 @@ from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, Turn
 from claude_transport.testing.steps import (
     Assistant,
+    Delay,
     DieBySignal,
     Emit,
     EmitRaw,
@@ -260,12 +261,30 @@ def test_trio_is_refused_with_its_name_when_it_is_not_installed(program: Program
     assert b"needs the package trio" in ran.stderr
 
 
-def test_a_claude_that_never_answers_is_given_up_after_the_timeout(program: Program, play: Play) -> None:
-    fake = play(Scenario(otherwise=Turn((Text("Wait"), Stderr(""), Hang()))))
-    ran = program.run("ask", "--timeout", "0.7", "--cli-path", str(fake.path), "hi")
+NEVER = {
+    "says nothing at all": (Scenario(startup=(Hang(),)), b""),
+    "begins and does not end": (Scenario(otherwise=Turn((Text("Wait"), Hang()))), b"Wait\n"),
+    "will not go either": (Scenario(otherwise=Turn((IgnoreSignal("SIGTERM"), IgnoreSignal("SIGINT"), Text("Wait"), Hang()))), b"Wait\n"),
+    "answers and stays": (Scenario(otherwise=Turn((Text("Wait"), Delay(3600), Result()))), b"Wait\n"),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("claude", NEVER)
+def test_the_timeout_ends_a_claude_that_never_answers_and_says_so(program: Program, play: Play, backend: str, claude: str) -> None:
+    scenario, said = NEVER[claude]
+    fake = play(scenario)
+    ran = program.run("ask", "--timeout", "1.5", "--backend", backend, "--cli-path", str(fake.path), "hi")
     assert ran.returncode == 1
-    assert b"no answer in 0.7 s [exec.cli.timeout]" in ran.stderr
-    assert not is_alive(fake.calls()[0].pid)
+    assert ran.stderr == b"claude-transport: no answer in 1.5 s [exec.cli.timeout]\n"
+    assert ran.stdout in {b"", said}  # nothing, where starting it has taken so long already
+    assert not any(is_alive(call.pid) for call in fake.calls())
+
+
+def test_without_a_timeout_a_slow_answer_is_waited_for(program: Program, play: Play) -> None:
+    fake = play(Scenario(otherwise=Turn((Delay(2.0), Text("At last."), Result()))))
+    assert program.run("ask", "--cli-path", str(fake.path), "hi").stdout == b"At last.\n"
+    assert program.run("ask", "--timeout", "59", "--cli-path", str(fake.path), "hi").stdout == b"At last.\n"
 
 
 def test_a_traceback_is_shown_when_it_is_asked_for(program: Program) -> None:

@@ -215,3 +215,10 @@ def test_the_doctor_asks_claude_itself_when_it_is_told_to(program: Program, tmp_
     found = examine(program, "--login-status", CLAUDE_CLI_PATH=str(claude))
     assert (found["logged_in"], found["ok"]) == (known, known)
     assert found["payer"] == ("subscription" if known else "nobody")
+
+
+async def test_the_timeout_ends_an_api_that_never_answers_and_says_so(program: Program, backend: str) -> None:
+    async with FakeMessagesAPI([replies.gated("Half an answer", times=None)]) as api:
+        ran = await ask(program, api, "--timeout", "1.5", "--model", "haiku", "hi", backend=backend)
+    assert ran.returncode == 1
+    assert ran.stderr == b"claude-transport: There was no complete answer within 1.5 s. [exec.cli.timeout]\n"

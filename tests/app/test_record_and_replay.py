@@ -89,7 +89,7 @@ def test_a_limit_of_time_between_two_prompts_is_a_failure(program: Program, play
     fake = play(Scenario(replies=(Turn((Text("Fine."), Result())),), otherwise=Turn((Hang(),))))
     ran = program.run("record", "-o", str(tmp_path / "tape.ndjson"), "--timeout", "3", "--cli-path", str(fake.path), "one", "two")
     assert ran.returncode == 1
-    assert b"[exec.cli.timeout]" in ran.stderr
+    assert ran.stderr == b"claude-transport: no answer in 3 s [exec.cli.timeout]\n"
 
 
 @pytest.mark.parametrize("command", [("ask",), ("record", "-o", "tape.ndjson")])
