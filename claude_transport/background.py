@@ -21,14 +21,14 @@ import anyio.lowlevel
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
-__all__ = ["BackgroundTask", "HostLoop", "asyncio_loop_here"]
+__all__ = ["BackgroundTask", "HostLoop", "asyncio_loop_here", "clock_here", "is_being_cancelled_here", "trio_here"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _running: set[Task[None]] = set()  # asyncio keeps only weak references to its tasks
 
 
-def _trio_here() -> Any:
+def trio_here() -> Any:
     """The trio module, when the caller runs under it; if it was never imported, it is not what is running."""
     trio = sys.modules.get("trio")
     return trio if trio is not None and trio.lowlevel.in_trio_run() else None
@@ -46,22 +46,39 @@ def _asyncio_loop() -> AbstractEventLoop:
 
 def asyncio_loop_here() -> AbstractEventLoop | None:
     """The asyncio loop that the caller runs in; None under trio. Raises `RuntimeError` outside of any."""
-    return _asyncio_loop() if _trio_here() is None else None
+    return _asyncio_loop() if trio_here() is None else None
+
+
+def is_being_cancelled_here() -> bool:
+    """True when asyncio itself has been asked to cancel the task that the caller runs in, which no cancel scope knows of."""
+    if trio_here() is not None:
+        return False
+    task = sys.modules["asyncio"].current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def clock_here() -> Callable[[], float]:
+    """What `anyio.current_time()` asks in the loop that the caller runs in, to be kept by those who ask it for every message."""
+    loop = asyncio_loop_here()
+    clock: Callable[[], float] = trio_here().current_time if loop is None else loop.time
+    return clock
 
 
 class HostLoop:
     """The event loop something was made in, to be found again from a finaliser, another thread or another loop."""
 
+    __slots__ = ("_asyncio_loop", "_trio_token")
+
     def __init__(self) -> None:
         """Remembers the running loop; raises `RuntimeError` when there is none."""
-        trio = _trio_here()
+        trio = trio_here()
         self._trio_token = None if trio is None else trio.lowlevel.current_trio_token()
         self._asyncio_loop = None if trio is not None else _asyncio_loop()
 
     @property
     def is_current(self) -> bool:
         """True when the caller runs inside this loop."""
-        trio = _trio_here()
+        trio = trio_here()
         if self._trio_token is not None:
             return trio is not None and trio.lowlevel.current_trio_token() is self._trio_token
         try:
@@ -111,7 +128,7 @@ class BackgroundTask:
         not even a `finally` inside `func` runs. Raises `RuntimeError` when the loop is ending and takes no new task.
         """
         task = cls(func, name=name, at_end=at_end)
-        trio = _trio_here()
+        trio = trio_here()
         if trio is not None:
             trio.lowlevel.spawn_system_task(task._run, name=name, context=contextvars.copy_context())
         else:
@@ -168,7 +185,7 @@ class BackgroundTask:
         On trio only: Ctrl-C may hit any task below this one, and what leaves a system task is an "internal error" there.
         """
         group = exc if isinstance(exc, BaseExceptionGroup) else BaseExceptionGroup(self._name, [exc])
-        if _trio_here() is None or group.subgroup((KeyboardInterrupt, SystemExit)) is None:
+        if trio_here() is None or group.subgroup((KeyboardInterrupt, SystemExit)) is None:
             return False
         if group.subgroup(KeyboardInterrupt) is not None:
             _thread.interrupt_main()  # pressed again, where trio knows what to do about it: nothing is interrupted in this frame

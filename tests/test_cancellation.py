@@ -311,7 +311,7 @@ CASES = {
     "write": Case(CAT, connected, lambda transport: transport.write("{}"), 1),
     "write more than a pipe holds": Case(SINK, connected, lambda transport: transport.write("x" * 400_000), 2),
     "read": Case(CAT, connected_and_spoken_to, read_a_line, 1),
-    "read to a bad end": Case(FAILING, connected, read_to_the_end, 3),
+    "read to a bad end": Case(FAILING, connected, read_to_the_end, 2),
     "end_input": Case(CAT, connected, lambda transport: transport.end_input(), 1),
     "close": Case(CAT, connected, lambda transport: transport.close(), 1),
     "close of what does not end": Case(STUBBORN, connected_and_heard, lambda transport: transport.close(), 1),

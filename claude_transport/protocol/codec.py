@@ -240,6 +240,8 @@ def _error_for(message: DecodeFailure | OversizedMessage) -> ProtocolError:
 
 def _read_plain(lines: Sequence[bytes]) -> list[Message] | None:
     """The messages of a batch in which nothing is special, without a step of the interpreter for each; None when something is."""
+    if len(lines) == 1:
+        return _read_alone(lines[0])
     if not _BYTES_ONLY.issuperset(map(type, lines)):
         return None
     try:
@@ -250,6 +252,20 @@ def _read_plain(lines: Sequence[bytes]) -> list[Message] | None:
         return None
     deque(map(force_setattr, out, repeat("raw"), lines), maxlen=0)
     return out
+
+
+def _read_alone(line: bytes) -> list[Message] | None:
+    """The same for a batch of one, which is what a conversation gets that nobody hurries."""
+    if line.__class__ is not bytes:
+        return None
+    try:
+        message = _decode(line)
+        if message.__class__ is SystemMessage:
+            message = _second_look(message, line)
+    except _REFUSED:
+        return None
+    force_setattr(message, "raw", line)
+    return [message]
 
 
 def _second_look(message: Message, line: bytes) -> Message:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from msgspec.structs import force_setattr
@@ -170,9 +171,12 @@ class Conversation:
 
     # ----------------------------------------------------------------------------------------------------- stimuli: theirs
 
-    def received(self, messages: Sequence[Message]) -> list[Action]:
-        """What to do about a batch of messages, in order. Runs of messages with the same owner become one `Deliver`."""
-        if messages and self._prompts.is_steady and _HANDLERS.keys().isdisjoint(map(type, messages)):
+    def received(self, messages: Sequence[Message], kinds: AbstractSet[type[Message]] | None = None) -> list[Action]:
+        """What to do about a batch of messages, in order. Runs of messages with the same owner become one `Deliver`.
+
+        `kinds` are the types of the messages, from somebody who knows them already.
+        """
+        if messages and self._prompts.is_steady and _HANDLERS.keys().isdisjoint(map(type, messages) if kinds is None else kinds):
             return [Deliver(list(messages), self._prompts.current)]  # nothing but data for the turn that runs: asked of all at once
         actions: list[Action] = []
         run: list[Message] = []

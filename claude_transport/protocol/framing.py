@@ -19,6 +19,9 @@ _HEAD_BYTES = 1024
 _CRUMB_BYTES = 1024
 """A piece smaller than this is copied together with its neighbours: as an object of its own it could cost forty times its size."""
 
+_SHORT_BYTES = 512
+"""A line of fewer bytes is better split off together with its neighbours (see `_split`)."""
+
 _GATHERED_BYTES = 64 * 2**10
 """Crumbs gathered into one piece: buffers that grow for ever are moved for ever (measured: a quarter of the speed)."""
 
@@ -50,7 +53,7 @@ class LineFramer:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes, in order; an empty list when it completes none."""
-        lines = chunk.split(b"\n")
+        lines = _split(chunk)
         tail = lines.pop()
         if lines:
             if self._size:
@@ -107,3 +110,20 @@ class LineFramer:
         if len(line) <= self.max_line_bytes or isinstance(line, OversizedLine):
             return line
         return OversizedLine(line[: self._head_bytes], size=len(line), limit=self.max_line_bytes)
+
+
+def _split(chunk: bytes) -> list[bytes]:
+    """What is between the newlines of `chunk`, as `chunk.split(b"\\n")` gives it.
+
+    `split()` looks at one byte after the other, `find()` at many at once: for long lines that is ten times as fast, for short ones the
+    steps of the interpreter cost more. The first line tells nothing, since it may be the end of a long one.
+    """
+    lines: list[bytes] = []
+    start = 0
+    while (end := chunk.find(b"\n", start)) >= 0:
+        if start and end - start < _SHORT_BYTES:
+            return chunk.split(b"\n")
+        lines.append(chunk[start:end])
+        start = end + 1
+    lines.append(chunk[start:])
+    return lines

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import anyio
 
-__all__ = ["StrayCancellation", "guarded"]
+__all__ = ["StrayCancellation", "guarded", "refuse_stray"]
 
 T = TypeVar("T")
 
@@ -26,6 +26,11 @@ async def guarded(awaitable: Awaitable[T]) -> T:
     try:
         return await awaitable
     except anyio.get_cancelled_exc_class() as exc:
-        if anyio.current_effective_deadline() == -math.inf:
-            raise
-        raise StrayCancellation("it was cancelled by something of its own") from exc
+        refuse_stray(exc)
+        raise
+
+
+def refuse_stray(cancelled: BaseException) -> None:
+    """Raise `StrayCancellation` unless a scope around the caller is cancelled."""
+    if anyio.current_effective_deadline() != -math.inf:
+        raise StrayCancellation("it was cancelled by something of its own") from cancelled

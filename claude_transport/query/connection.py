@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import Self
 
@@ -12,15 +13,18 @@ import anyio.lowlevel
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, TransportClosed
 from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
-from claude_transport.query.cancellation import guarded
+from claude_transport.query.cancellation import guarded, refuse_stray
 from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
 
 __all__ = ["Batches", "Connection"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_FAIRNESS = 16
-"""Batches read in a row before others get their turn, for transports that never wait."""
+_FAIRNESS = 128
+"""Messages read in a row before others get their turn, the one first for whom they are: while they are still in the processor's cache."""
+
+_BATCH_IS_WORTH = 8
+"""Messages that a batch counts for, however small it is: a transport that never waits may say one at a time."""
 
 _UNREADABLE: frozenset[type[Message]] = frozenset({DecodeFailure, OversizedMessage})
 
@@ -94,10 +98,9 @@ class Connection:
         if isinstance(self._transport, Transport):
             self._transport.note_prompt(uuid)
 
-    def count_failures(self, messages: Sequence[Message]) -> None:
-        """Tell the transport of the lines that held no message, for its `info`."""
-        # asked of all at once, because there hardly ever is one: a look at each costs more than storing it
-        if not _UNREADABLE.isdisjoint(map(type, messages)) and isinstance(self._transport, Transport):
+    def count_failures(self, messages: Sequence[Message], kinds: AbstractSet[type[Message]]) -> None:
+        """Tell the transport of the lines that held no message, for its `info`. `kinds`: the types of the messages."""
+        if not _UNREADABLE.isdisjoint(kinds) and isinstance(self._transport, Transport):
             for message in messages:
                 if isinstance(message, DecodeFailure | OversizedMessage):
                     self._transport.count_failure(message)
@@ -126,18 +129,22 @@ class Batches:
 
     def __init__(self, lines: AsyncIterator[Sequence[bytes]]) -> None:
         self._lines = lines
-        self._count = 0
+        self._next: Callable[[], Awaitable[Sequence[bytes]]] = lines.__anext__
+        self._read_in_a_row = 0
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Sequence[bytes]:
-        self._count += 1
-        if self._count % _FAIRNESS == 0:
+        if self._read_in_a_row >= _FAIRNESS:
+            self._read_in_a_row = 0
             await anyio.lowlevel.checkpoint()
-        lines = await guarded(anext(self._lines, None))
-        if lines is None:
-            raise StopAsyncIteration
+        try:
+            lines = await self._next()
+        except anyio.get_cancelled_exc_class() as exc:
+            refuse_stray(exc)
+            raise
+        self._read_in_a_row += _BATCH_IS_WORTH + len(lines)
         return lines
 
     async def __aenter__(self) -> Self:

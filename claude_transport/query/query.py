@@ -198,17 +198,18 @@ class Query(Facts, Talking):
         except ClaudeTransportError as exc:
             # a strict transport's first bad line ends the conversation, after what came before it
             messages, failure = cast("list[Message]", self._decoder.before_failure), exc
-        self._watch.saw(messages)
-        for action in self._conversation.received(messages):
+        kinds = set(map(type, messages))  # looked at by several, each of whom wants to know that there is nothing for it
+        self._watch.saw(messages, kinds)
+        self._connection.count_failures(messages, kinds)
+        for action in self._conversation.received(messages, kinds):
             self._perform(action)
         if failure:
             raise failure
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Deliver(messages, turns):
-                self._connection.count_failures(messages)
-                self._storage.put(messages, turns)
+            case Deliver():
+                self._storage.put(action.messages, action.turns)
             case Settle():
                 self._storage.settle(action, self._life.error)
             case Resolve(request_id, response):

@@ -16,6 +16,7 @@ from claude_transport.protocol.messages import Message
 from claude_transport.query.endings import raised_again
 from claude_transport.query.mailbox import Mailbox
 from claude_transport.query.turns import Turn
+from claude_transport.streams.wakeup import Wakeup
 
 __all__ = ["AllMessages", "Storage"]
 
@@ -38,11 +39,12 @@ class Storage:
         self._inbox = Mailbox()
         self._subscribers = 0
         self._sequence = 0
+        self._bytes_at_most = 0  # stored, if nobody has taken anything since they were last counted
         self._needs: list[Callable[[], bool]] = []
-        self._room = anyio.Event()
+        self._room = Wakeup()
         self.is_full: bool = False
         """True while reading has to wait for somebody who reads (a plain attribute: it is looked at for every message)."""
-        self._change = anyio.Event()
+        self._change = Wakeup()
         self.dropped_messages: int = 0
         self.check_reader: Callable[[], None] = _anybody
         """Called before somebody reads or waits; raises for those who may not."""
@@ -52,8 +54,6 @@ class Storage:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of messages that nobody has taken yet."""
-        if not self._turns:  # asked after every batch, and looking through a weak dictionary costs as much as a small message
-            return self._inbox.size_bytes
         return self._inbox.size_bytes + sum(turn.mailbox.size_bytes for turn in self._turns.values())
 
     def add_turn(self, turn: Turn) -> None:
@@ -64,25 +64,27 @@ class Storage:
 
     def put(self, messages: list[Message], turns: tuple[str, ...]) -> None:
         """Store a run of messages that belong to the same turns."""
-        letters = list(enumerate(messages, self._sequence))
-        self._sequence += len(letters)
+        first = self._sequence
+        self._sequence += len(messages)
         size = sum([len(message.raw) for message in messages])
         claimed = False
         for uuid in turns:
             turn = self._turns.get(uuid)
             if turn is not None:
-                turn.deliver(letters, size)
+                turn.deliver(first, messages, size)
                 claimed = True
+                self._bytes_at_most += size
         if self._subscribers or not claimed:
-            self._inbox.put(letters, size)
-        self._change.set()
+            self._inbox.put(first, messages, size)
+            self._bytes_at_most += size
+        self._change.fire()
 
     def settle(self, settled: Settle, error: ClaudeTransportError | None) -> None:
         """A turn has reached its end."""
         turn = self._turns.get(settled.uuid)
         if turn is not None:
             turn.settle(settled.state, settled.result, error)
-        self._change.set()
+        self._change.fire()
 
     def end(self, error: ClaudeTransportError | None) -> None:
         """No message will come any more."""
@@ -92,15 +94,13 @@ class Storage:
 
     def note_change(self) -> None:
         """Something has happened that brings no message, and that somebody may be waiting for."""
-        self._change.set()
+        self._change.fire()
 
     async def change(self) -> None:
         """Wait for the next message, or for the end, or for what `note_change()` is told of."""
         if self._inbox.has_ended:
             return
-        if self._change.is_set():
-            self._change = anyio.Event()
-        with self.needing_input(self._inbox.is_waiting):
+        with self.needing_input(self._inbox.is_dry):
             await self._change.wait()
 
     # ---------------------------------------------------------------------------------------------------------- all messages
@@ -116,7 +116,8 @@ class Storage:
                 # what an earlier reader of everything has taken may still wait for the reader of its turn
                 waiting.update(letter for letter in turn.mailbox.peek() if letter[0] > old.taken_upto)
             self._inbox = Mailbox(taken_upto=old.taken_upto)
-            self._inbox.put(sorted(waiting.items()), sum(len(message.raw) for message in waiting.values()))
+            self._inbox.put_letters(sorted(waiting.items()))
+            self._bytes_at_most = self.buffered_bytes
             if old.has_ended:
                 self._inbox.end(old.error)
         return self._inbox
@@ -131,21 +132,29 @@ class Storage:
     async def make_room(self, *, closing: anyio.Event) -> bool:
         """Return when reading may go on: whether it had to wait."""
         waited = False
+        if self._bytes_at_most <= self._max_buffered_bytes:
+            return waited  # nearly always: to count what is stored takes longer than to store a small message
         while (excess := self.buffered_bytes - self._max_buffered_bytes) > 0:
-            if closing.is_set() or any(is_needed() for is_needed in self._needs):
+            if closing.is_set() or self._is_needed():
                 # some more than necessary, so that the next batch does not have to look through everything again
                 self._shed(excess + self._max_buffered_bytes // 4)
                 break
-            self._room = anyio.Event()
             self.is_full = waited = True
             await self._room.wait()
         self.is_full = False
+        self._bytes_at_most = self.buffered_bytes
         return waited
 
     def look_again(self) -> None:
         """Something was taken, or something is needed: perhaps reading may go on."""
         if self.is_full:
-            self._room.set()
+            self._room.fire()
+
+    def begin_to_wait(self) -> None:
+        """Somebody is about to wait for a message, for which reading may have to go on. Raises for those who may not wait."""
+        self.check_reader()
+        if self.is_full:
+            self._room.fire()
 
     @contextlib.contextmanager
     def needing_input(self, is_needed: Callable[[], bool]) -> Iterator[None]:
@@ -157,6 +166,11 @@ class Storage:
             yield
         finally:
             self._needs.remove(is_needed)
+
+    def _is_needed(self) -> bool:
+        if self._inbox.is_awaited or any(is_needed() for is_needed in self._needs):
+            return True
+        return any(turn.mailbox.is_awaited for turn in self._turns.values())
 
     def _shed(self, size_bytes: int) -> None:
         if not self.dropped_messages:
@@ -183,6 +197,7 @@ class AllMessages:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._inbox = storage.subscribe()
+        self._ready = self._inbox.ready
         self._finish = weakref.finalize(self, storage.call_in_loop, storage.unsubscribe)
         self._finish.atexit = False
 
@@ -203,13 +218,14 @@ class AllMessages:
 
     async def __anext__(self) -> Message:
         inbox, storage = self._inbox, self._storage
-        while (message := inbox.take()) is None:
+        while not (self._ready or inbox.refill()):
             if inbox.has_ended:
                 if inbox.error is not None:
                     raise raised_again(inbox.error)
                 raise StopAsyncIteration
-            with storage.needing_input(inbox.is_waiting):
-                await inbox.arrival()
+            storage.begin_to_wait()
+            await inbox.arrival()
+        message = self._ready.pop()
         if storage.is_full:
             storage.look_again()
         return message

@@ -13,7 +13,7 @@ from claude_transport.errors import ClaudeTransportError, MissingResult
 from claude_transport.protocol.conversation import Conversation, TurnState
 from claude_transport.protocol.messages import AssistantMessage, Message, ResultMessage, UserMessage
 from claude_transport.query.endings import raised_again
-from claude_transport.query.mailbox import Letter, Mailbox
+from claude_transport.query.mailbox import Mailbox
 
 __all__ = ["Turn"]
 
@@ -25,6 +25,10 @@ class _Reading(Protocol):
     """What a turn needs of the storage it is kept in."""
 
     def needing_input(self, is_needed: Callable[[], bool]) -> AbstractContextManager[None]: ...
+
+    is_full: bool
+
+    def begin_to_wait(self) -> None: ...
     def look_again(self) -> None: ...
     def check_reader(self) -> None: ...
 
@@ -86,22 +90,23 @@ class Turn:
         return self
 
     async def __anext__(self) -> Message:
-        while True:
-            message = self.mailbox.take()
-            if message is not None:
-                self._reading.look_again()
-                return message
-            if self.mailbox.has_ended:
+        mailbox = self.mailbox
+        while not (mailbox.ready or mailbox.refill()):
+            if mailbox.has_ended:
                 if self._state is TurnState.lost:
                     raise self._failure()
                 raise StopAsyncIteration
-            with self._reading.needing_input(self.mailbox.is_waiting):
-                await self.mailbox.arrival()
+            self._reading.begin_to_wait()
+            await mailbox.arrival()
+        message = mailbox.ready.pop()
+        if self._reading.is_full:
+            self._reading.look_again()
+        return message
 
-    def deliver(self, letters: list[Letter], size_bytes: int) -> None:
+    def deliver(self, first: int, messages: list[Message], size_bytes: int) -> None:
         """Add messages of this turn (called by the storage)."""
-        self.mailbox.put(letters, size_bytes)
-        for _, message in letters:
+        self.mailbox.put(first, messages, size_bytes)
+        for message in messages:
             if isinstance(message, AssistantMessage | UserMessage):
                 self._recent.append(message)
                 self._recent_bytes += len(message.raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from claude_transport.protocol.control import ControlResponse
 from claude_transport.protocol.messages import (
@@ -71,8 +72,8 @@ class Vigil:
         """Ids of the tool uses of the main thread that have no result yet."""
         return frozenset(self._tools)
 
-    def saw(self, messages: Sequence[Message], *, at: float) -> None:
-        """A batch was read."""
+    def saw(self, messages: Sequence[Message], kinds: AbstractSet[type[Message]] | None = None, *, at: float) -> None:
+        """A batch was read; `kinds` are the types of its messages, from somebody who knows them already."""
         self._lines_came = True
         self._set_back("no_bytes", at)
         if not messages:
@@ -80,7 +81,7 @@ class Vigil:
         self._last = messages[-1]
         if any(map(_is_progress, reversed(messages))):
             self._set_back("no_progress", at)
-        if not _TOOL_NEWS.isdisjoint(map(type, messages)):
+        if not _TOOL_NEWS.isdisjoint(map(type, messages) if kinds is None else kinds):
             self._follow_tools(messages)
 
     def restart(self, *, at: float) -> None:
@@ -109,7 +110,8 @@ class Vigil:
 
     def _set_back(self, clock: Clock, at: float) -> None:
         self._since[clock] = at
-        self._told.discard(clock)
+        if self._told:
+            self._told.discard(clock)
 
     def _follow_tools(self, messages: Sequence[Message]) -> None:
         for message in messages:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 import anyio
 
+from claude_transport.background import clock_here
 from claude_transport.errors import ConfigurationError, ConnectionLost
 from claude_transport.protocol.conversation import Conversation, Deliver, TurnState
 from claude_transport.protocol.messages import Message
@@ -30,11 +32,17 @@ class Watch:
         self._conversation = conversation
         self._connection = connection
         self._storage = storage
+        self._clock: Callable[[], float] | None = None  # that of the loop it is used in
 
-    def saw(self, messages: Sequence[Message]) -> None:
-        """A batch was read."""
+    def saw(self, messages: Sequence[Message], kinds: AbstractSet[type[Message]]) -> None:
+        """A batch was read; `kinds` are the types of its messages."""
         if self._vigil is not None:
-            self._vigil.saw(messages, at=anyio.current_time())
+            clock = self._clock or self._find_clock()
+            self._vigil.saw(messages, kinds, at=clock())
+
+    def _find_clock(self) -> Callable[[], float]:
+        self._clock = clock_here()
+        return self._clock
 
     def restart(self) -> None:
         """Something begins that nothing could have come for before."""

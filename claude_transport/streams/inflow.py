@@ -18,6 +18,7 @@ from claude_transport.background import asyncio_loop_here
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
+    from collections.abc import Awaitable
 
 __all__ = ["Inflow"]
 
@@ -58,23 +59,21 @@ class Inflow:
         self.is_dry = 0 < len(chunk) < max_bytes
         return chunk
 
-    async def arrival(self) -> None:
+    def arrival(self) -> Awaitable[None]:
         """Wait until `take()` may have something, or until `wake()`. Always a checkpoint; raises `BusyResourceError` beside another one."""
         if self._ahead is not None:
-            await anyio.lowlevel.checkpoint()
-            return
-        if self._waiter is not None:
+            return anyio.lowlevel.checkpoint()
+        if self._waiter is not None and not self._waiter.done():
             raise anyio.BusyResourceError("reading from")
         loop = self._loop or self._watch()
         if loop is None:
-            with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
-                await anyio.wait_readable(self._fd)
-            return
+            return self._readable()
         self._waiter = loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
+
+    async def _readable(self) -> None:
+        with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
+            await anyio.wait_readable(self._fd)
 
     def wake(self) -> None:
         """Have whoever waits look again, although nothing may have arrived."""

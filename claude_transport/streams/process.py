@@ -31,6 +31,7 @@ from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.streams.guard import guard
 from claude_transport.streams.marking import MARK_VARIABLE, new_mark
+from claude_transport.streams.pace import Pace
 from claude_transport.streams.reaping import Child, end_unowned
 from claude_transport.streams.stderr import StderrTail
 
@@ -204,6 +205,7 @@ class ProcessStream(ByteStream):
         self._diagnose = diagnose
         self._started_at = dt.datetime.now(dt.UTC)
         self._output_over = False
+        self._pace = Pace()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """The next bytes of its output, at most `max_bytes`."""
@@ -213,7 +215,7 @@ class ProcessStream(ByteStream):
         if inflow.is_dry and not (child.cut or child.closing or self._output_over):
             await inflow.arrival()
         else:
-            await anyio.lowlevel.checkpoint()
+            await self._pace.step()
         while not self._output_over:
             if child.closing:
                 raise anyio.ClosedResourceError
@@ -241,10 +243,12 @@ class ProcessStream(ByteStream):
             try:
                 rest = rest[os.write(child.stdin, rest) :]
             except BlockingIOError:
-                with contextlib.suppress(anyio.ClosedResourceError):
-                    await anyio.wait_writable(child.stdin)
+                pass
             except BrokenPipeError as exc:
                 raise anyio.BrokenResourceError from await self._cause_of(exc)
+            if rest:  # the pipe is full, now if not before
+                with contextlib.suppress(anyio.ClosedResourceError):
+                    await anyio.wait_writable(child.stdin)
 
     async def send_eof(self) -> None:
         """Close its input."""

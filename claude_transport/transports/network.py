@@ -147,20 +147,18 @@ class NetworkTransport(StreamTransport):
         another.carry_trace(self._trace)
         return another
 
-    async def _read_batch(self) -> Sequence[bytes]:
-        is_first = self._lines_read == 0
-        batch = await super()._read_batch()
-        if self._greeting is None or _REFUSED not in batch[-1]:
-            return batch
-        refusal = _read_refusal(batch[-1], address=str(self._address))
+    def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        if self._greeting is None or _REFUSED not in lines[-1]:
+            return lines
+        refusal = _read_refusal(lines[-1], address=str(self._address))
         if refusal is None:
-            return batch
-        alone = len(batch) == 1
+            return lines
+        is_first, alone = self._lines_read == 0, len(lines) == 1
         # of a conversation that had begun: what was said in it may have had its effect
         error = self._end_reading(refusal if is_first and alone else ConnectionLost(str(refusal)))
         if alone:
             raise error
-        return batch[:-1]
+        return lines[:-1]
 
     @property
     def info(self) -> TransportInfo:

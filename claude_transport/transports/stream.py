@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Protocol, Self
 
 import anyio
@@ -33,6 +33,7 @@ from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.pace import Pace
 from claude_transport.transport import TransportInfo
 from claude_transport.transports.bounds import check_bounds
 from claude_transport.transports.lines import is_torn, whole_lines
@@ -86,6 +87,7 @@ class StreamTransport(Remakable):
         self._connect_lock = anyio.Lock()
         self._connecting: anyio.CancelScope | None = None
         self._write_lock = anyio.Lock(fast_acquire=True)
+        self._pace = Pace()
         self._reading = False
         self._input_ended = False
         self._write_failure: BaseException | None = None
@@ -93,9 +95,7 @@ class StreamTransport(Remakable):
         self._read_end: _ReadEnd | None = None
         self._closer: BackgroundTask | None = None
         self._closed = False
-        self._bytes_read = 0
-        self._bytes_written = 0
-        self._lines_read = 0
+        self._bytes_read = self._bytes_written = self._lines_read = 0
         self._failures: dict[str, int] = {}
 
     # ---------------------------------------------------------------------------------------------------------- connecting
@@ -147,7 +147,7 @@ class StreamTransport(Remakable):
         stream = self._open_stream()
         async with self._write_lock:
             # A cancellation that is already on its way is taken here, where nothing is out yet.
-            await anyio.lowlevel.checkpoint()
+            await self._pace.step()
             self._refuse_if_unwritable()
             try:
                 await stream.send(payload)
@@ -214,55 +214,48 @@ class StreamTransport(Remakable):
             return batch
         self._reading = True
         try:
-            return await self._read_batch()
+            while (stream := self._stream) is not None and self._read_end is None and not self._closed:
+                try:
+                    chunk = await stream.receive(_CHUNK_BYTES)
+                except anyio.ClosedResourceError:
+                    break  # our own close(): the reader simply ends
+                except (anyio.EndOfStream, anyio.BrokenResourceError, ClaudeTransportError, OSError) as exc:
+                    self._read_end = _ReadEnd(_error_of_end(exc))
+                    lines = self._last_lines()
+                else:
+                    self._bytes_read += len(chunk)
+                    lines = self._framer.feed(chunk)
+                if lines:
+                    accepted = self._accept(lines)
+                    self._lines_read += len(lines)
+                    return accepted
         finally:
             self._reading = False
+        if self._read_end is not None and self._read_end.error is not None and not self._closed:
+            raise self._read_end.error
+        raise StopAsyncIteration
 
     def _end_reading(self, error: ClaudeTransportError) -> ClaudeTransportError:
         """Nothing more is read: every reader from now on gets `error`, which is returned to be raised at once."""
         self._read_end = _ReadEnd(error)
         return error
 
-    async def _read_batch(self) -> Sequence[bytes]:
-        stream = self._stream
-        while self._read_end is None and stream is not None and not self._closed:
-            try:
-                chunk = await stream.receive(_CHUNK_BYTES)
-            except anyio.ClosedResourceError:
-                break  # our own close(): the reader simply ends
-            except anyio.EndOfStream:
-                self._read_end = _ReadEnd(None)
-            except ClaudeTransportError as exc:
-                self._read_end = _ReadEnd(exc)
-            except (anyio.BrokenResourceError, OSError) as exc:
-                lost = ConnectionLost(f"the connection broke while reading: {exc}")
-                lost.__cause__ = exc
-                self._read_end = _ReadEnd(lost)
-            else:
-                self._bytes_read += len(chunk)
-                if lines := self._framer.feed(chunk):
-                    self._lines_read += len(lines)
-                    return lines
-                continue
-            if last := self._last_line():
-                self._lines_read += 1
-                return [last]
-        if self._read_end is not None and self._read_end.error is not None and not self._closed:
-            raise self._read_end.error
-        raise StopAsyncIteration
+    def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """What is handed on of lines that were just read; for a subclass that knows of lines which are not the peer's."""
+        return lines
 
-    def _last_line(self) -> bytes:
-        """A final line without its newline if it is whole; a torn one is left as the error of the stream."""
+    def _last_lines(self) -> Sequence[bytes]:
+        """A final line without its newline, if it is whole; a torn one is left as the error of the stream."""
         tail = self._framer.finish()
         if isinstance(tail, OversizedLine) or not is_torn(tail):
-            return tail
+            return (tail,) if tail else ()
         if self._read_end is not None:
             truncated = TruncatedStream(f"the stream ended inside a line, after {len(tail)} bytes of it", bytes_tail=tail)
             if self._read_end.error is None:
                 self._read_end = _ReadEnd(truncated)
             else:
                 self._read_end.error.__cause__ = truncated
-        return b""
+        return ()
 
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Count and log a line that held no message."""
@@ -361,18 +354,28 @@ class _ReadEnd(msgspec.Struct):
     error: ClaudeTransportError | None
 
 
+def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
+    """What a stream that ended like this has ended with; None for a good end."""
+    if isinstance(exc, anyio.EndOfStream):
+        return None
+    if isinstance(exc, ClaudeTransportError):
+        return exc
+    lost = ConnectionLost(f"the connection broke while reading: {exc}")
+    lost.__cause__ = exc
+    return lost
+
+
 class _LineBatches:
     """One view of a transport's lines. It holds no state of its own: leaving it loses nothing."""
 
     def __init__(self, transport: StreamTransport) -> None:
-        self._next: Callable[[], Any] = transport._next_batch  # noqa: SLF001 - two halves of one module
+        self._transport = transport
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Sequence[bytes]:
-        batch: Sequence[bytes] = await self._next()
-        return batch
+    def __anext__(self) -> Coroutine[Any, Any, Sequence[bytes]]:
+        return self._transport._next_batch()  # noqa: SLF001 - two halves of one module; not awaited here: that would cost a frame
 
 
 class _Messages:
@@ -390,8 +393,7 @@ class _Messages:
         while True:
             if not pending:
                 pending.extend(await transport._next_batch())  # noqa: SLF001
-            line = pending.popleft()
-            message = transport._decoder.as_dict(line)  # noqa: SLF001
+            message = transport._decoder.as_dict(pending.popleft())  # noqa: SLF001
             if isinstance(message, dict):
                 return message
             if message is not None:

@@ -121,6 +121,11 @@ class CountedChunk(bytes):
         CountedChunk.searched += len(self)
         return bytes(self).split(*args, **kwargs)  # type: ignore[arg-type]
 
+    def find(self, what: bytes, start: int = 0) -> int:  # type: ignore[override]
+        found = bytes(self).find(what, start)
+        CountedChunk.searched += (len(self) if found < 0 else found + len(what)) - start
+        return found
+
 
 def test_every_byte_is_searched_once_however_long_the_line_grows() -> None:
     framer = LineFramer()
