@@ -61,7 +61,7 @@ async def test_five_hundred_connections_leave_no_file_open() -> None:
         before = open_files()
         for _ in range(500):
             await cycle()
-        assert open_files() == before
+        assert open_files() <= before
 
 
 # ------------------------------------------------------------------------------------------------- P5: growing by many deltas

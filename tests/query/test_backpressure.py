@@ -180,7 +180,7 @@ async def test_a_pause_ends_with_the_close() -> None:
 
 
 async def test_a_real_child_is_held_back_and_still_interrupted() -> None:
-    with FakeClaude(Scenario(replies=[Turn([steps.Flood(100 * MB), steps.Result()])])) as fake:
+    with FakeClaude(Scenario(replies=[Turn([steps.Flood(10 * MB), steps.Result()])])) as fake:
         async with Query(SubprocessTransport(command=fake.command), max_buffered_bytes=MB) as query:
             turn = await query.send("go")
             await soon(lambda: query.buffered_bytes > MB)

@@ -332,7 +332,7 @@ async def test_closing_leaves_no_file_descriptor_even_for_a_moment() -> None:
     for stream in idle:
         await stream.aclose()
     await anyio.wait_all_tasks_blocked()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 async def test_it_may_be_started_in_one_task_and_closed_in_another() -> None:

@@ -33,7 +33,7 @@ async def failure_of(transport: ct.SubprocessTransport) -> ct.ClaudeTransportErr
     with anyio.fail_after(30), pytest.raises(ct.ClaudeTransportError) as caught:
         await transport.connect()
     assert not transport.is_ready()
-    assert open_files() == before
+    assert open_files() <= before
     assert caught.value.code == type(caught.value).code
     return caught.value
 
@@ -206,7 +206,7 @@ async def test_a_cancelled_connect_leaves_nothing() -> None:
         scope.cancel()
         await transport.connect()
     assert not transport.is_ready()
-    assert open_files() == before
+    assert open_files() <= before
     with anyio.fail_after(30):
         async with transport:
             assert transport.is_ready()
