@@ -30,7 +30,7 @@ from claude_transport.completion.classification import classify_result
 from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
-from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage, ResultMessage
+from claude_transport.protocol.messages import DecodeFailure, InitMessage, Message, OversizedMessage, ResultMessage
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -186,6 +186,8 @@ def _as_list(prompt: str | list[str]) -> list[str]:
 async def _show_all(conversation: OneShot, reader: AnswerReader, face: Face, *, raw: bool) -> None:
     held: list[Message] = []
     async for message in conversation:
+        if isinstance(message, InitMessage):
+            face.waiting("waiting for claude")
         pieces = reader.read(message)
         if not raw:
             for piece in pieces:

@@ -27,7 +27,7 @@ from claude_transport.app.ticking import while_ticking
 from claude_transport.testing import FakeMessagesAPI, replies
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, Turn
-from claude_transport.testing.steps import Delay, Hang, Result, Text, ToolUse
+from claude_transport.testing.steps import Delay, Hang, Result, Text, ToolUse, WaitForFile
 
 Play = Callable[..., FakeClaude]
 CLEAR = b"\r\x1b[K"
@@ -87,6 +87,20 @@ def test_a_recording_shows_it_too(program: Program, play: Play, terminal: Termin
         fake.open_gate("seen")
         assert terminal.finish(process) == 0
     assert answer.read() == b"one two\n"
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_what_is_waited_for_changes_once_claude_is_there(
+    program: Program, play: Play, terminal: Terminal, without: tuple[str, ...]
+) -> None:
+    fake = play(Scenario(startup=(WaitForFile("start"),), otherwise=Turn((WaitForFile("answer"), Text("Here."), Result()))))
+    with terminal.start(program, argv=program.argv("ask", "--cli-path", str(fake.path), "hi", without=without)) as process:
+        terminal.read_until(b"starting claude")
+        fake.open_gate("start")
+        terminal.read_until(b"waiting for claude")
+        fake.open_gate("answer")
+        assert terminal.finish(process) == 0
+    assert "Here." in terminal.text
 
 
 @pytest.mark.parametrize("without", [(), ("rich",)])
