@@ -6,6 +6,7 @@ git, a supported Python and a package index. Arguments after `--` go to the sess
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import urllib.error
@@ -24,6 +25,9 @@ nox.options.error_on_missing_interpreters = False  # `tests_all` covers the Pyth
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PYPROJECT)
 
+# One more than there are cores, for a test often waits for a process or a peer; more than four would not end sooner.
+WORKERS = min(4, (os.cpu_count() or 1) + 1)
+
 
 def install(session: nox.Session, *groups: str) -> None:
     """The project, editable, with the named dependency groups, in one resolution."""
@@ -31,8 +35,8 @@ def install(session: nox.Session, *groups: str) -> None:
 
 
 def run_pytest(session: nox.Session, *args: str) -> None:
-    """pytest without the user's own pytest options, which could change what is run; on as many cores as there are, up to four."""
-    session.run("python", "-m", "pytest", "-n", "auto", "--maxprocesses=4", *args, *session.posargs, env={"PYTEST_ADDOPTS": ""})
+    """pytest without the user's own pytest options, which could change what is run; in `WORKERS` processes."""
+    session.run("python", "-m", "pytest", "-n", str(WORKERS), *args, *session.posargs, env={"PYTEST_ADDOPTS": ""})
 
 
 def reaches_the_outside() -> bool:
