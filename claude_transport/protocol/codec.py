@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import repeat
 from typing import Any, Final, NamedTuple, get_args
 
@@ -122,7 +123,7 @@ class LineDecoder:
     `max_line_bytes` is for lines that come from no framer (which has its own limit). `on_noise` is called with every piece of noise.
     """
 
-    __slots__ = ("_max_line_bytes", "_on_noise", "_strict", "before_failure", "counters")
+    __slots__ = ("_max_line_bytes", "_on_noise", "_strict", "before_failure", "counters", "kinds")
 
     def __init__(
         self, *, strict: bool = False, max_line_bytes: int | None = None, on_noise: Callable[[bytes], object] | None = None
@@ -132,12 +133,15 @@ class LineDecoder:
         self._on_noise = on_noise
         self.counters: DecodeCounters = DecodeCounters()
         self.before_failure: list[Message] | list[dict[str, Any]] = []
+        self.kinds: AbstractSet[type[Message]] = frozenset()
+        """The types of the messages of the last batch: most of who is told of a batch wants to know that there is nothing for it."""
 
     def messages(self, lines: Sequence[bytes]) -> list[Message]:
         """One message for each line, in order; blank lines give none."""
         if self._max_line_bytes is not None:
             lines = self._bounded(lines)
-        if (good := _read_plain(lines)) is not None:
+        if (plain := _read_plain(lines)) is not None:
+            good, self.kinds = plain
             self.counters.lines += len(good)
             self.counters.typed += len(good)
             return good
@@ -170,6 +174,7 @@ class LineDecoder:
             consumed = len(out) + blank + failed
             self.counters.lines = first + consumed
             self.counters.typed += consumed - rescued
+            self.kinds = set(map(type, out))
         return out
 
     def dicts(self, lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[DecodeFailure | OversizedMessage]]:
@@ -238,23 +243,25 @@ def _error_for(message: DecodeFailure | OversizedMessage) -> ProtocolError:
 # ---------------------------------------------------------------------------------------------------------------- the ladder
 
 
-def _read_plain(lines: Sequence[bytes]) -> list[Message] | None:
-    """The messages of a batch in which nothing is special, without a step of the interpreter for each; None when something is."""
+def _read_plain(lines: Sequence[bytes]) -> tuple[list[Message], set[type[Message]]] | None:
+    """A batch in which nothing is special: its messages and their types, without a step of the interpreter for each; else None."""
     if len(lines) == 1:
         return _read_alone(lines[0])
     if not _BYTES_ONLY.issuperset(map(type, lines)):
         return None
     try:
         out = list(map(_decode, lines))
-        if SystemMessage in set(map(type, out)):
+        kinds = set(map(type, out))
+        if SystemMessage in kinds:
             out = list(map(_second_look, out, lines))
+            kinds = set(map(type, out))
     except _REFUSED:
         return None
     deque(map(force_setattr, out, repeat("raw"), lines), maxlen=0)
-    return out
+    return out, kinds
 
 
-def _read_alone(line: bytes) -> list[Message] | None:
+def _read_alone(line: bytes) -> tuple[list[Message], set[type[Message]]] | None:
     """The same for a batch of one, which is what a conversation gets that nobody hurries."""
     if line.__class__ is not bytes:
         return None
@@ -265,7 +272,7 @@ def _read_alone(line: bytes) -> list[Message] | None:
     except _REFUSED:
         return None
     force_setattr(message, "raw", line)
-    return [message]
+    return [message], {type(message)}
 
 
 def _second_look(message: Message, line: bytes) -> Message:

@@ -198,7 +198,7 @@ class Query(Facts, Talking):
         except ClaudeTransportError as exc:
             # a strict transport's first bad line ends the conversation, after what came before it
             messages, failure = cast("list[Message]", self._decoder.before_failure), exc
-        kinds = set(map(type, messages))  # looked at by several, each of whom wants to know that there is nothing for it
+        kinds = self._decoder.kinds
         self._watch.saw(messages, kinds)
         self._connection.count_failures(messages, kinds)
         for action in self._conversation.received(messages, kinds):
