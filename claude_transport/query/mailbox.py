@@ -38,6 +38,8 @@ class Mailbox:
         self.ready: list[Message] = []
         """The next messages, the first one last: `ready.pop()` takes it, and `refill()` gets more. Always the same list."""
         self._ready_upto = taken_upto  # the place of the last of them
+        self._ready_after = taken_upto  # the place before the first of them
+        self._taken_before = taken_upto  # the last that was taken before them: there may be a gap
         self._runs: deque[_Run] = deque()  # what comes after them
         self._runs_bytes = 0
         self._arrival = Wakeup()
@@ -55,8 +57,9 @@ class Mailbox:
 
     @property
     def taken_upto(self) -> int:
-        """The place of the last message that was taken."""
-        return self._ready_upto - len(self.ready)
+        """The place of the last message that was taken, however far from it the next one is: what lies between may wait elsewhere."""
+        place = self._ready_upto - len(self.ready)
+        return self._taken_before if place == self._ready_after else place
 
     @property
     def has_ended(self) -> bool:
@@ -114,7 +117,7 @@ class Mailbox:
 
     def peek(self) -> tuple[Letter, ...]:
         """What is there, without taking it."""
-        letters = list(enumerate(reversed(self.ready), self.taken_upto + 1))
+        letters = list(enumerate(reversed(self.ready), self._ready_upto - len(self.ready) + 1))
         for run in self._runs:
             letters += enumerate(run.messages, run.first)
         return tuple(letters)
@@ -150,7 +153,8 @@ class Mailbox:
             size -= len(kept.popleft()[1].raw)
         self.ready.clear()
         self._runs.clear()
-        self._ready_upto, self._runs_bytes = taken_upto, 0
+        self._ready_upto = self._ready_after = self._taken_before = taken_upto
+        self._runs_bytes = 0
         self.put_letters(kept)
         return before - len(kept), bytes_before - size
 
@@ -162,7 +166,9 @@ class Mailbox:
             self._make_ready(run)
 
     def _make_ready(self, run: _Run) -> None:
+        self._taken_before = self.taken_upto
         self.ready.extend(reversed(run.messages))
+        self._ready_after = run.first - 1
         self._ready_upto = run.first + len(run.messages) - 1
 
 

@@ -255,7 +255,10 @@ class Stage:
         """What has come since it was asked for last."""
         self.stream.write("|")
         self.stream.flush()
-        return os.read(self.ours, 65536).decode().removesuffix("|")
+        shown = b""
+        while not shown.endswith(b"|"):
+            shown += os.read(self.ours, 65536)
+        return shown.decode().removesuffix("|")
 
 
 @pytest.fixture
@@ -302,7 +305,12 @@ def test_a_terminal_that_became_narrow_gets_narrow_pictures() -> None:
         for columns in (80, 30, 12, 5):
             fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             progress.update(1e6, 2e6)
-            (picture,) = os.read(ours, 1000).decode().split("\r\x1b[K")[1:]
+            stream.write("|")
+            stream.flush()
+            shown = ""
+            while not shown.endswith("|"):
+                shown += os.read(ours, 1000).decode()
+            (picture,) = shown.removesuffix("|").split("\r\x1b[K")[1:]
             assert 0 < len(picture) < columns
     os.close(ours)
 

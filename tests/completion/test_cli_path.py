@@ -154,18 +154,22 @@ async def test_a_failed_result_is_raised_with_a_fixed_sentence_and_its_words_are
 @posix_only
 async def test_s2_8_a_timeout_keeps_the_text_and_leaves_no_process(fake_claude: FakeMaker) -> None:
     said = ["one ", "two ", "three"]
-    fake = fake_claude(
-        turn(steps.ForkGrandchild(60, own_session=True), steps.Text("".join(said), chunks=said, gate="never"), steps.Result())
-    )
-    options = ct.ClaudeOptions(cli_path=fake.path, env={"PATH": "/usr/bin:/bin"}, env_mode="exact")
-    with pytest.raises(ct.MissingResult) as caught:
-        await ask(options, timeout=2.0)
+    scenario = turn(steps.ForkGrandchild(60, own_session=True), steps.Text("".join(said), chunks=said, gate="never"), steps.Result())
+    for timeout in (2.0, 6.0, 30.0):  # up to the first that is long enough, on this machine, for what comes before the gate
+        fake = fake_claude(scenario)
+        options = ct.ClaudeOptions(cli_path=fake.path, env={"PATH": "/usr/bin:/bin"}, env_mode="exact")
+        with pytest.raises(ct.ClaudeTransportError) as caught:
+            await ask(options, timeout=timeout)
+        there = ct.partial_completion(caught.value)
+        if there is not None and there.text == "one two ":
+            break
+    else:
+        pytest.fail("it has not kept the text")
     error = caught.value
+    assert type(error) is ct.MissingResult
     assert (error.code, error.category, error.retryable) == ("exec.cli.timeout", "timeout", False)
-    there = ct.partial_completion(error)
-    assert there is not None
-    assert (there.text, there.text_blocks, there.category) == ("one two ", ("one two ",), "timeout")
-    assert there.duration >= 2.0
+    assert (there.text_blocks, there.category) == (("one two ",), "timeout")
+    assert there.duration >= timeout
     (call,) = fake.calls()
     assert all(has_gone(pid) for pid in [call.pid, *call.grandchildren])
 

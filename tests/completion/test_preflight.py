@@ -311,8 +311,12 @@ async def test_a_cli_that_does_not_know_the_command_has_said_nothing(tmp_path: P
 async def test_a_cli_that_does_not_answer_is_killed_and_has_said_nothing(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     program = stand_in(tmp_path, f"open({str(pid)!r}, 'w').write(str(os.getpid()))\nimport time; time.sleep(600)")
-    assert await read_login_status(program, env={}, timeout=1.0) is None
-    assert pid.read_text()
+    for timeout in (0.5, 5.0, 50.0):  # up to the first in which this machine gets as far as starting it
+        assert await read_login_status(program, env={}, timeout=timeout) is None
+        if pid.exists() and pid.read_text():
+            break
+    else:
+        pytest.fail("it was never started")
     alive = subprocess.run(["ps", "-p", pid.read_text(), "-o", "stat="], capture_output=True, text=True, check=False)
     assert alive.stdout.strip() in {"", "Z"}
 

@@ -76,9 +76,9 @@ async def test_a_peer_that_knows_no_such_request_is_told_of_with_the_servers() -
 
 async def test_a_peer_that_does_not_answer_is_a_connect_timeout_that_says_to_what() -> None:
     claude = MockTransport.script().expect_control("initialize").reply({}).expect_control("mcp_set_servers").emit({"type": "keep_alive"})
-    with pytest.raises(ConnectTimeout, match=r"no answer to mcp_set_servers in 0\.05 s"):
+    with pytest.raises(ConnectTimeout, match=r"no answer to mcp_set_servers in 1 s"):
         with anyio.fail_after(30):
-            await Query(claude, mcp_servers={"a": STDIO}, initialize_timeout=0.05).start()
+            await Query(claude, mcp_servers={"a": STDIO}, initialize_timeout=1.0).start()  # time for the first answer on a busy machine
 
 
 @pytest.mark.parametrize(

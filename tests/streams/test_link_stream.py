@@ -310,7 +310,8 @@ async def test_a_server_that_breaks_the_protocol_ends_the_link() -> None:
 
 async def test_a_connection_that_fell_silent_is_given_up_and_the_session_goes_on_over_another_one() -> None:
     door = Door()
-    async with linked(door, heartbeat=0.05) as (transport, peer):
+    # seconds: twice as long without a word is a silence, and this process must not be kept from the processor for as long as that
+    async with linked(door, heartbeat=0.4) as (transport, peer):
         await transport.write(line(0))
         assert await peer.receive_line() == line(0)
         door.streams[0].lost = True

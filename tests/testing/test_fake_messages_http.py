@@ -157,7 +157,7 @@ async def test_a_streamed_reply_is_chunked_and_ends_with_the_empty_chunk() -> No
 
 
 async def test_a_request_that_does_not_arrive_in_time_is_told_so() -> None:
-    async with FakeMessagesAPI(request_timeout=0.01) as api, await anyio.connect_tcp("127.0.0.1", int(api.url.rpartition(":")[2])) as slow:
+    async with FakeMessagesAPI(request_timeout=0.5) as api, await anyio.connect_tcp("127.0.0.1", int(api.url.rpartition(":")[2])) as slow:
         await slow.send(b"POST /v1/messages HTTP/1.1\r\n")
         with anyio.fail_after(30):
             assert statuses(await slow.receive()) == [408]
