@@ -133,7 +133,7 @@ class LineDecoder:
         self._on_noise = on_noise
         self.counters: DecodeCounters = DecodeCounters()
         self.before_failure: list[Message] | list[dict[str, Any]] = []
-        self.kinds: AbstractSet[type[Message]] = frozenset()
+        self.kinds: AbstractSet[object] = frozenset()
         """The types of the messages of the last batch: most of who is told of a batch wants to know that there is nothing for it."""
 
     def messages(self, lines: Sequence[bytes]) -> list[Message]:

@@ -171,7 +171,7 @@ class Conversation:
 
     # ----------------------------------------------------------------------------------------------------- stimuli: theirs
 
-    def received(self, messages: Sequence[Message], kinds: AbstractSet[type[Message]] | None = None) -> list[Action]:
+    def received(self, messages: Sequence[Message], kinds: AbstractSet[object] | None = None) -> list[Action]:
         """What to do about a batch of messages, in order. Runs of messages with the same owner become one `Deliver`.
 
         `kinds` are the types of the messages, from somebody who knows them already.

@@ -98,7 +98,7 @@ class Connection:
         if isinstance(self._transport, Transport):
             self._transport.note_prompt(uuid)
 
-    def count_failures(self, messages: Sequence[Message], kinds: AbstractSet[type[Message]]) -> None:
+    def count_failures(self, messages: Sequence[Message], kinds: AbstractSet[object]) -> None:
         """Tell the transport of the lines that held no message, for its `info`. `kinds`: the types of the messages."""
         if not _UNREADABLE.isdisjoint(kinds) and isinstance(self._transport, Transport):
             for message in messages:

@@ -72,7 +72,7 @@ class Vigil:
         """Ids of the tool uses of the main thread that have no result yet."""
         return frozenset(self._tools)
 
-    def saw(self, messages: Sequence[Message], kinds: AbstractSet[type[Message]] | None = None, *, at: float) -> None:
+    def saw(self, messages: Sequence[Message], kinds: AbstractSet[object] | None = None, *, at: float) -> None:
         """A batch was read; `kinds` are the types of its messages, from somebody who knows them already."""
         self._lines_came = True
         self._set_back("no_bytes", at)

@@ -34,7 +34,7 @@ class Watch:
         self._storage = storage
         self._clock: Callable[[], float] | None = None  # that of the loop it is used in
 
-    def saw(self, messages: Sequence[Message], kinds: AbstractSet[type[Message]]) -> None:
+    def saw(self, messages: Sequence[Message], kinds: AbstractSet[object]) -> None:
         """A batch was read; `kinds` are the types of its messages."""
         if self._vigil is not None:
             clock = self._clock or self._find_clock()

@@ -60,7 +60,12 @@ class Inflow:
         return chunk
 
     def arrival(self) -> Awaitable[None]:
-        """Wait until `take()` may have something, or until `wake()`. Always a checkpoint; raises `BusyResourceError` beside another one."""
+        """Wait until `take()` may have something, or until `wake()`. Always a checkpoint.
+
+        Raises `BusyResourceError` beside another one, and `ClosedResourceError` after `close()`.
+        """
+        if self._closed:
+            raise anyio.ClosedResourceError
         if self._ahead is not None:
             return anyio.lowlevel.checkpoint()
         if self._waiter is not None and not self._waiter.done():

@@ -153,7 +153,7 @@ class NetworkTransport(StreamTransport):
         refusal = _read_refusal(lines[-1], address=str(self._address))
         if refusal is None:
             return lines
-        is_first, alone = self._lines_read == 0, len(lines) == 1
+        is_first, alone = self._lines_read == len(lines), len(lines) == 1
         # of a conversation that had begun: what was said in it may have had its effect
         error = self._end_reading(refusal if is_first and alone else ConnectionLost(str(refusal)))
         if alone:

@@ -226,9 +226,8 @@ class StreamTransport(Remakable):
                     self._bytes_read += len(chunk)
                     lines = self._framer.feed(chunk)
                 if lines:
-                    accepted = self._accept(lines)
                     self._lines_read += len(lines)
-                    return accepted
+                    return self._accept(lines)
         finally:
             self._reading = False
         if self._read_end is not None and self._read_end.error is not None and not self._closed:
@@ -241,7 +240,7 @@ class StreamTransport(Remakable):
         return error
 
     def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """What is handed on of lines that were just read; for a subclass that knows of lines which are not the peer's."""
+        """What is handed on of lines that were just read and counted; for a subclass that knows of lines which are not the peer's."""
         return lines
 
     def _last_lines(self) -> Sequence[bytes]:

@@ -173,3 +173,9 @@ async def test_the_end_of_the_pipe_is_told_as_often_as_one_asks(pipe: Pipe) -> N
     pipe.write(b"last")
     pipe.end()
     assert [await pipe.read() for _ in range(3)] == [b"last", b"", b""]
+
+
+async def test_nobody_waits_for_a_pipe_that_was_closed(pipe: Pipe) -> None:
+    pipe.inflow.close()
+    with pytest.raises(anyio.ClosedResourceError):
+        await pipe.inflow.arrival()
