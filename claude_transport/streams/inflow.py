@@ -2,7 +2,7 @@
 
 On asyncio the loop is told of the pipe once, and reads one chunk ahead by itself: whoever waits is woken with the bytes already there. To
 register the pipe anew for each wait, as one-shot waiting does, cost a message that comes alone a third of its processor time. On
-trio, and on a loop that cannot watch a pipe, it is anyio's own `wait_readable()`.
+trio, and on a loop that cannot watch a pipe, it is the loop's own `wait_readable()`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import asyncio_loop_here
+from claude_transport.background import asyncio_loop_here, trio_here
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -77,8 +77,18 @@ class Inflow:
         return self._waiter
 
     async def _readable(self) -> None:
-        with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
-            await anyio.wait_readable(self._fd)
+        trio = trio_here()
+        if trio is None:
+            with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
+                await anyio.wait_readable(self._fd)
+            return
+        # what anyio calls, without the way there, which a message that comes alone would pay each time
+        try:
+            await trio.lowlevel.wait_readable(self._fd)
+        except trio.ClosedResourceError:
+            pass
+        except trio.BusyResourceError as exc:
+            raise anyio.BusyResourceError("reading from") from exc
 
     def wake(self) -> None:
         """Have whoever waits look again, although nothing may have arrived."""

@@ -32,6 +32,9 @@ DEFAULT_CONNECT_TIMEOUT = 30.0
 _HEAD_START = 0.25
 """Seconds that one address of a host gets before the next is tried beside it (RFC 8305)."""
 
+_READ_UP_BYTES, _READ_UP_CHUNKS = 65536, 64
+"""What is taken at most of a peer that goes on talking when the connection is closed; it gets its reset then."""
+
 _IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY})
 
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -153,8 +156,17 @@ class SocketStream(ByteStream):
 
     async def aclose(self) -> None:
         """Close it: whoever waits gets `ClosedResourceError`, the peer the end."""
+        if not self._closed:
+            self._read_up()
         self._close()
         await anyio.lowlevel.checkpoint()
+
+    def _read_up(self) -> None:
+        """Take what has arrived: closed with something unread, a TCP socket takes back what the peer has not yet read of our last words."""
+        with contextlib.suppress(OSError):  # there is nothing more, or nobody
+            for _ in range(_READ_UP_CHUNKS):
+                if not self._socket.recv(_READ_UP_BYTES):
+                    break
 
     def abort(self) -> None:
         """Close it as a crash would: over TCP, the peer gets a reset in place of the end."""

@@ -79,6 +79,15 @@ async def test_what_the_peer_said_before_it_broke_off_is_received_first_even_aft
         assert await stream.receive() == b"last words"
 
 
+async def test_who_closes_without_having_read_everything_does_not_take_its_last_words_back(tcp_door: Door) -> None:
+    async with tcp_door.connected() as (stream, peer):
+        peer.sendall(b"something that nobody will read")
+        await anyio.wait_readable(stream.extra(SocketAttribute.raw_socket))
+        await stream.send(b"last words")
+        await stream.aclose()
+        assert await anyio.to_thread.run_sync(peer.makefile("rb").read) == b"last words"
+
+
 async def test_a_reset_is_not_an_end(tcp_door: Door) -> None:
     async with tcp_door.connected() as (stream, peer):
         accepted = SocketStream(peer.dup())
