@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 import msgspec
 
 from claude_transport.completion.login_status import LoginStatus
 from claude_transport.completion.preflight import PreflightReport, preflight
 from claude_transport.completion.resolution import CHOICES, MATRIX, TransportChoice
+from claude_transport.completion.user_settings import find_config_dir
 from claude_transport.errors import CLINotFoundError, ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 
@@ -60,13 +60,8 @@ def choose_path(args: argparse.Namespace, options: ClaudeOptions) -> PreflightRe
 
 
 def require_home() -> None:
-    """Raises `ConfigurationError` when nobody knows where settings and login are: a container's user that has no HOME and no entry."""
-    if os.environ.get("CLAUDE_CONFIG_DIR"):
-        return
-    try:
-        Path.home()
-    except RuntimeError as error:
-        raise ConfigurationError("this user has no home directory: set HOME, or CLAUDE_CONFIG_DIR", option="HOME") from error
+    """Raises `ConfigurationError` when nobody knows where settings and login are: said before anything else is tried."""
+    find_config_dir(os.environ)
 
 
 def examine_paths(

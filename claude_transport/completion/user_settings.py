@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import SettingSource
 
 __all__ = ["find_config_dir", "read_user_settings"]
@@ -17,12 +18,18 @@ _NAMES: Final[Mapping[SettingSource, str]] = {"project": "settings.json", "local
 
 
 def find_config_dir(env: Mapping[str, str]) -> Path:
-    """Where a CLI with this environment keeps its configuration and, on Linux, its login."""
+    """Where a CLI with this environment keeps its configuration and, on Linux, its login.
+
+    Raises `ConfigurationError` when nobody knows: for a container's user that has no HOME and no entry among the system's users.
+    """
     given = env.get("CLAUDE_CONFIG_DIR")
     if given:
         return Path(given)
     home = env.get("HOME") or env.get("USERPROFILE")
-    return (Path(home) if home else Path.home()) / ".claude"
+    try:
+        return (Path(home) if home else Path.home()) / ".claude"
+    except RuntimeError as error:
+        raise ConfigurationError("this user has no home directory: set HOME, or CLAUDE_CONFIG_DIR", option="HOME") from error
 
 
 def read_user_settings(

@@ -50,6 +50,9 @@ class CallbackContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a callback may want to know beside its main arguments.
 
     `cancel_scope` is cancelled when the CLI withdraws its question (after an interrupt, or when somebody else answered).
+
+    Of a permission question, for people: `title` is the whole sentence, `display_name` what the tool does in a word or two, `description`
+    says more; `decision_reason` is why it is asked, for instance what a hook gave as its reason. The CLI may leave out each.
     """
 
     cancel_scope: anyio.CancelScope
@@ -58,7 +61,10 @@ class CallbackContext(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     suggestions: tuple[PermissionUpdate, ...] = ()
     blocked_path: str | None = None
+    title: str | None = None
+    display_name: str | None = None
     description: str | None = None
+    decision_reason: str | None = None
     requires_user_interaction: bool = False
 
 

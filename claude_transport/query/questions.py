@@ -203,6 +203,9 @@ def _permission_context(body: CanUseTool, question: Question) -> CallbackContext
         agent_id=body.agent_id,
         suggestions=tuple(body.permission_suggestions or ()),
         blocked_path=body.blocked_path,
+        title=body.title,
+        display_name=body.display_name,
         description=body.description,
+        decision_reason=body.decision_reason,
         requires_user_interaction=bool(body.requires_user_interaction),
     )

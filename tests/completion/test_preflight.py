@@ -16,7 +16,7 @@ import pytest
 from claude_transport.completion.login_status import LoginStatus, read_login_status
 from claude_transport.completion.preflight import api_credential_of, check_billing, preflight
 from claude_transport.completion.resolution import CHOICES, MATRIX, Row, TransportChoice
-from claude_transport.completion.user_settings import read_user_settings
+from claude_transport.completion.user_settings import find_config_dir, read_user_settings
 from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.initialization import AccountInfo
@@ -325,3 +325,15 @@ async def test_a_cli_that_cannot_be_started_says_so(tmp_path: Path) -> None:
     with pytest.raises(SpawnError, match="cannot be started") as caught:
         await read_login_status(tmp_path / "nowhere", env={})
     assert caught.value.path == str(tmp_path / "nowhere")
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert find_config_dir({"HOME": "/there"}) == Path("/there/.claude")
+    assert find_config_dir({"CLAUDE_CONFIG_DIR": "/there"}) == Path("/there")
+    with pytest.raises(ConfigurationError, match="set HOME, or CLAUDE_CONFIG_DIR") as caught:
+        find_config_dir({})
+    assert caught.value.option == "HOME"

@@ -34,7 +34,10 @@ def permission_callback_from(callback: claude_agent_sdk.CanUseTool) -> CanUseToo
             tool_use_id=context.tool_use_id,
             agent_id=context.agent_id,
             blocked_path=context.blocked_path,
+            title=context.title,
+            display_name=context.display_name,
             description=context.description,
+            decision_reason=context.decision_reason,
         )
         answer: object = await callback(tool_name, tool_input, theirs)
         if isinstance(answer, sdk.PermissionResultAllow):

@@ -60,8 +60,8 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     OptionRow(
         "can_use_tool",
         "`Query(can_use_tool=…)`",
-        "`PermissionResultAllow`, `PermissionResultDeny` are `Allow`, `Deny`. The context has no `title`, `display_name` and "
-        "`decision_reason`. Options that would keep it from ever being called are refused.",
+        "`PermissionResultAllow`, `PermissionResultDeny` are `Allow`, `Deny`. Options that would keep it from ever "
+        "being called are refused.",
     ),
     OptionRow(
         "hooks",
