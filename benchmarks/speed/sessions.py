@@ -7,6 +7,7 @@ its delivery can be dated (CLOCK_MONOTONIC is the same for all processes of a ma
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import resource
 import subprocess
@@ -102,6 +103,8 @@ async def _converse(subject: str, peers: list[str], pipes: list[str], seconds: f
         sessions = [await stack.enter_async_context(opened(peer)) for peer in peers]
         each = (resident_mb() - before) / len(peers)
         head, tail = _around_the_time()
+        gc.collect()
+        gc.freeze()  # as everywhere here: what was there before is not looked through again by whoever happens to reach a threshold
         pacer = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
             [sys.executable, "-ISE", "-c", _PACER, str(seconds), str(RATE), str(_SLOTS), head, tail, *pipes], stdout=subprocess.PIPE
         )

@@ -15,7 +15,7 @@ from claude_transport.completion.preflight import api_credential_of, check_billi
 from claude_transport.completion.resolution import TransportChoice
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.environ import build_environment
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions, default_of
+from claude_transport.launch.options import BillingPolicy, ClaudeOptions, default_of, fields_of
 from claude_transport.launch.validation import check_types, validate_options
 from claude_transport.protocol.encoding import encode_line
 
@@ -108,7 +108,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
         """
         options = self.options
         validate_options(options, uid=_NOT_ROOT, environment=api_environment(options), check_files=False)
-        for field in msgspec.structs.fields(options):
+        for field in fields_of(type(options)):
             value = getattr(options, field.name)
             if field.name not in API_OPTIONS and value != default_of(field) and value not in NOTHING:
                 raise ConfigurationError(

@@ -13,6 +13,7 @@ field is in exactly one of them, and the reference page is generated from them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, Literal, TypeAlias
@@ -189,7 +190,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     def __repr__(self) -> str:
         """The options that differ from their defaults; what may hold a secret is shown by its keys, or by its size."""
         shown = []
-        for field in msgspec.structs.fields(self):
+        for field in fields_of(type(self)):
             value = getattr(self, field.name)
             if value == default_of(field):
                 continue
@@ -205,6 +206,12 @@ def _outline(value: Any) -> str:
     if isinstance(value, Mapping):
         return str(sorted(map(str, value)))
     return f"<{len(value)} characters>" if isinstance(value, str) else "..."
+
+
+@functools.cache
+def fields_of(cls: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """The fields of a Struct. msgspec evaluates the annotations each time it is asked, which took most of the time of a connect."""
+    return msgspec.structs.fields(cls)
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:

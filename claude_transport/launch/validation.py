@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, get_args
 
-import msgspec
-
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import FLAGS, RESERVED_FLAGS
 from claude_transport.launch.environ import check_variables, forbidden_in, settings_variables
@@ -27,6 +25,7 @@ from claude_transport.launch.options import (
     SettingSource,
     StrPath,
     default_of,
+    fields_of,
 )
 from claude_transport.launch.payloads import PAYLOADS, agent_definitions
 from claude_transport.launch.settings import load_settings, read_json_object
@@ -117,7 +116,7 @@ def check_types(options: ClaudeOptions) -> None:
 
     Switches are bools, counts are ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else.
     """
-    for field in msgspec.structs.fields(options):
+    for field in fields_of(type(options)):
         allowed = PLAIN_TYPES.get(field.type)
         value = getattr(options, field.name)
         if allowed is None or (isinstance(value, bool) and bool in allowed):
@@ -353,7 +352,7 @@ def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any]) -> None:
 
 
 def _check_extras(options: ClaudeOptions) -> None:
-    given = {field.name for field in msgspec.structs.fields(options) if getattr(options, field.name) != default_of(field)}
+    given = {field.name for field in fields_of(type(options)) if getattr(options, field.name) != default_of(field)}
     flags = [(row.option, row.flag) for row in FLAGS] + [(row.option, row.flag) for row in PAYLOADS]
     flags += [(option, flag.removesuffix("-file")) for option, flag in flags if flag.endswith("-prompt-file")]
     owned = {flag.lower().replace("-", ""): option for option, flag in flags if option in given and flag}

@@ -8,6 +8,7 @@ trio, and on a loop that cannot watch a pipe, it is the loop's own `wait_readabl
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,10 @@ import anyio.lowlevel
 from claude_transport.background import asyncio_loop_here, trio_here
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
-    from collections.abc import Awaitable
+    from asyncio import AbstractEventLoop
+    from collections.abc import Awaitable, Callable
+
+    from claude_transport.streams.direct import DirectFuture
 
 __all__ = ["Inflow"]
 
@@ -30,15 +33,16 @@ class Inflow:
     most: a pipe that nobody reads is not watched, and its writer waits.
     """
 
-    __slots__ = ("_ahead", "_closed", "_fd", "_loop", "_max_bytes", "_waiter", "is_dry")
+    __slots__ = ("_ahead", "_closed", "_fd", "_loop", "_make_future", "_max_bytes", "_waiter", "is_dry")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._ahead: bytes | None = None
         self._max_bytes = 0
-        self._waiter: Future[None] | None = None
+        self._waiter: DirectFuture | None = None
         self._closed = False
         self._loop: AbstractEventLoop | None = None  # set while it watches the pipe
+        self._make_future: Callable[[], DirectFuture] | None = None  # likewise
         self.is_dry: bool = False
         """True when the last read emptied the pipe, so that there is no point in reading again before something has arrived."""
 
@@ -70,10 +74,10 @@ class Inflow:
             return anyio.lowlevel.checkpoint()
         if self._waiter is not None and not self._waiter.done():
             raise anyio.BusyResourceError("reading from")
-        loop = self._loop or self._watch()
-        if loop is None:
+        make_future = self._make_future or self._watch()
+        if make_future is None:
             return self._readable()
-        self._waiter = loop.create_future()
+        self._waiter = make_future()
         return self._waiter
 
     async def _readable(self) -> None:
@@ -93,8 +97,8 @@ class Inflow:
     def wake(self) -> None:
         """Have whoever waits look again, although nothing may have arrived."""
         self.is_dry = False
-        if self._waiter is not None:
-            self._settle()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.settle_soon()
         elif self._loop is None and not self._closed:
             anyio.notify_closing(self._fd)
 
@@ -105,22 +109,24 @@ class Inflow:
         self._closed = True
         self._ahead = None
 
-    def _watch(self) -> AbstractEventLoop | None:
-        """The loop that watches the pipe from now on; None where none can."""
+    def _watch(self) -> Callable[[], DirectFuture] | None:
+        """Have the loop watch the pipe from now on: what makes something to wait for; None where no loop can."""
         loop = asyncio_loop_here()
         if loop is not None and self._max_bytes:
             try:
                 loop.add_reader(self._fd, self._on_readable)
             except NotImplementedError:
                 return None
-            self._loop = loop
-            return loop
+            from claude_transport.streams.direct import DirectFuture  # late, as asyncio itself
+
+            self._loop, self._make_future = loop, functools.partial(DirectFuture, loop=loop)
+            return self._make_future
         return None
 
     def _unwatch(self) -> None:
         if self._loop is not None:
             self._loop.remove_reader(self._fd)
-            self._loop = None
+            self._loop = self._make_future = None
 
     def _on_readable(self) -> None:
         if self._ahead is not None:
@@ -135,8 +141,5 @@ class Inflow:
         else:
             if not self._ahead:
                 self._unwatch()
-        self._settle()
-
-    def _settle(self) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._waiter.settle_now()  # the last thing to be done here: the reader may close all of this

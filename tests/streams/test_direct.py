@@ -1,0 +1,116 @@
+"""`DirectFuture`: its waiter goes on inside the call that settles it; otherwise it is a future like any other. asyncio only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from claude_transport.streams.direct import DirectFuture
+
+pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+
+NAME = contextvars.ContextVar("NAME", default="nobody")
+
+
+async def waiting(future: Awaitable[None], seen: list[str]) -> None:
+    NAME.set("the waiter")
+    try:
+        await future
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+        raise
+    task = asyncio.current_task()
+    assert task is not None
+    seen.append(f"{NAME.get()} in {task.get_name()}")
+
+
+async def begun(future: Awaitable[None], seen: list[str]) -> asyncio.Task[None]:
+    """A task that waits for it."""
+    task = asyncio.ensure_future(waiting(future, seen))
+    task.set_name("its own task")
+    await asyncio.sleep(0)
+    return task
+
+
+async def called_by_the_loop(func: Callable[[], object]) -> None:
+    """Have it called as the loop calls back; what it raises is raised here."""
+    done = asyncio.get_running_loop().create_future()
+
+    def call() -> None:
+        try:
+            done.set_result(func())
+        except BaseException as error:  # noqa: BLE001 - it is for the caller
+            done.set_exception(error)
+
+    asyncio.get_running_loop().call_soon(call)
+    await done
+
+
+async def test_the_waiter_goes_on_at_once_in_its_own_task_and_context() -> None:
+    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    task = await begun(future, seen)
+
+    def settle() -> None:
+        future.settle_now()
+        assert seen == ["the waiter in its own task"]
+
+    await called_by_the_loop(settle)
+    await task
+
+
+async def test_settled_from_a_task_the_waiter_goes_on_soon() -> None:
+    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    task = await begun(future, seen)
+    future.settle_soon()
+    assert not seen
+    await task
+    assert seen == ["the waiter in its own task"]
+
+
+async def test_a_waiter_that_is_cancelled_ends_and_the_future_is_done() -> None:
+    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    task = await begun(future, seen)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
+    assert future.cancelled()
+
+
+async def test_a_cancellation_in_the_moment_of_settling_is_not_lost() -> None:
+    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    task = await begun(future, seen)
+    future.settle_soon()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
+
+
+async def test_others_may_listen_too() -> None:
+    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    task = await begun(future, seen)
+    future.add_done_callback(lambda _: seen.append("a listener"))
+    await called_by_the_loop(future.settle_now)
+    await task
+    await asyncio.sleep(0)
+    assert seen == ["the waiter in its own task", "a listener"]
+
+
+async def test_who_does_not_listen_any_more_is_not_called() -> None:
+    future, calls = DirectFuture(loop=asyncio.get_running_loop()), list[DirectFuture]()
+    future.add_done_callback(calls.append)
+    assert future.remove_done_callback(calls.append) == 1
+    assert future.remove_done_callback(calls.append) == 0
+    await called_by_the_loop(future.settle_now)
+    await asyncio.sleep(0)
+    assert not calls
+
+
+async def test_nobody_has_to_wait() -> None:
+    future = DirectFuture(loop=asyncio.get_running_loop())
+    await called_by_the_loop(future.settle_now)
+    await future
