@@ -147,6 +147,23 @@ class Batches:
         self._read_in_a_row += _BATCH_IS_WORTH + len(lines)
         return lines
 
+    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Hand each batch to `hand_on` until that returns True; False when the transport has ended well.
+
+        Where the transport can, it is called where the bytes are noticed, and not in the caller's task.
+        """
+        pour = getattr(self._lines, "pour", None)
+        if pour is None:
+            async for lines in self:
+                if hand_on(lines):
+                    return True
+            return False
+        try:
+            return bool(await pour(hand_on))
+        except anyio.get_cancelled_exc_class() as exc:
+            refuse_stray(exc)
+            raise
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -75,12 +75,14 @@ class Vigil:
     def saw(self, messages: Sequence[Message], kinds: AbstractSet[object] | None = None, *, at: float) -> None:
         """A batch was read; `kinds` are the types of its messages, from somebody who knows them already."""
         self._lines_came = True
-        self._set_back("no_bytes", at)
+        self._since["no_bytes"] = at
+        self._told.discard("no_bytes")
         if not messages:
             return
         self._last = messages[-1]
-        if any(map(_is_progress, reversed(messages))):
-            self._set_back("no_progress", at)
+        if _is_progress(messages[-1]) or any(map(_is_progress, messages)):
+            self._since["no_progress"] = at
+            self._told.discard("no_progress")
         if not _TOOL_NEWS.isdisjoint(map(type, messages) if kinds is None else kinds):
             self._follow_tools(messages)
 
@@ -110,8 +112,7 @@ class Vigil:
 
     def _set_back(self, clock: Clock, at: float) -> None:
         self._since[clock] = at
-        if self._told:
-            self._told.discard(clock)
+        self._told.discard(clock)
 
     def _follow_tools(self, messages: Sequence[Message]) -> None:
         for message in messages:

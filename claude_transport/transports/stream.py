@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol, Self, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -38,6 +38,7 @@ from claude_transport.transport import TransportInfo
 from claude_transport.transports.bounds import check_bounds
 from claude_transport.transports.lines import is_torn, whole_lines
 from claude_transport.transports.remaking import Remakable
+from claude_transport.transports.views import DictView, LineView
 
 __all__ = ["Connectable", "StreamTransport"]
 
@@ -55,6 +56,15 @@ class Connectable(Protocol):
 
     async def connect(self) -> ByteStream:
         """A new, open stream; a `ClaudeTransportError` when there can be none."""
+        ...
+
+
+@runtime_checkable
+class Pourable(Protocol):
+    """A stream that can hand on what comes where it is noticed, without waking who waits for it."""
+
+    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
+        """Hand each chunk to `hand_on` until that returns True: True then, False when `receive()` has something to say."""
         ...
 
 
@@ -197,12 +207,12 @@ class StreamTransport(Remakable):
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """The lines in batches, as they were read."""
         self._open_stream()
-        return _LineBatches(self)
+        return LineView(self._next_batch, self._pour)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """The messages one by one, as dicts."""
         self._open_stream()
-        return _Messages(self)
+        return DictView(self._next_batch, pending=self._pending, decoder=self._decoder, count_failure=self.count_failure)
 
     async def _next_batch(self) -> Sequence[bytes]:
         """At least one line; StopAsyncIteration at a good end, the typed cause at a bad one."""
@@ -233,6 +243,29 @@ class StreamTransport(Remakable):
         if self._read_end is not None and self._read_end.error is not None and not self._closed:
             raise self._read_end.error
         raise StopAsyncIteration
+
+    async def _pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Hand each batch to `hand_on` until that returns True; False at a good end, the typed cause at a bad one."""
+
+        def feed(chunk: bytes) -> bool:
+            self._bytes_read += len(chunk)
+            lines = self._framer.feed(chunk)
+            self._lines_read += len(lines)
+            return bool(lines) and hand_on(self._accept(lines))
+
+        stream: object = self._stream
+        try:
+            while not hand_on(await self._next_batch()):
+                if isinstance(stream, Pourable):
+                    self._reading = True
+                    try:
+                        if await stream.pour(feed):
+                            return True
+                    finally:
+                        self._reading = False
+        except StopAsyncIteration:
+            return False
+        return True
 
     def _end_reading(self, error: ClaudeTransportError) -> ClaudeTransportError:
         """Nothing more is read: every reader from now on gets `error`, which is returned to be raised at once."""
@@ -362,38 +395,3 @@ def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
     lost = ConnectionLost(f"the connection broke while reading: {exc}")
     lost.__cause__ = exc
     return lost
-
-
-class _LineBatches:
-    """One view of a transport's lines. It holds no state of its own: leaving it loses nothing."""
-
-    def __init__(self, transport: StreamTransport) -> None:
-        self._transport = transport
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __anext__(self) -> Coroutine[Any, Any, Sequence[bytes]]:
-        return self._transport._next_batch()  # noqa: SLF001 - two halves of one module; not awaited here: that would cost a frame
-
-
-class _Messages:
-    """The other view: the same lines, decoded to dicts. Lines not handed out yet stay with the transport."""
-
-    def __init__(self, transport: StreamTransport) -> None:
-        self._transport = transport
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> dict[str, Any]:
-        transport = self._transport
-        pending = transport._pending  # noqa: SLF001
-        while True:
-            if not pending:
-                pending.extend(await transport._next_batch())  # noqa: SLF001
-            message = transport._decoder.as_dict(pending.popleft())  # noqa: SLF001
-            if isinstance(message, dict):
-                return message
-            if message is not None:
-                transport.count_failure(message)
