@@ -14,7 +14,7 @@ import anyio.lowlevel
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, TransportClosed
 from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
 from claude_transport.query.cancellation import guarded, refuse_stray
-from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
+from claude_transport.transport import PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
 
 __all__ = ["Batches", "Connection"]
 
@@ -152,14 +152,13 @@ class Batches:
 
         Where the transport can, it is called where the bytes are noticed, and not in the caller's task.
         """
-        pour = getattr(self._lines, "pour", None)
-        if pour is None:
+        if not isinstance(self._lines, PouredLines):
             async for lines in self:
                 if hand_on(lines):
                     return True
             return False
         try:
-            return bool(await pour(hand_on))
+            return await self._lines.pour(hand_on)
         except anyio.get_cancelled_exc_class() as exc:
             refuse_stray(exc)
             raise

@@ -72,14 +72,12 @@ class Mailbox:
 
     def put(self, first: int, messages: list[Message], size_bytes: int) -> None:
         """Add a run of messages, of which the first is at the place `first`, that take `size_bytes` on the wire; wakes whoever waits."""
-        if not self.ready and not self._runs and len(messages) <= _MOST_IN_RUN:
-            self._make_ready(first, messages)
-        elif len(messages) <= _MOST_IN_RUN:
-            self._add(_Run(first, messages, size_bytes))
+        if len(messages) <= _MOST_IN_RUN:
+            self._add(first, messages, size_bytes)
         else:
             for start in range(0, len(messages), _MOST_IN_RUN):
                 part = messages[start : start + _MOST_IN_RUN]
-                self._add(_Run(first + start, part, _size(part)))
+                self._add(first + start, part, _size(part))
         self._arrival.fire()
 
     def put_letters(self, letters: Iterable[Letter]) -> None:
@@ -88,7 +86,7 @@ class Mailbox:
         first = 0
         for place, message in letters:
             if run and place != first + len(run):
-                self._add(_Run(first, run, _size(run)))
+                self._add(first, run, _size(run))
                 run = []
             if not run:
                 first = place
@@ -154,12 +152,12 @@ class Mailbox:
         self.put_letters(kept)
         return before - len(kept), bytes_before - size
 
-    def _add(self, run: _Run) -> None:
+    def _add(self, first: int, messages: list[Message], size_bytes: int) -> None:
         if self.ready or self._runs:
-            self._runs.append(run)
-            self._runs_bytes += run.size_bytes
+            self._runs.append(_Run(first, messages, size_bytes))
+            self._runs_bytes += size_bytes
         else:
-            self._make_ready(run.first, run.messages)
+            self._make_ready(first, messages)
 
     def _make_ready(self, first: int, messages: list[Message]) -> None:
         self._taken_before = self.taken_upto

@@ -292,6 +292,10 @@ class Query(Facts, Talking):
         """The stream has ended: settle everything that is outstanding, at once, with the cause."""
         if self._life.ended.is_set():
             return
+        for action in self._due:  # read, but the task that would have done it was cancelled in the same moment
+            if not isinstance(action, Start):
+                self._perform(action)
+        self._due = ()
         error = cause_of_end(error, last=self._conversation.last_result, counters=self._decoder.counters)
         self._life.end(error, lost_turns=self._conversation.open_turns, dropped_tasks=self._conversation.background_agents)
         self._requests.fail_all(error)

@@ -75,14 +75,12 @@ class Vigil:
     def saw(self, messages: Sequence[Message], kinds: AbstractSet[object] | None = None, *, at: float) -> None:
         """A batch was read; `kinds` are the types of its messages, from somebody who knows them already."""
         self._lines_came = True
-        self._since["no_bytes"] = at
-        self._told.discard("no_bytes")
+        self._set_back("no_bytes", at)
         if not messages:
             return
         self._last = messages[-1]
         if _is_progress(messages[-1]) or any(map(_is_progress, messages)):
-            self._since["no_progress"] = at
-            self._told.discard("no_progress")
+            self._set_back("no_progress", at)
         if not _TOOL_NEWS.isdisjoint(map(type, messages) if kinds is None else kinds):
             self._follow_tools(messages)
 

@@ -10,12 +10,17 @@ It imports asyncio, so it is imported by those who know that asyncio is what run
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Self
 
 __all__ = ["DirectFuture", "resuming"]
+
+
+_NESTING = frozenset({"nest_asyncio", "nest_asyncio2"})
+"""What lets a task run the event loop that it runs in, as notebooks do."""
 
 
 class _Callback(threading.local):
@@ -82,6 +87,9 @@ class DirectFuture(asyncio.Future[None]):
 
 def resuming(func: Callable[[], object]) -> None:
     """Call `func`, then resume those whose wait it has settled. For callbacks of the event loop; never for what a task calls."""
+    if not _NESTING.isdisjoint(sys.modules):
+        func()  # who is resumed may run the loop again, in the midst of the callback; so they go on in the next turn
+        return
     _callback.settled = settled = list[DirectFuture]()
     try:
         func()

@@ -92,16 +92,20 @@ class Inflow:
         self._refuse_if_busy()
         if self._ahead is not None:
             await anyio.lowlevel.checkpoint()
-        elif self._watching is None and not self._watch_on_asyncio():
-            await self._readable()
         else:
-            await self._wake_up()
+            self._is_waited_for = True
+            try:
+                is_watched = self._watching is not None or self._watch_on_asyncio()
+                await (self._woken.wait() if is_watched else self._readable())
+            finally:
+                self._is_waited_for = False
 
     async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
         """Wait, and have what comes meanwhile handed to `hand_on`, chunk by chunk, where the loop notices it, until that returns True.
 
         Returns True then. False: it is `take()` that has something to say, as after `arrival()`. `hand_on` is called in the caller's
-        context but in none of its tasks: it may not wait, nor start anything. What it raises is raised here.
+        context but in none of its tasks: it may not wait, nor start anything. What it raises is raised here. Once
+        the caller is cancelled it is not called any more; whether it was called just before that, it knows itself.
 
         Raises `BusyResourceError` and `ClosedResourceError` as `arrival()` does.
         """
@@ -110,9 +114,11 @@ class Inflow:
             await self.arrival()
             return False
         self._pouring = pouring = _Pouring(hand_on)
+        self._is_waited_for = True
         try:
-            await self._wake_up()
+            await self._woken.wait()
         finally:
+            self._is_waited_for = False
             self._pouring = None
         if pouring.failure is not None:
             raise pouring.failure
@@ -139,13 +145,6 @@ class Inflow:
             raise anyio.ClosedResourceError
         if self._is_waited_for:
             raise anyio.BusyResourceError("reading from")
-
-    async def _wake_up(self) -> None:
-        self._is_waited_for = True
-        try:
-            await self._woken.wait()
-        finally:
-            self._is_waited_for = False
 
     async def _readable(self) -> None:
         trio = trio_here()
@@ -183,10 +182,11 @@ class Inflow:
             return False
         from claude_transport.streams.lookout import Lookout  # late, as trio itself
 
-        self._watching = lookout = Lookout.here()
-        if lookout is not None:
-            lookout.add_reader(self._fd, self._on_readable, self._on_lost)
-        return self._watching is not None
+        lookout = Lookout.here()
+        if lookout is None or not lookout.add_reader(self._fd, self._on_readable, self._on_lost):
+            return False
+        self._watching = lookout
+        return True
 
     def _unwatch(self) -> None:
         if self._watching is not None:

@@ -29,8 +29,11 @@ class Wakeup:
 
     @property
     def is_awaited(self) -> bool:
-        """True while somebody waits."""
-        return bool(self._waiting)
+        """True while somebody waits who was not cancelled."""
+        if self._trio is not None:
+            return bool(self._waiting)
+        # On asyncio, one who was cancelled a moment ago is still here. Not a generator: this is asked for each message that comes alone.
+        return not all([waiter.done() for waiter in self._waiting])  # noqa: C419
 
     def fire(self) -> None:
         """Wake everybody who waits now."""

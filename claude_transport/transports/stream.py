@@ -6,10 +6,11 @@ opener: an object whose `await connect()` gives an `anyio.abc.ByteStream`.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
 import anyio
 import anyio.lowlevel
@@ -38,7 +39,7 @@ from claude_transport.transport import TransportInfo
 from claude_transport.transports.bounds import check_bounds
 from claude_transport.transports.lines import is_torn, whole_lines
 from claude_transport.transports.remaking import Remakable
-from claude_transport.transports.views import DictView, LineView
+from claude_transport.transports.views import DictView, LineView, Pourable, PouredLineView
 
 __all__ = ["Connectable", "StreamTransport"]
 
@@ -56,15 +57,6 @@ class Connectable(Protocol):
 
     async def connect(self) -> ByteStream:
         """A new, open stream; a `ClaudeTransportError` when there can be none."""
-        ...
-
-
-@runtime_checkable
-class Pourable(Protocol):
-    """A stream that can hand on what comes where it is noticed, without waking who waits for it."""
-
-    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
-        """Hand each chunk to `hand_on` until that returns True: True then, False when `receive()` has something to say."""
         ...
 
 
@@ -206,8 +198,10 @@ class StreamTransport(Remakable):
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """The lines in batches, as they were read."""
-        self._open_stream()
-        return LineView(self._next_batch, self._pour)
+        stream: object = self._open_stream()
+        if isinstance(stream, Pourable):
+            return PouredLineView(self._next_batch, functools.partial(self._pour, stream))
+        return LineView(self._next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """The messages one by one, as dicts."""
@@ -244,8 +238,8 @@ class StreamTransport(Remakable):
             raise self._read_end.error
         raise StopAsyncIteration
 
-    async def _pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
-        """Hand each batch to `hand_on` until that returns True; False at a good end, the typed cause at a bad one."""
+    async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        """See `PouredLines`."""
 
         def feed(chunk: bytes) -> bool:
             self._bytes_read += len(chunk)
@@ -253,19 +247,21 @@ class StreamTransport(Remakable):
             self._lines_read += len(lines)
             return bool(lines) and hand_on(self._accept(lines))
 
-        stream: object = self._stream
-        try:
-            while not hand_on(await self._next_batch()):
-                if isinstance(stream, Pourable):
-                    self._reading = True
-                    try:
-                        if await stream.pour(feed):
-                            return True
-                    finally:
-                        self._reading = False
-        except StopAsyncIteration:
-            return False
-        return True
+        while True:
+            try:
+                lines = await self._next_batch()
+            except StopAsyncIteration:
+                return False
+            if hand_on(lines):
+                return True
+            self._reading = True
+            try:
+                if await stream.pour(feed):
+                    return True
+            except anyio.ClosedResourceError:
+                pass  # the next batch says what that means
+            finally:
+                self._reading = False
 
     def _end_reading(self, error: ClaudeTransportError) -> ClaudeTransportError:
         """Nothing more is read: every reader from now on gets `error`, which is returned to be raised at once."""

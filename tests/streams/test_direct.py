@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 from collections.abc import Awaitable, Callable
+from types import ModuleType
 
 import pytest
 
@@ -87,6 +89,20 @@ async def test_several_go_on_one_after_the_other_and_what_they_settle_goes_on_so
     assert seen[:2] == ["the first", "the waiter in its own task"]
     await asyncio.gather(*tasks)
     assert len(seen) == 3
+
+
+async def test_where_tasks_may_run_the_loop_again_the_waiter_goes_on_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nest_asyncio", ModuleType("nest_asyncio"))
+    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    task = await begun(future, seen)
+
+    def call() -> None:
+        resuming(future.settle)
+        seen.append("after it")
+
+    asyncio.get_running_loop().call_soon(call)
+    await task
+    assert seen == ["after it", "the waiter in its own task"]
 
 
 async def test_who_exits_in_the_midst_holds_up_nobody_else() -> None:

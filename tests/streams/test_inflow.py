@@ -289,6 +289,47 @@ async def test_one_who_is_cancelled_is_not_called_any_more_and_nothing_is_lost(p
         assert pipe.inflow.take(CHUNK) is None
 
 
+async def test_who_is_called_and_has_enough_is_told_so_although_a_cancellation_comes(pipe: Pipe, listener: Listener) -> None:
+    for number in range(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.listen)
+            await until_all_wait()
+            pipe.write(b"enough!")
+            for _ in range(number % 5):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        if not listener.heard:
+            assert await pipe.read() == b"enough!"
+        assert listener.ended == [True] * len(listener.heard)
+        listener.heard.clear()
+        listener.ended.clear()
+        pipe.inflow.take(CHUNK)
+
+
+async def test_nobody_is_poured_for_beside_one_who_waits(pipe: Pipe, listener: Listener) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pipe.arrival)
+        await until_all_wait()
+        with pytest.raises(anyio.BusyResourceError):
+            await listener.listen()
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_pipe_that_is_closed_while_it_speaks_is_closed(pipe: Pipe) -> None:
+    for hops in range(40):
+        another = Pipe()
+        assert another.inflow.take(CHUNK) is None
+        listener = Listener(another)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.listen)
+            await until_all_wait()
+            another.write(b"word")
+            for _ in range(hops % 4):
+                await anyio.lowlevel.checkpoint()
+            another.close()
+        assert listener.ended == [False]
+
+
 async def test_what_the_listener_raises_is_raised_where_it_was_asked_for(pipe: Pipe, listener: Listener) -> None:
     def refuse(chunk: bytes) -> bool:
         raise LookupError(chunk)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -115,9 +117,36 @@ async def test_who_was_removed_by_another_in_the_same_moment_is_not_called(pipes
     assert tasks_looking_out() == 0
 
 
-async def test_a_callback_that_fails_is_logged_and_the_others_are_called(pipes: list[Pipe], caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_cannot_be_looked_out_for_is_refused_and_leaves_nothing(tmp_path: Path, pipes: list[Pipe]) -> None:
+    before = open_files()
+    with (tmp_path / "file").open("wb") as file:  # epoll takes no ordinary files
+        assert not here().add_reader(file.fileno(), pipes[0].read, pipes[0].note_lost)
+    assert open_files() == before
+    await trio.testing.wait_all_tasks_blocked()
+    assert tasks_looking_out() == 0
+    add(pipes[0])
+    os.write(pipes[0].into, b"word")
+    await until_heard(pipes[0], b"word")
+    here().remove_reader(pipes[0].out)
+
+
+async def test_without_a_free_descriptor_it_is_refused(pipes: list[Pipe]) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        assert not here().add_reader(pipes[0].out, pipes[0].read, pipes[0].note_lost)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    add(pipes[0])
+    here().remove_reader(pipes[0].out)
+
+
+async def test_a_callback_that_fails_is_logged_and_lost_and_the_others_are_called(
+    pipes: list[Pipe], caplog: pytest.LogCaptureFixture
+) -> None:
     def fail() -> None:
-        here().remove_reader(pipes[0].out)
         raise LookupError("of a test")
 
     add(pipes[1])
@@ -128,6 +157,7 @@ async def test_a_callback_that_fails_is_logged_and_the_others_are_called(pipes: 
         await until_heard(pipes[1], b"word")
         await trio.testing.wait_all_tasks_blocked()
     assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [LookupError]
+    assert [pipe.lost for pipe in pipes] == [1, 0, 0]
     here().remove_reader(pipes[1].out)
 
 
