@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -24,7 +24,7 @@ from claude_transport.launch.options import BillingPolicy
 from claude_transport.protocol.codec import encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 
-__all__ = ["PermissionSetting", "SessionTerms", "Transport", "TransportInfo", "TransportLike", "read_lines_of"]
+__all__ = ["PermissionSetting", "PouredLines", "SessionTerms", "Transport", "TransportInfo", "TransportLike", "read_lines_of"]
 
 
 class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,6 +255,18 @@ class Transport(ABC):
 
     def __bool__(self) -> bool:
         return True
+
+
+class PouredLines(ABC):
+    """Lines of a `read_lines()` that need not be fetched: they are handed on where the bytes are noticed, which wakes no task."""
+
+    @abstractmethod
+    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Hand each batch to `hand_on` until that returns True: True then, False when the peer has ended well.
+
+        `hand_on` may be called in none of the caller's tasks: it may not wait, nor start anything. Raises what the iteration would
+        raise, and what `hand_on` does. Neither leaving it nor being cancelled loses anything.
+        """
 
 
 def read_lines_of(transport: TransportLike) -> AsyncIterator[Sequence[bytes]]:

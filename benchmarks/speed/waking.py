@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import anyio
 
 from claude_transport import Query, ResultMessage, TransportWrapper
+from claude_transport.transport import PouredLines
 from speed.bench import Bench, Table, Tables
 from speed.harness import spread
 from speed.official import client_over
@@ -41,10 +42,31 @@ class _Counting(TransportWrapper):
 
     batches = 0
 
-    async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        async for lines in super().read_lines():
-            self.batches += 1
-            yield lines
+    def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        return _CountedBatches(self, super().read_lines())
+
+
+class _CountedBatches(PouredLines):
+    """Batches that are asked for or, as `Query` has it, poured."""
+
+    def __init__(self, counter: _Counting, lines: Any) -> None:
+        self._counter, self._lines = counter, lines
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[bytes]:
+        lines: Sequence[bytes] = await anext(self._lines)
+        self._counter.batches += 1
+        return lines
+
+    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        def counting(lines: Sequence[bytes]) -> bool:
+            self._counter.batches += 1
+            return hand_on(lines)
+
+        poured: bool = await self._lines.pour(counting)
+        return poured
 
 
 class _Counted:

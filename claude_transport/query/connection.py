@@ -14,7 +14,7 @@ import anyio.lowlevel
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, TransportClosed
 from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
 from claude_transport.query.cancellation import guarded, refuse_stray
-from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
+from claude_transport.transport import PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
 
 __all__ = ["Batches", "Connection"]
 
@@ -146,6 +146,22 @@ class Batches:
             raise
         self._read_in_a_row += _BATCH_IS_WORTH + len(lines)
         return lines
+
+    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Hand each batch to `hand_on` until that returns True; False when the transport has ended well.
+
+        Where the transport can, it is called where the bytes are noticed, and not in the caller's task.
+        """
+        if not isinstance(self._lines, PouredLines):
+            async for lines in self:
+                if hand_on(lines):
+                    return True
+            return False
+        try:
+            return await self._lines.pour(hand_on)
+        except anyio.get_cancelled_exc_class() as exc:
+            refuse_stray(exc)
+            raise
 
     async def __aenter__(self) -> Self:
         return self

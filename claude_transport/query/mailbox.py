@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Coroutine, Iterable
+from typing import Any, NamedTuple
 
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.protocol.messages import Message, StreamEvent
@@ -43,7 +43,6 @@ class Mailbox:
         self._runs: deque[_Run] = deque()  # what comes after them
         self._runs_bytes = 0
         self._arrival = Wakeup()
-        self._waiting = 0
         self._ended = False
         self._error: ClaudeTransportError | None = None
 
@@ -74,11 +73,11 @@ class Mailbox:
     def put(self, first: int, messages: list[Message], size_bytes: int) -> None:
         """Add a run of messages, of which the first is at the place `first`, that take `size_bytes` on the wire; wakes whoever waits."""
         if len(messages) <= _MOST_IN_RUN:
-            self._add(_Run(first, messages, size_bytes))
+            self._add(first, messages, size_bytes)
         else:
             for start in range(0, len(messages), _MOST_IN_RUN):
                 part = messages[start : start + _MOST_IN_RUN]
-                self._add(_Run(first + start, part, _size(part)))
+                self._add(first + start, part, _size(part))
         self._arrival.fire()
 
     def put_letters(self, letters: Iterable[Letter]) -> None:
@@ -87,7 +86,7 @@ class Mailbox:
         first = 0
         for place, message in letters:
             if run and place != first + len(run):
-                self._add(_Run(first, run, _size(run)))
+                self._add(first, run, _size(run))
                 run = []
             if not run:
                 first = place
@@ -112,7 +111,7 @@ class Mailbox:
             return False
         run = self._runs.popleft()
         self._runs_bytes -= run.size_bytes
-        self._make_ready(run)
+        self._make_ready(run.first, run.messages)
         return True
 
     def peek(self) -> tuple[Letter, ...]:
@@ -129,16 +128,11 @@ class Mailbox:
     @property
     def is_awaited(self) -> bool:
         """True while a reader does wait."""
-        return self._waiting > 0 and self.is_dry()
+        return self._arrival.is_awaited
 
-    async def arrival(self) -> None:
-        """Wait until there is a message, or the end."""
-        self._waiting += 1
-        try:
-            while self.is_dry():
-                await self._arrival.wait()
-        finally:
-            self._waiting -= 1
+    def arrival(self) -> Coroutine[Any, Any, None]:
+        """Wait for the next message, or for the end, after having seen that there is none of them yet."""
+        return self._arrival.wait()  # not awaited here: that would cost a frame for each message that comes alone
 
     def shed(self, size_bytes: int) -> tuple[int, int]:
         """Make room for `size_bytes`: partial messages go first, since they are repeated whole, then the oldest.
@@ -158,18 +152,18 @@ class Mailbox:
         self.put_letters(kept)
         return before - len(kept), bytes_before - size
 
-    def _add(self, run: _Run) -> None:
+    def _add(self, first: int, messages: list[Message], size_bytes: int) -> None:
         if self.ready or self._runs:
-            self._runs.append(run)
-            self._runs_bytes += run.size_bytes
+            self._runs.append(_Run(first, messages, size_bytes))
+            self._runs_bytes += size_bytes
         else:
-            self._make_ready(run)
+            self._make_ready(first, messages)
 
-    def _make_ready(self, run: _Run) -> None:
+    def _make_ready(self, first: int, messages: list[Message]) -> None:
         self._taken_before = self.taken_upto
-        self.ready.extend(reversed(run.messages))
-        self._ready_after = run.first - 1
-        self._ready_upto = run.first + len(run.messages) - 1
+        self.ready.extend(reversed(messages))
+        self._ready_after = first - 1
+        self._ready_upto = first + len(messages) - 1
 
 
 def _size(messages: list[Message]) -> int:

@@ -1,8 +1,9 @@
 """`Query`: a conversation with Claude over any transport.
 
-What it does all day is in one place below, under "the loop": a batch of lines is read and decoded, the `Conversation` says what it
-means, and its actions are performed; one task writes beside it, another waits until closing is asked for. It does not matter which
-task calls what, because only that loop touches the transport. Callbacks run beside it, so that reading never waits for them.
+What it does all day is in one place below, under "the loop": a batch of lines is decoded, the `Conversation` says what it means, its
+messages are stored where the bytes were noticed, and what else it asks for is done by the task that reads; one task writes beside it,
+another waits until closing is asked for. It does not matter which task calls what, because only that loop touches the transport.
+Callbacks run beside it, so that reading never waits for them.
 
 How it begins is in `starting`, how it is closed in `closing`, what it says in `talking`, what can be seen of it in `facts`.
 """
@@ -74,6 +75,9 @@ class Query(Facts, Talking):
 
     Raises `ConfigurationError` for arguments that would fail, or do nothing, later.
     """
+
+    _due: Sequence[Action] = ()  # what the last batch asks for, when it was more than messages
+    _failure: ClaudeTransportError | None = None  # of a strict transport's bad line
 
     def __init__(
         self,
@@ -181,8 +185,8 @@ class Query(Facts, Talking):
         error: ClaudeTransportError | None = None
         try:
             async with self._connection.batches() as batches:
-                async for lines in batches:
-                    self._take(lines)
+                while await batches.pour(self._take):
+                    self._perform_due()
                     if await self._storage.make_room(closing=self._life.close_requested):
                         self._watch.restart()
         except Exception as exc:  # noqa: BLE001 - somebody else's transport may raise anything; it is translated here
@@ -191,20 +195,34 @@ class Query(Facts, Talking):
             self._reading_over.set()
         self._end(error)
 
-    def _take(self, lines: Sequence[bytes]) -> None:
-        failure = None
+    def _take(self, lines: Sequence[bytes]) -> bool:
+        """Read a batch, and deliver it if it is nothing but messages; True when there is more to do, which takes the reader's task.
+
+        It may be called in no task at all, where bytes were noticed: nothing can be waited for, or started, in here.
+        """
         try:
             messages = self._decoder.messages(lines)
         except ClaudeTransportError as exc:
             # a strict transport's first bad line ends the conversation, after what came before it
-            messages, failure = cast("list[Message]", self._decoder.before_failure), exc
+            messages, self._failure = cast("list[Message]", self._decoder.before_failure), exc
         kinds = self._decoder.kinds
         self._watch.saw(messages, kinds)
         self._connection.count_failures(messages, kinds)
-        for action in self._conversation.received(messages, kinds):
+        actions = self._conversation.received(messages, kinds)
+        deliveries = [action for action in actions if isinstance(action, Deliver)]
+        if len(deliveries) < len(actions):
+            self._due = actions
+            return True
+        for delivery in deliveries:
+            self._storage.put(delivery.messages, delivery.turns)
+        return self._failure is not None or self._storage.is_overfull
+
+    def _perform_due(self) -> None:
+        actions, self._due = self._due, ()
+        for action in actions:
             self._perform(action)
-        if failure:
-            raise failure
+        if self._failure is not None:
+            raise self._failure
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -274,6 +292,10 @@ class Query(Facts, Talking):
         """The stream has ended: settle everything that is outstanding, at once, with the cause."""
         if self._life.ended.is_set():
             return
+        for action in self._due:  # read, but the task that would have done it was cancelled in the same moment
+            if not isinstance(action, Start):
+                self._perform(action)
+        self._due = ()
         error = cause_of_end(error, last=self._conversation.last_result, counters=self._decoder.counters)
         self._life.end(error, lost_turns=self._conversation.open_turns, dropped_tasks=self._conversation.background_agents)
         self._requests.fail_all(error)

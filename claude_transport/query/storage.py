@@ -129,6 +129,11 @@ class Storage:
 
     # ---------------------------------------------------------------------------------------------------------- backpressure
 
+    @property
+    def is_overfull(self) -> bool:
+        """True when there may be more stored than should be."""
+        return self._bytes_at_most > self._max_buffered_bytes
+
     async def make_room(self, *, closing: anyio.Event) -> bool:
         """Return when reading may go on: whether it had to wait."""
         waited = False

@@ -79,7 +79,7 @@ class Vigil:
         if not messages:
             return
         self._last = messages[-1]
-        if any(map(_is_progress, reversed(messages))):
+        if _is_progress(messages[-1]) or any(map(_is_progress, messages)):
             self._set_back("no_progress", at)
         if not _TOOL_NEWS.isdisjoint(map(type, messages) if kinds is None else kinds):
             self._follow_tools(messages)
@@ -110,8 +110,7 @@ class Vigil:
 
     def _set_back(self, clock: Clock, at: float) -> None:
         self._since[clock] = at
-        if self._told:
-            self._told.discard(clock)
+        self._told.discard(clock)
 
     def _follow_tools(self, messages: Sequence[Message]) -> None:
         for message in messages:

@@ -1,4 +1,8 @@
-"""`DirectFuture`: on asyncio, a wait that ends where it is settled, and not in the next turn of the event loop.
+"""`DirectFuture`: on asyncio, a wait that ends in the callback that settles it, and not in the next turn of the event loop.
+
+An ordinary future has its waiter resumed by the next turn: one more look at all descriptors for each message that comes alone. But
+whoever settles it may be in the middle of something, or a task, and one task cannot run inside another. So `resuming()` is put around
+a callback of the event loop, and whose wait it has settled is resumed when it has done its work.
 
 It imports asyncio, so it is imported by those who know that asyncio is what runs.
 """
@@ -6,19 +10,30 @@ It imports asyncio, so it is imported by those who know that asyncio is what run
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Self
 
-__all__ = ["DirectFuture"]
+__all__ = ["DirectFuture", "resuming"]
+
+
+_NESTING = frozenset({"nest_asyncio", "nest_asyncio2"})
+"""What lets a task run the event loop that it runs in, as notebooks do."""
+
+
+class _Callback(threading.local):
+    """The callback that runs in this thread, if it is one of those that resume."""
+
+    settled: list[DirectFuture] | None = None
+
+
+_callback = _Callback()
 
 
 class DirectFuture(asyncio.Future[None]):
-    """A future for one waiter, which `settle_now()` resumes at once.
-
-    An ordinary future has its waiter resumed by the next turn of the event loop: a look at all descriptors, for each message that comes
-    alone. Whoever calls `settle_now()` is a callback of the event loop and no task, since one task cannot run inside another.
-    """
+    """A future for one waiter, who goes on at the end of the callback that settles it; in the next turn, when it was something else."""
 
     _waiter: tuple[Callable[[Any], object], Context | None] | None = None  # here and not in `__init__`: one is made for each message
 
@@ -37,9 +52,23 @@ class DirectFuture(asyncio.Future[None]):
             removed = 1
         return removed + super().remove_done_callback(fn)
 
-    def settle_now(self) -> None:
-        """Resume the waiter inside this call."""
+    def settle(self) -> None:
+        """End the wait."""
         self.set_result(None)
+        if _callback.settled is None:
+            self.resume_soon()
+        else:
+            _callback.settled.append(self)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel it, as any future."""
+        is_cancelled = super().cancel(msg)
+        if is_cancelled:
+            self.resume_soon()
+        return is_cancelled
+
+    def resume(self) -> None:
+        """Have the waiter go on inside this call."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             callback, context = waiter
@@ -48,20 +77,28 @@ class DirectFuture(asyncio.Future[None]):
             else:
                 context.run(callback, self)
 
-    def settle_soon(self) -> None:
-        """Resume it in the next turn of the event loop: for callers that are tasks, or in the middle of something."""
-        self.set_result(None)
-        self._resume_soon()
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel it, as any future."""
-        is_cancelled = super().cancel(msg)
-        if is_cancelled:
-            self._resume_soon()
-        return is_cancelled
-
-    def _resume_soon(self) -> None:
+    def resume_soon(self) -> None:
+        """Have the waiter go on in the next turn of the event loop."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             callback, context = waiter
             self.get_loop().call_soon(callback, self, context=context)
+
+
+def resuming(func: Callable[[], object]) -> None:
+    """Call `func`, then resume those whose wait it has settled. For callbacks of the event loop; never for what a task calls."""
+    if not _NESTING.isdisjoint(sys.modules):
+        func()  # who is resumed may run the loop again, in the midst of the callback; so they go on in the next turn
+        return
+    _callback.settled = settled = list[DirectFuture]()
+    try:
+        func()
+    finally:
+        _callback.settled = None
+        while settled:
+            try:
+                settled.pop(0).resume()
+            except BaseException:  # Ctrl-C in the midst of a task: the others go on as they would have
+                for future in settled:
+                    future.resume_soon()
+                raise

@@ -228,6 +228,16 @@ class ProcessStream(ByteStream):
         self._output_over = True
         raise await self._how_it_ended()
 
+    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
+        """Where `receive()` would have to wait: hand what comes to `hand_on`, chunk by chunk, until that returns True (see `Inflow`).
+
+        False: it is `receive()` that has something to say.
+        """
+        child = self._child
+        if child.cut or child.closing or self._output_over:
+            return False
+        return await child.inflow.pour(hand_on)
+
     async def send(self, item: bytes) -> None:
         """Write all of `item` to its input."""
         # Not a full checkpoint: being cancelled there would look like half a line although nothing is out. StreamTransport has one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,42 +16,69 @@ class Wakeup:
 
     Who waits for it has looked at the state before, without an `await` in between. It belongs to the event loop of its first wait.
 
-    What is waited for is the loop's own: a bare future on asyncio, trio's `Event` on trio. A conversation waits for every message that
+    What is waited for is the loop's own: a bare future on asyncio, being rescheduled on trio. A conversation waits for every message that
     comes alone, and to make an `anyio.Event` for it took longer than to decode it.
     """
 
-    __slots__ = ("_is_future", "_make", "_waited_for")
+    __slots__ = ("_make_future", "_trio", "_waiting")
 
     def __init__(self) -> None:
-        self._make: Callable[[], Any] | None = None
-        self._is_future = False
-        self._waited_for: list[Any] = []  # one for each who waits: a future that two tasks wait for is cancelled with either
+        self._make_future: Callable[[], Any] | None = None  # on asyncio, once somebody has waited
+        self._trio: Any = None  # likewise on trio
+        self._waiting: list[Any] = []  # one for each who waits: a future that two tasks wait for is cancelled with either
+
+    @property
+    def is_awaited(self) -> bool:
+        """True while somebody waits who was not cancelled."""
+        if self._trio is not None:
+            return bool(self._waiting)
+        # On asyncio, one who was cancelled a moment ago is still here. Not a generator: this is asked for each message that comes alone.
+        return not all([waiter.done() for waiter in self._waiting])  # noqa: C419
 
     def fire(self) -> None:
         """Wake everybody who waits now."""
-        if self._waited_for:
-            waited_for, self._waited_for = self._waited_for, []
-            for event in waited_for:
-                if not self._is_future:
-                    event.set()
-                elif not event.done():  # its waiter may have been cancelled a moment ago
-                    event.set_result(None)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for waiter in waiting:
+                if self._trio is not None:
+                    self._trio.lowlevel.reschedule(waiter)
+                elif not waiter.done():  # it may have been cancelled a moment ago
+                    waiter.settle()
 
     async def wait(self) -> None:
         """Return at the next `fire()`. Not bounded here: who waits says in its own docstring what ends it."""
-        event = (self._make or self._maker())()
-        self._waited_for.append(event)
+        make_future = self._make_future or self._find_loop()
+        if make_future is None:
+            await self._rescheduled(self._trio)
+            return
+        future = make_future()
+        self._waiting.append(future)
         try:
-            await (event if self._is_future else event.wait())
+            await future
         except BaseException:
-            if event in self._waited_for:
-                self._waited_for.remove(event)
+            if future in self._waiting:
+                self._waiting.remove(future)
             raise
 
-    def _maker(self) -> Callable[[], Any]:
-        """What makes something to wait for, in the loop that runs."""
+    async def _rescheduled(self, trio: Any) -> None:
+        task = trio.lowlevel.current_task()
+
+        def abort(_: object) -> Any:
+            self._waiting.remove(task)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._waiting.append(task)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _find_loop(self) -> Callable[[], Any] | None:
+        """What makes a future, in the asyncio loop that runs; None on trio."""
+        if self._trio is not None:
+            return None
         loop = asyncio_loop_here()
-        self._is_future = loop is not None
-        make: Callable[[], Any] = trio_here().Event if loop is None else loop.create_future
-        self._make = make
-        return make
+        if loop is None:
+            self._trio = trio_here()
+        else:
+            from claude_transport.streams.direct import DirectFuture  # late, as asyncio itself
+
+            self._make_future = functools.partial(DirectFuture, loop=loop)
+        return self._make_future

@@ -6,9 +6,10 @@ opener: an object whose `await connect()` gives an `anyio.abc.ByteStream`.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol, Self
 
 import anyio
@@ -38,6 +39,7 @@ from claude_transport.transport import TransportInfo
 from claude_transport.transports.bounds import check_bounds
 from claude_transport.transports.lines import is_torn, whole_lines
 from claude_transport.transports.remaking import Remakable
+from claude_transport.transports.views import DictView, LineView, Pourable, PouredLineView
 
 __all__ = ["Connectable", "StreamTransport"]
 
@@ -196,13 +198,15 @@ class StreamTransport(Remakable):
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """The lines in batches, as they were read."""
-        self._open_stream()
-        return _LineBatches(self)
+        stream: object = self._open_stream()
+        if isinstance(stream, Pourable):
+            return PouredLineView(self._next_batch, functools.partial(self._pour, stream))
+        return LineView(self._next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """The messages one by one, as dicts."""
         self._open_stream()
-        return _Messages(self)
+        return DictView(self._next_batch, pending=self._pending, decoder=self._decoder, count_failure=self.count_failure)
 
     async def _next_batch(self) -> Sequence[bytes]:
         """At least one line; StopAsyncIteration at a good end, the typed cause at a bad one."""
@@ -233,6 +237,31 @@ class StreamTransport(Remakable):
         if self._read_end is not None and self._read_end.error is not None and not self._closed:
             raise self._read_end.error
         raise StopAsyncIteration
+
+    async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        """See `PouredLines`."""
+
+        def feed(chunk: bytes) -> bool:
+            self._bytes_read += len(chunk)
+            lines = self._framer.feed(chunk)
+            self._lines_read += len(lines)
+            return bool(lines) and hand_on(self._accept(lines))
+
+        while True:
+            try:
+                lines = await self._next_batch()
+            except StopAsyncIteration:
+                return False
+            if hand_on(lines):
+                return True
+            self._reading = True
+            try:
+                if await stream.pour(feed):
+                    return True
+            except anyio.ClosedResourceError:
+                pass  # the next batch says what that means
+            finally:
+                self._reading = False
 
     def _end_reading(self, error: ClaudeTransportError) -> ClaudeTransportError:
         """Nothing more is read: every reader from now on gets `error`, which is returned to be raised at once."""
@@ -362,38 +391,3 @@ def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
     lost = ConnectionLost(f"the connection broke while reading: {exc}")
     lost.__cause__ = exc
     return lost
-
-
-class _LineBatches:
-    """One view of a transport's lines. It holds no state of its own: leaving it loses nothing."""
-
-    def __init__(self, transport: StreamTransport) -> None:
-        self._transport = transport
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __anext__(self) -> Coroutine[Any, Any, Sequence[bytes]]:
-        return self._transport._next_batch()  # noqa: SLF001 - two halves of one module; not awaited here: that would cost a frame
-
-
-class _Messages:
-    """The other view: the same lines, decoded to dicts. Lines not handed out yet stay with the transport."""
-
-    def __init__(self, transport: StreamTransport) -> None:
-        self._transport = transport
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> dict[str, Any]:
-        transport = self._transport
-        pending = transport._pending  # noqa: SLF001
-        while True:
-            if not pending:
-                pending.extend(await transport._next_batch())  # noqa: SLF001
-            message = transport._decoder.as_dict(pending.popleft())  # noqa: SLF001
-            if isinstance(message, dict):
-                return message
-            if message is not None:
-                transport.count_failure(message)
