@@ -222,14 +222,6 @@ class AllMessages:
         return self
 
     async def __anext__(self) -> Message:
-        if not self._ready:
-            await self._arrival()
-        if self._storage.is_full:
-            self._storage.look_again()
-        return self._ready.pop()
-
-    async def _arrival(self) -> None:
-        """Wait until something is ready; StopAsyncIteration when nothing more can come, or what it has ended with."""
         inbox, storage = self._inbox, self._storage
         while not (self._ready or inbox.refill()):
             if inbox.has_ended:
@@ -238,3 +230,6 @@ class AllMessages:
                 raise StopAsyncIteration
             storage.begin_to_wait()
             await inbox.arrival()
+        if storage.is_full:
+            storage.look_again()
+        return self._ready.pop()

@@ -19,10 +19,6 @@ from typing import Any, Self
 __all__ = ["DirectFuture", "resuming"]
 
 
-_NESTING = frozenset({"nest_asyncio", "nest_asyncio2"})
-"""What lets a task run the event loop that it runs in, as notebooks do."""
-
-
 class _Callback(threading.local):
     """The callback that runs in this thread, if it is one of those that resume."""
 
@@ -87,8 +83,8 @@ class DirectFuture(asyncio.Future[None]):
 
 def resuming(func: Callable[[], object]) -> None:
     """Call `func`, then resume those whose wait it has settled. For callbacks of the event loop; never for what a task calls."""
-    if not _NESTING.isdisjoint(sys.modules):
-        func()  # who is resumed may run the loop again, in the midst of the callback; so they go on in the next turn
+    if "nest_asyncio" in sys.modules or "nest_asyncio2" in sys.modules:
+        func()  # as in notebooks, who is resumed may run the loop again, in the midst of the callback: so they go on in the next turn
         return
     _callback.settled = settled = list[DirectFuture]()
     try:
