@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 from live_session import Doorkeeper, Live, bash, of_type
 
@@ -14,6 +17,13 @@ from claude_transport.testing import replies
 
 def rules(**lists: list[str]) -> dict[str, Any]:
     return {"permissions": lists}
+
+
+async def until_said_in(path: Path, text: str) -> None:
+    """The CLI writes its settings beside its turn, perhaps after it."""
+    with anyio.fail_after(30):
+        while not (path.exists() and text in path.read_text()):
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_an_allow_rule_lets_the_tool_run_and_nobody_is_asked(live: Live) -> None:
@@ -71,7 +81,7 @@ async def test_a_suggestion_of_the_cli_can_be_given_back_and_is_kept_in_the_loca
 
     async with live([bash("touch one"), "Done."], can_use_tool=as_suggested) as session:
         await session.ask("Make it")
-        assert "touch one" in (session.project / ".claude" / "settings.local.json").read_text()
+        await until_said_in(session.project / ".claude" / "settings.local.json", "touch one")
     door = Doorkeeper([ct.Deny("asked again")])
     async with live([bash("touch one"), "Done."], can_use_tool=door) as session:
         (session.project / "one").unlink()
