@@ -260,9 +260,6 @@ def _suffixed(text: str, transport: TransportKind, category: str) -> str:
 def _reworded(error: errors.ClaudeTransportError, text: str) -> errors.ClaudeTransportError:
     """The same error, with its data, under the fixed sentence `text`."""
     found = copy.copy(error)
-    if isinstance(found, errors.CLINotFoundError):
-        # for a call that insisted on the CLI the path is broken, not the configuration (S1.2, second row)
-        found.category = "transport"
     found.args = (_suffixed(text, "cli", found.category),)
     return found
 
