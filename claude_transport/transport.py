@@ -174,7 +174,7 @@ class Transport(ABC):
         * `end.idempotent`: ending twice does nothing.
 
         For the CLI this means "no more input", not "stop": the running turn finishes first, but hooks, permissions and
-        in-process MCP servers can no longer be asked (PROTOCOL (d) 10).
+        in-process MCP servers can no longer be asked (docs/reference/protocol.md#end-of-input).
         """
 
     @abstractmethod

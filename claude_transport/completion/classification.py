@@ -142,7 +142,7 @@ def classify_api_exception(error: BaseException) -> errors.ClaudeTransportError:
 
 
 def classify_api_refusal(message: object) -> errors.ResultError:
-    """The error for an API answer whose `stop_reason` is `refusal`; on the CLI path the same arrives as a failed result. [11_refusal]"""
+    """Make the error for an API answer with the `stop_reason` `refusal`. The CLI says it with a failed result."""
     found = _like(_Reported(stop_reason="refusal", terminal_reason=None), "api")
     found.result = message
     return found

@@ -48,7 +48,7 @@ class Talking(Controls):
 
         Raises:
             NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent.
-            UsageError: the uuid was used before; the CLI would drop the message without a word (recording 18u). Or it is empty or no
+            UsageError: the uuid was used before; the CLI would drop it (docs/reference/protocol.md#repeated-uuids). Or it is empty or no
                 text, the content is neither text nor blocks, or the priority is none.
         """
         await self._life.until_ready()
