@@ -136,7 +136,7 @@ def test_every_reason_and_every_code_that_was_recorded_is_on_the_page() -> None:
     results = [frame for frame in everything("out") if frame["type"] == "result"]
     reasons = {frame.get("terminal_reason") for frame in results} | {frame["subtype"] for frame in results}
     codes = {frame["response"].get("error_code") for frame in everything("out") if frame["type"] == "control_response"}
-    assert sorted((reasons | codes) - {None, "success"} - WORDS) == []
+    assert sorted(str(word) for word in (reasons | codes) - {None, "success"} - WORDS) == []
 
 
 def test_a_result_always_has_the_fields_that_the_page_says() -> None:
