@@ -14,6 +14,7 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 E2E = PROJECT / "tests" / "e2e"
 PAGE = (PROJECT / "docs" / "reference" / "protocol.md").read_text("utf-8")
+MESSAGES = (PROJECT / "docs" / "reference" / "messages.md").read_text("utf-8")
 RECORDINGS = {path.stem: path for path in sorted((PROJECT / "tests" / "recordings").glob("*.ndjson"))}
 CITING = [
     path
@@ -110,6 +111,17 @@ def test_every_recording_that_the_source_or_another_page_cites_is_there() -> Non
     }
     assert len(cited) > 50
     assert sorted((file, mark) for file, mark in cited if not any(name.startswith(mark) for name in RECORDINGS)) == []
+
+
+def test_a_recording_that_the_words_on_a_message_cite_holds_such_a_message() -> None:
+    found = []
+    for type_, words in re.findall(r"^\| `(\w+)` \| `\w+` \| (.*?) \| ", MESSAGES, re.MULTILINE):
+        marks = [mark.partition(":")[0] for brackets in re.findall(r"\[(\d\d[^\]]*)\]", words) for mark in brackets.split(", ")]
+        for mark in marks:
+            texts = [path.read_text("utf-8") for name, path in RECORDINGS.items() if name.startswith(mark.rstrip("*"))]
+            found.append((type_, mark, any(f'\\"{type_}\\"' in text for text in texts)))
+    assert len(found) > 30
+    assert [(type_, mark) for type_, mark, held in found if not held] == []
 
 
 def test_the_page_says_for_which_versions_it_was_seen() -> None:
