@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from proofs import PAIN_ROWS, SYSTEM_ROWS, find_test
-from proofs import PROOFS as ALL_PROOFS
+from proof_map import PAIN_ROWS, SYSTEM_ROWS, find_test
+from proof_map import PROOFS as ALL_PROOFS
 
 PROOFS = ALL_PROOFS
 RIDDLES = re.compile(r"\b(nobody|somebody|whoever|who|one of us)\b", re.IGNORECASE)

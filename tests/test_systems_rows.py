@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 import pytest
-from proofs import PROOFS as ALL_PROOFS
-from proofs import SYSTEM_ROWS, find_test
+from proof_map import PROOFS as ALL_PROOFS
+from proof_map import SYSTEM_ROWS, find_test
 
 from claude_transport.completion.agent_cli import CLAUDE_CODE, AgentCLI
 from claude_transport.launch.discovery import CLI
