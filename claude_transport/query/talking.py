@@ -95,9 +95,9 @@ class Talking(Controls):
     def messages(self) -> AllMessages:
         """Every message in order, from the first that nobody has taken yet; also those that belong to no turn.
 
-        What was not taken of a turn goes with its handle: ask for all messages before sending, to miss nothing. Two such
-        iterations at once share the messages between them. It ends with the conversation; when that failed, it raises the
-        cause after the last message.
+        What was not taken of a turn goes with its handle: ask for all messages before sending, to miss nothing. What is given up over
+        `max_buffered_bytes` is counted in `dropped_messages`. Two such iterations at once share the messages between them. It ends with
+        the conversation; when that failed, it raises the cause after the last message.
         """
         return AllMessages(self._storage)
 
