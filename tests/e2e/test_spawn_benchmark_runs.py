@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_spawn.py"
-PATIENCE = 600.0  # seconds for some forty processes on a machine with much else to do
+PATIENCE = 900.0  # seconds for some forty processes on a machine with much else to do; 170 were measured under load
 FEWEST = 10
 MEASURED = ("cli, cold", "api, cold", "cli, warm", "api, warm", "session, warm")
 DELTAS = ("cli - api, cold", "cli - api, warm")
