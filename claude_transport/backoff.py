@@ -33,6 +33,9 @@ FailureKind: TypeAlias = Literal["rate_limit", "overloaded", "api", "transport",
 _NEVER: Final = frozenset({"auth", "configuration", "usage", "control"})
 """Categories in which the same call fails in the same way, whatever the error itself says."""
 
+_NEVER_CLASSES: Final = (ConfigurationError, CLIVersionMismatch, OutcomeUncertain)
+"""Classes that are never retried, whatever their category: a missing binary (`CLINotFoundError`) is still missing a second later."""
+
 _CONNECTION_FAILED: Final = "result.connection_failed"
 """The code of a run whose API could not be reached (`claude_transport.protocol.diagnosis`)."""
 
@@ -155,7 +158,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """What a retry after `error` is charged to; None when there must not be one, whatever the budgets are."""
         if side_effects or not isinstance(error, ClaudeTransportError):
             return None
-        if error.category in _NEVER or isinstance(error, OutcomeUncertain | CLIVersionMismatch):
+        if error.category in _NEVER or isinstance(error, _NEVER_CLASSES):
             return None
         nothing_happened = side_effects is False
         if isinstance(error, Overloaded):

@@ -122,9 +122,10 @@ class ConfigurationError(ClaudeTransportError):
 
 
 class CLINotFoundError(ConfigurationError):
-    """No `claude` binary: `searched` lists every place looked at, `advice` what to do."""
+    """There is no `claude` binary: `searched` lists every place looked at, `advice` says what to do. Never retried."""
 
     code = "exec.cli.binary_not_found"
+    category = "transport"
 
     def __init__(self, message: str = "", *, searched: Sequence[str] = (), advice: str = "", **common: Any) -> None:
         super().__init__(message, **common)

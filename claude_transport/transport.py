@@ -174,7 +174,7 @@ class Transport(ABC):
         * `end.idempotent`: ending twice does nothing.
 
         For the CLI this means "no more input", not "stop": the running turn finishes first, but hooks, permissions and
-        in-process MCP servers can no longer be asked (PROTOCOL (d) 10).
+        in-process MCP servers can no longer be asked (docs/reference/protocol.md#end-of-input).
         """
 
     @abstractmethod
@@ -186,7 +186,7 @@ class Transport(ABC):
         * `close.wakes-reader`: the iteration of a waiting reader ends.
         * `close.wakes-writer`: a waiting writer gets `TransportClosed`.
         * `close.when-cancelled`: a cancelled close still closes; the cancellation is delivered afterwards.
-        * `close.bounded`: it takes no longer than its timeout.
+        * `close.bounded`: it returns when its timeout is over, or soon after, whatever the peer does.
         * `close.any-task`: any task may call it.
         * `close.leaves-nothing`: no file descriptor, process, thread or task stays behind.
         """

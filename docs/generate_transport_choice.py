@@ -118,7 +118,10 @@ an invalid request, any other 5xx a failure of the server.
 CODES_TEXT = """\
 ## Every class
 
-`code` and `category` are the class's own; a table above says where an instance has others.
+`code`, `category` and `retryable` are attributes of the class; a table above says where an instance has others. *Again* is what
+`complete()` does with the error on the CLI path, in a call that provably had no side effects: the budget of `RetryPolicy` that a retry is
+charged to, and how many retries it makes by default. *as* and a class means that `complete()` raises
+that class instead.
 """
 
 CAUSES: dict[str, dict[str, Any]] = {
@@ -231,7 +234,9 @@ def api_rows() -> Iterator[list[str]]:
 def class_rows() -> Iterator[list[str]]:
     for name in errors.__all__:
         cls = getattr(errors, name)
-        yield [f"`{name}`", f"`{cls.code}`", f"`{cls.category}`", "yes" if cls.retryable else "no", cell(inspect.getdoc(cls) or "")]
+        raised = classify_cli_exception(cls(name))
+        again = told(raised, side_effects=False)[3] if type(raised) is cls else f"as `{type(raised).__name__}`"
+        yield [f"`{name}`", f"`{cls.code}`", f"`{cls.category}`", "yes" if cls.retryable else "no", again, cell(inspect.getdoc(cls) or "")]
 
 
 def render_errors() -> str:
@@ -246,7 +251,7 @@ def render_errors() -> str:
         CLI_TEXT,
         table(columns, cli_rows()),
         CODES_TEXT,
-        table(("Class", "`code`", "`category`", "`retryable`", "Meaning"), class_rows()),
+        table(("Class", "`code`", "`category`", "`retryable`", "Again", "Meaning"), class_rows()),
     ]
     return "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""The failures of PROTOCOL.md (e) as scripts of a fake API, and what both paths make of each: shared with the tests on the real CLI."""
+"""The failures of docs/reference/protocol.md#api-failures as scripts of a fake API, and the error of both paths for each."""
 
 from __future__ import annotations
 

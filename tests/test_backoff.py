@@ -129,6 +129,7 @@ LADDER: list[tuple[Callable[[], BaseException], bool | None, list[float]]] = [
     (errors.BillingFailed, False, []),
     (errors.CLINotFoundError, False, []),
     (errors.ConfigurationError, False, []),
+    (lambda: errors.ConfigurationError(category="transport", retryable=True), False, []),
     (errors.ConnectionLost, None, []),
     (errors.ConnectionLost, False, [1]),
     (errors.ConnectionLost, True, []),

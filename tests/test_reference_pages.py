@@ -24,6 +24,7 @@ PUBLIC = (
 HELD = {
     "link-protocol": "protocol/test_link_transcripts.py",
     "program": "app/test_program_page_fields.py",
+    "protocol": "protocol/test_protocol_page.py",
     "proven-on-the-real-cli": "test_proven_page.py",
 }
 

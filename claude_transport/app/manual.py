@@ -177,8 +177,8 @@ MANUAL: Final[Mapping[str, Manual]] = {
         (
             ("N", "the exit code on the tape; 128 plus the number when a signal ended claude"),
             ("0", "the tape was played to its end"),
-            ("1", "the output could not be written"),
-            ("2", "there is no tape, or the host says what is not on it"),
+            ("1", "the output could not be written, or the connection on the tape was lost"),
+            ("2", "the tape cannot be read, or the host does not follow it: another kind of line, or too few"),
             _INTERRUPTED,
         ),
     ),

@@ -62,7 +62,8 @@ def assemble(messages: Sequence[Message]) -> Assembly:
     blocks = tuple(block.text for message in spoken for block in message.content if isinstance(block, TextBlock) and block.text)
     results = [message for message in messages if isinstance(message, ResultMessage)]
     last = results[-1] if results else None
-    # a folded-in or follow-up turn has a result of its own: `usage` is of the turn, so the run's is their sum (PROTOCOL (b))
+    # `usage` is of one turn, and a run may have several turns with a result each: add them up
+    # (docs/reference/protocol.md#usage-and-cost)
     return Assembly(
         text="\n".join(blocks),
         text_blocks=blocks,
@@ -206,7 +207,7 @@ def _model(messages: Iterable[Message], spoken: Sequence[AssistantMessage]) -> s
 
 
 def _session_id(messages: Sequence[Message]) -> str | None:
-    """The last one that was named: `/clear` and forks change it, and the later one is the one to resume (PROTOCOL (b))."""
+    """Return the session id that was named last: `/clear` and forks change it (docs/reference/protocol.md#session-ids)."""
     for message in reversed(messages):
         found = getattr(message, "session_id", None)
         if isinstance(found, str) and found:

@@ -116,8 +116,6 @@ class Call:
 
     def _delay_after(self, error: ClaudeTransportError, attempt: _Attempt) -> float | None:
         """Seconds until the next attempt; None when there is none."""
-        if isinstance(error, ConfigurationError):
-            return None  # whatever its category: a binary that is not there is not there a second later
         delay = self._request.retry.next_delay(
             error, earlier=self._errors, retry_after=retry_after_of(error), side_effects=attempt.has_left_traces
         )

@@ -142,7 +142,7 @@ def classify_api_exception(error: BaseException) -> errors.ClaudeTransportError:
 
 
 def classify_api_refusal(message: object) -> errors.ResultError:
-    """The error for an API answer whose `stop_reason` is `refusal`; on the CLI path the same arrives as a failed result. [11_refusal]"""
+    """Make the error for an API answer with the `stop_reason` `refusal`. The CLI says it with a failed result."""
     found = _like(_Reported(stop_reason="refusal", terminal_reason=None), "api")
     found.result = message
     return found
@@ -260,9 +260,6 @@ def _suffixed(text: str, transport: TransportKind, category: str) -> str:
 def _reworded(error: errors.ClaudeTransportError, text: str) -> errors.ClaudeTransportError:
     """The same error, with its data, under the fixed sentence `text`."""
     found = copy.copy(error)
-    if isinstance(found, errors.CLINotFoundError):
-        # for a call that insisted on the CLI the path is broken, not the configuration (S1.2, second row)
-        found.category = "transport"
     found.args = (_suffixed(text, "cli", found.category),)
     return found
 

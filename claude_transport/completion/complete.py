@@ -57,7 +57,8 @@ async def complete(
 
         ResultError: the run failed: `RateLimited`, `Overloaded`, `AuthFailed`, `BillingFailed`, `ModelNotFound`, `APIFailed`, ….
         MissingResult: there was no answer; with code `exec.cli.timeout`, not in `timeout` seconds.
-        CLINotFoundError, CLIConnectionError, ProcessError, ProtocolError: the CLI path broke; these never come from the API path.
+        CLINotFoundError, CLIConnectionError, ProcessError: the CLI path broke; these never come from the API path.
+        ProtocolError: the CLI, or the API, said something that its protocol does not allow.
         ConfigurationError, UsageError: it cannot be done as asked.
     """
     request = build_request(

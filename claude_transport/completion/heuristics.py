@@ -29,7 +29,7 @@ _WAITING: Final = re.compile(r"\b(waiting on|still waiting|continuing|in progres
 _ASKING_TOOL: Final = "AskUserQuestion"
 _AGENT_TOOLS: Final = frozenset(
     {"Task", "Agent"}
-)  # one tool: `Task` in what the CLI lists, `Agent` in what the model calls (PROTOCOL (g) 14)
+)  # one tool: `Task` in what the CLI lists, `Agent` in what the model calls (docs/reference/protocol.md#tool-names)
 _ENDED: Final = frozenset({"completed", "killed", "stopped", "failed"})
 
 

@@ -63,7 +63,7 @@ class TurnBook:
     # ------------------------------------------------------------------------------------------------------------- stimuli
 
     def prompted(self, uuid: str | None, *, text: str, event: int, t: float, priority: str | None) -> bool:
-        """A prompt was sent; False when its uuid had been used before, so that the CLI drops it [18u]."""
+        """Note that a prompt was sent. False for a repeated uuid: the CLI drops it (docs/reference/protocol.md#repeated-uuids)."""
         if uuid is None:
             uuid = f"unnamed-{event}"
             self._unnamed[uuid] = None

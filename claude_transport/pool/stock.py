@@ -36,7 +36,7 @@ __all__ = ["Stock"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _HEALTH_TIMEOUT = 5.0
-"""Seconds for an answer of a session that has nothing to do; the CLI takes 1 to 20 ms (PROTOCOL (c))."""
+"""Seconds for an answer of a session that has nothing to do; the CLI takes 1 to 20 ms (docs/reference/protocol.md#answer-times)."""
 
 _GIVE_UP = 90.0
 """Seconds for a session to end, before its place is given to another: more than all the bounds of a query's own closing together."""

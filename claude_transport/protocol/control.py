@@ -56,7 +56,7 @@ class PermissionRule(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class PermissionUpdate(Part, frozen=True, kw_only=True):
-    """A change of the permission rules, suggested by the CLI or ordered by the host. [04a, 04f]
+    """A change of the permission rules, suggested by the CLI or ordered by the host. [04a]
 
     `type`: addRules, replaceRules, removeRules (with `rules` and `behavior`: allow, deny, ask), setMode (with `mode`),
     addDirectories, removeDirectories (with `directories`). `destination`: userSettings, projectSettings, localSettings, session, cliArg.
@@ -83,7 +83,7 @@ class InboundBody(Part, tag_field="subtype", frozen=True, kw_only=True):
 
 
 class CanUseTool(InboundBody, tag="can_use_tool", frozen=True, kw_only=True):
-    """May this tool run? The CLI waits for ever, and may withdraw the question by a cancel. [04a, 04l, 05p]"""
+    """May this tool run? The CLI waits for ever, and may withdraw the question by a cancel. [04a, 04l, 07g]"""
 
     tool_name: str = ""
     input: dict[str, Any] = field(default_factory=dict)
@@ -240,7 +240,7 @@ class ControlResponse(Message, tag_field="type", tag="control_response", frozen=
 
 
 class ControlCancelRequest(Message, tag_field="type", tag="control_cancel_request", frozen=True, kw_only=True):
-    """The request `request_id` needs no answer any more; one that still comes is ignored. [05i, 07g]"""
+    """The request `request_id` needs no answer any more; one that still comes is ignored. [07g]"""
 
     request_id: str | None = None
 
@@ -286,7 +286,7 @@ def encode_user_message(
 ) -> bytes:
     """The line that says `content` (text or blocks) to the model.
 
-    A `uuid` makes the CLI report what becomes of the message; one used before is dropped silently, without a result [18u].
+    A `uuid` makes the CLI report what becomes of the message; a repeated one is dropped (docs/reference/protocol.md#repeated-uuids).
     `should_query=False` adds it to the conversation without asking the model [10d]. Raises `UsageError` for bad content or priority.
     """
     if priority not in (None, "now", "next", "later"):

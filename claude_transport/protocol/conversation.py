@@ -127,8 +127,8 @@ class Conversation:
         """True when nothing is under way that could still ask the host for something, so that input may end.
 
         Background agents hold it open, because the turn they will start may need hooks and permissions; background shells
-        do not, because they may never end (PROTOCOL (d) 11). Between the end of an agent and that turn some 10 ms pass, in which
-        only the session state, where the CLI reports it, says that something is still to come [15c].
+        do not, because they may never end (docs/reference/protocol.md#background-work). Between the end of an agent and
+        that turn some 10 ms pass, in which only the session state, where the CLI reports it, says that something is still to come [15c].
         """
         return not (self.is_running or self._session_state == "running" or self._inbound or self._agent_tasks or self._wake_up_due)
 
@@ -265,7 +265,7 @@ class Conversation:
         return True, answered, [*self._rejected_by(message), *settled]
 
     def _rejected_by(self, message: ResultMessage) -> list[Action]:
-        """A start that failed ends in a result, and leaves every request unanswered for ever (PROTOCOL (d) 13)."""
+        """A start that failed ends in a result, and leaves every request unanswered for ever (docs/reference/protocol.md#failed-starts)."""
         failed_start = message.is_error is True and message.terminal_reason is None and "initialize" in self._pending.values()
         rejected: list[Action] = [Reject(request_id, message) for request_id in self._pending] if failed_start else []
         if failed_start:

@@ -1,7 +1,7 @@
 """What a result means: fine or failed, whose fault, and whether trying again can help.
 
 Decided from the structured fields, in the order of how much they say; words in the text are only the last resort.
-`subtype` alone says nothing: every API failure arrives as `"success"` with `is_error: true` (PROTOCOL (e)).
+`subtype` alone says nothing: every API failure arrives as `"success"` with `is_error: true` (docs/reference/protocol.md#results).
 """
 
 from __future__ import annotations

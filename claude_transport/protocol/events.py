@@ -69,7 +69,7 @@ class ToolProgress(Message, tag_field="type", tag="tool_progress", frozen=True, 
 
 
 class CommandLifecycle(Message, tag_field="type", tag="command_lifecycle", frozen=True, kw_only=True):
-    """What became of the user message `command_uuid`: queued, started, completed, cancelled. Undeclared, but sent. [10a]"""
+    """What became of the user message `command_uuid`: queued, started, completed, cancelled. Undeclared, but sent. [07a]"""
 
     command_uuid: str = ""
     state: str = ""

@@ -1,9 +1,10 @@
 """Which prompt a turn, a message and a result belong to.
 
 Results cannot be counted against prompts: waiting prompts are merged into one turn, a prompt sent while a tool runs is folded into the
-running turn, and a finished background task starts a turn that nobody asked for (PROTOCOL (d) 5, 6). A CLI that knows the uuids of
-prompts says what became of each (`command_lifecycle`, `user_message_uuids`). For one that does not, the rules by which the CLI
-takes its queue are followed here; for a peer that does not say that it is a CLI, nothing but the order of sending.
+running turn (docs/reference/protocol.md#queued-prompts), and a finished background task starts a turn without a prompt
+(docs/reference/protocol.md#turns-without-a-prompt). A CLI that knows the uuids of prompts says what became of each
+(`command_lifecycle`, `user_message_uuids`). For a CLI that does not, this module follows the rules by which the CLI takes its queue. For a
+peer that does not say that it is a CLI, only the order of sending counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from claude_transport.protocol.turn_states import TURN_TRANSITIONS, TurnEvent, T
 __all__ = ["Prompts"]
 
 _SEEN_LIMIT = 100_000
-"""Prompt uuids remembered so that a repeated one is refused: the CLI would drop it without a word (PROTOCOL (b), 18u)."""
+"""Prompt uuids that are remembered, to refuse a repeated one: the CLI would drop it (docs/reference/protocol.md#repeated-uuids)."""
 
 _PRIORITIES: Final = {"now": 0, "next": 1, "later": 2}
 """In this order the CLI takes them from its queue, those of one priority in the order of sending (2.1.329, real)."""

@@ -168,7 +168,7 @@ class Informational(SystemMessage, frozen=True, kw_only=True):
 
 
 class Notification(SystemMessage, frozen=True, kw_only=True):
-    """A short notice that replaces an earlier one with the same `key`. [18za]"""
+    """A short notice that replaces an earlier one with the same `key`. [05j]"""
 
     subtype: str = "notification"
     key: str = ""
@@ -215,7 +215,7 @@ class APIRetryMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class ModelFallback(SystemMessage, frozen=True, kw_only=True):
-    """Another model has taken over, for instance after repeated 529s. Undeclared, but sent. [11_529_retries2 with a fallback model]"""
+    """Another model has taken over, for instance after repeated 529s. Undeclared, but seen on 2.1.329."""
 
     subtype: str = "model_fallback"
     trigger: str = ""

@@ -64,7 +64,7 @@ class TaskStarted(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskProgress(SystemMessage, frozen=True, kw_only=True):
-    """What a running task is at. [15c]"""
+    """What a running task is at. [15a]"""
 
     subtype: str = "task_progress"
     task_id: str = ""

@@ -28,7 +28,7 @@ _REST: dict[str, dict[str, Any]] = {
 def restore_trimmed(line: bytes) -> bytes:
     """A whole line of the type, subtype and request id that can still be read in the beginning of one, without its newline."""
     found = _KIND.match(line)
-    if found is None:  # a `result` is the one message that does not begin with its type (PROTOCOL (a) 3)
+    if found is None:  # a `result` is the one message that does not begin with its type (docs/reference/protocol.md#key-order)
         return encode_line({"type": "result", **_RESULT})[:-1]
     kind = found[1].decode()
     if kind == "control_response":

@@ -44,7 +44,7 @@ def cause_of_end(
 ) -> ClaudeTransportError | None:
     """Why the stream ended; None when all is well."""
     if isinstance(error, ProcessError) and error.exit_code == 1 and last is not None and last.is_error is True:
-        return None  # the CLI's exit code repeats what its last result said (PROTOCOL (e)): it is no crash
+        return None  # the CLI's exit code repeats what its last result said (docs/reference/protocol.md#exit-codes): it is no crash
     messages = counters.typed + counters.salvaged + counters.unknown + counters.lossy
     if error is None and not messages and counters.noise + counters.malformed:
         return CLIJSONDecodeError("the peer ended, and nothing that it said was a JSON message")

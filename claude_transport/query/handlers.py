@@ -77,7 +77,8 @@ HookCallable = Callable[[Any, str | None, CallbackContext], Awaitable[object]]
 class HookMatcher(msgspec.Struct, frozen=True):
     """Callbacks for one hook event, for the tools that `matcher` names (None: for all of them).
 
-    `timeout` in seconds is the CLI's own: past it the CLI withdraws the question and refuses the tool (recording 05i).
+    `timeout` in seconds is the CLI's own: after it the CLI withdraws the question and refuses the tool
+    (docs/reference/protocol.md#hook-callbacks).
     """
 
     matcher: str | None = None

@@ -143,7 +143,7 @@ class Questions:
         try:
             return encode_control_success(question.request_id, await self._response_to(question))
         except Exception as exc:  # noqa: BLE001
-            # whatever went wrong here, the CLI must hear of it: it would wait for ever (PROTOCOL (g) 4)
+            # whatever went wrong here, the CLI must hear of it: it would wait for ever (docs/reference/protocol.md#unanswered-questions)
             if isinstance(exc, ControlRequestFailed) and not self._is_for_a_guard(question):
                 return encode_control_error(question.request_id, str(exc), exc.error_code)  # how on_request refuses
             self.failures.note(self._name_of(question), exc)

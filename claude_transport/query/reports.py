@@ -13,7 +13,7 @@ class InterruptOutcome(StrEnum):
     """What came of an interrupt."""
 
     acknowledged = "acknowledged"
-    """The CLI stops the running turn; its result follows (PROTOCOL (d) 7)."""
+    """The CLI stops the running turn; its result follows (docs/reference/protocol.md#interrupts)."""
     not_running = "not_running"
     """There was nothing to stop."""
     timed_out = "timed_out"

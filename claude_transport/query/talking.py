@@ -48,7 +48,7 @@ class Talking(Controls):
 
         Raises:
             NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent.
-            UsageError: the uuid was used before; the CLI would drop the message without a word (recording 18u). Or it is empty or no
+            UsageError: the uuid was used before; the CLI would drop it (docs/reference/protocol.md#repeated-uuids). Or it is empty or no
                 text, the content is neither text nor blocks, or the priority is none.
         """
         await self._life.until_ready()
@@ -95,9 +95,9 @@ class Talking(Controls):
     def messages(self) -> AllMessages:
         """Every message in order, from the first that nobody has taken yet; also those that belong to no turn.
 
-        What was not taken of a turn goes with its handle: ask for all messages before sending, to miss nothing. Two such
-        iterations at once share the messages between them. It ends with the conversation; when that failed, it raises the
-        cause after the last message.
+        What was not taken of a turn goes with its handle: ask for all messages before sending, to miss nothing. What is given up over
+        `max_buffered_bytes` is counted in `dropped_messages`. Two such iterations at once share the messages between them. It ends with
+        the conversation; when that failed, it raises the cause after the last message.
         """
         return AllMessages(self._storage)
 

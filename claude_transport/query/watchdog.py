@@ -3,7 +3,7 @@
 Two clocks run while a turn does: seconds without any byte, and seconds without progress, which is anything that is not merely a sign of
 life. They stand still while something may honestly take hours: a tool is at work, a callback of the host is, or the host itself does not
 read. Silence is normal up to a point: 66 s without a byte were seen while the API was quiet, and nothing is sent to fill them
-(recording 17d, PROTOCOL (g) 10).
+(recording 17d, docs/reference/protocol.md#silence).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A mark in the environment of a child, by which everything it started can be found again, wherever it has gone.
 
 The CLI starts each tool shell in a session of its own, and SIGKILL leaves those shells behind with init for a parent: neither
-the process group nor the tree of parents leads to them any more (PROTOCOL (d) 12). Environments are inherited, so a random
-mark in the child's finds them all. Only Linux lets others read it; elsewhere the process group is all there is.
+the process group nor the tree of parents leads to them any more (docs/reference/protocol.md#signals). Environments are inherited, so
+a random mark in the child's finds them all. Only Linux lets others read it; elsewhere the process group is all there is.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from claude_transport.streams.stderr import StderrTail
 __all__ = ["DEFAULT_CLOSE_TIMEOUT", "ProcessConnectable", "ProcessStream", "check_platform"]
 
 DEFAULT_CLOSE_TIMEOUT = 5.0
-"""Seconds closing may take in all. An idle CLI needs 0.04 (PROTOCOL (f)); the rest is for one that still writes."""
+"""Seconds closing may take in all. An idle CLI needs 0.04 (docs/reference/protocol.md#timing); the rest is for one that still writes."""
 
 _EXIT_GRACE = 2.0
 """Seconds a child may go on living after it closed its output, before the stream is considered over."""

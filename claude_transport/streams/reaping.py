@@ -5,8 +5,8 @@ The rules, and why they are what they are:
 * The child leads its own session and process group. A Ctrl-C at the terminal reaches only the host, and one signal reaches
   everything the child started (a prefix such as `sh -c` or `docker` included).
 * Closing climbs down a ladder inside one total time: end of input, a grace, SIGTERM to the group, SIGKILL to the group. The
-  CLI writes its transcript between end of input and exit (~35 ms when idle, PROTOCOL (f)); SIGTERM also ends its tool
-  shells, SIGKILL orphans them (recording 20e, PROTOCOL (d) 12), hence the order.
+  CLI writes its transcript between end of input and exit (~35 ms when idle, docs/reference/protocol.md#timing); SIGTERM also ends its tool
+  shells, SIGKILL orphans them (recording 20e, docs/reference/protocol.md#signals), hence the order.
 * Exit is observed without reaping (`WNOWAIT`), so that the process id, which is also the group's, cannot be given to somebody
   else while the group may still have to be signalled.
 * What has left the group is found by a mark in its environment (`marking`), and what the host leaves behind when it is
@@ -265,7 +265,7 @@ class Child:
         deadline = anyio.current_time() + schedule.total
         self.close_input()
         self.inflow.close()
-        # a child that is blocked on a full pipe never gets to its exit (PROTOCOL (a) 11)
+        # a child that is blocked on a full pipe never gets to its exit (docs/reference/protocol.md#a-full-pipe)
         discarder = BackgroundTask.spawn(self._discard_output, name=f"discard output of process {self.pid}")
         try:
             await self._climb_down(schedule)

@@ -92,7 +92,8 @@ def _emitted(line: str, *, trimmed: bool, subtypes: dict[str, str | None]) -> St
 
 
 def _smallest(line: str) -> dict[str, Any]:
-    """The smallest frame of a trimmed line's type; a line without a `type` at its beginning is a result (PROTOCOL.md (a) 3)."""
+    """The smallest frame of a trimmed line's type; one without a `type` at its beginning is a result
+    (docs/reference/protocol.md#key-order)."""
     kind = re.match(r'\{"type": ?"(\w+)"', line)
     if kind is None:
         return {

@@ -221,7 +221,8 @@ def error(
 def cut(reply: MessageReply | str = "This sentence is never", *, after_events: int = 4, times: int | None = 1) -> MessageReply:
     """A message whose connection is dropped after so many SSE events; 0 drops it before the status line.
 
-    Not streamed, half of the body is sent. CLI 2.1.329 asks again after a cut stream, at last without streaming [11_cut].
+    Not streamed, half of the body is sent. CLI 2.1.329 asks again after a cut stream, at last without streaming
+    (docs/reference/protocol.md#api-failures).
     """
     whole = text(reply) if isinstance(reply, str) else reply
     return msgspec.structs.replace(whole, cut_after=after_events, times=times)

@@ -191,7 +191,7 @@ class MockTransport(Scripted, Transport):
         return response
 
     def _is_waiting_for_an_answer(self) -> bool:
-        """After the end of input no answer can come, and the CLI takes that for a no (PROTOCOL (d) 10)."""
+        """After the end of input no answer can come, and the CLI takes that for a no (docs/reference/protocol.md#end-of-input)."""
         return bool(self._asked) and not self._input_ended
 
     def _is_over(self) -> bool:

@@ -68,6 +68,25 @@ def test_a_host_that_says_something_else_is_told_where(program: Program, tmp_pat
     assert b"[testing.expectation_failed]" in ran.stderr
 
 
+def test_a_host_that_leaves_before_it_has_said_everything_is_exit_code_2(program: Program, tmp_path: Path) -> None:
+    tape = tmp_path / "tape.ndjson"
+    assert program.run("record", "-o", str(tape), "--offline", "hi").returncode == 0
+    for said in (b"", sent_by_the_host(tape).split(b"\n")[0] + b"\n"):
+        ran = program.run("replay", str(tape), stdin=said)
+        assert ran.returncode == 2
+        assert b"got the end of the input [testing.expectation_failed]" in ran.stderr
+
+
+def test_a_host_with_another_prompt_gets_the_recorded_answer(program: Program, tmp_path: Path) -> None:
+    tape = tmp_path / "tape.ndjson"
+    assert program.run("record", "-o", str(tape), "--offline", "hi").returncode == 0
+    said = sent_by_the_host(tape)
+    assert b'"hi"' in said
+    ran = program.run("replay", str(tape), stdin=said.replace(b'"hi"', b'"good evening"'))
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert b'"type":"result"' in ran.stdout
+
+
 def test_what_is_no_tape_is_exit_code_2(program: Program, tmp_path: Path) -> None:
     assert program.run("replay", str(tmp_path / "none")).returncode == 2
 

@@ -1,4 +1,4 @@
-"""The API path: what it sends, what comes back, and every failure of PROTOCOL.md (e) as the same error as on the CLI path.
+"""The API path: what it sends, what comes back, and the same error as on the CLI path for each of docs/reference/protocol.md#api-failures.
 
 The CLI's half of that table is in tests/e2e/test_complete.py, on the real binary.
 """

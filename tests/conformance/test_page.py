@@ -68,6 +68,11 @@ def test_a_documented_transport_keeps_the_contract(example: str) -> None:
     assert {row.reason for row in report.excluded} <= {Reason.no_refusal, Reason.no_own_info}
 
 
+def test_a_transport_over_a_byte_stream_is_documented_in_less_than_forty_lines() -> None:
+    """R1. The file is the transport, and a program that holds it to the contract."""
+    assert len((DOCS / "examples" / "own_medium.py").read_text("utf-8").splitlines()) < 40
+
+
 def test_the_documented_broken_transport_breaks_what_the_page_says_on_every_event_loop() -> None:
     module = load(DOCS / "examples" / "broken_transport.py")
     said = re.findall(r"^✗ ([\w.-]+) ", (DOCS / "examples" / "broken_transport.txt").read_text("utf-8"), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`complete()` and `stream()` on the real binary: every row of PROTOCOL.md (e) is the same error as on the API path, in as many attempts.
+"""`complete()` and `stream()` on the real binary: same errors and attempts as on the API path (docs/reference/protocol.md#api-failures).
 
 The API path's half of the table is in tests/completion/test_api_path.py.
 """
@@ -78,7 +78,7 @@ async def test_a_failure_has_its_class_its_code_and_its_attempts(api: FakeMessag
 async def test_an_answer_without_content_is_an_empty_completion(
     api: FakeMessagesAPI, ask: Ask, waits: Waits, transport: str, requests: int
 ) -> None:
-    """The row `empty content` of PROTOCOL.md (e), which is no failure: the CLI asks once more by itself, and then leaves it at that."""
+    """An answer without content is no failure: the CLI asks once more, and then succeeds (docs/reference/protocol.md#api-failures)."""
     api.replace(replies.message(times=None))
     completion = await ask(transport=transport, sleep=waits)
     assert (completion.text, completion.stop_reason, completion.category, completion.attempts) == ("", "end_turn", None, 1)

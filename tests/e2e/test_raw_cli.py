@@ -1,6 +1,7 @@
 """The fake Messages API drives the real CLI: spoken to by hand, so that nothing else of this package takes part.
 
-The numbers of requests are those of CLI 2.1.329; a newer CLI that fails here asks for a look at PROTOCOL (e), not for a wider margin.
+The numbers of requests are those of CLI 2.1.329; when a newer CLI fails here, correct
+docs/reference/protocol.md#api-failures, and not only the number.
 """
 
 from __future__ import annotations
@@ -247,6 +248,20 @@ async def test_two_megabytes_of_text_come_through_whole(start: Start) -> None:
         assert await cli.finish() == 0
     assert result["result"] == "x" * 2_000_000
     assert texts(frames) == ["x" * 2_000_000]
+
+
+async def test_a_prompt_with_a_repeated_uuid_is_dropped(start: Start) -> None:
+    """The second of three prompts has the uuid of the first: two turns, two results, and the API hears of two prompts."""
+    first, other = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+    async with FakeMessagesAPI(["one", "two"]) as api, start(api) as cli:
+        results = []
+        for uuid, text in ((first, "a"), (first, "b"), (other, "c")):
+            await cli.say(type="user", message={"role": "user", "content": text}, uuid=uuid)
+            if text != "b":
+                results.append((await cli.result())[0])
+        assert await cli.finish() == 0
+    assert [(result["result_index"], result["user_message_uuids"]) for result in results] == [(0, [first]), (1, [other])]
+    assert [request.prompt for request in api.requests if request.kind == "conversation"] == ["a", "c"]
 
 
 async def test_an_interrupted_stream_ends_the_turn_and_hangs_up_on_the_api(start: Start) -> None:

@@ -46,7 +46,7 @@ EXPECTED = {
 }
 
 
-# PROTOCOL (e), row by row: the fields that the CLI was observed to send for each cause, the class that is raised, and its code.
+# The fields that the CLI sent for each cause, the class that is raised, and its code. The causes: docs/reference/protocol.md#api-failures
 GOLDEN: list[tuple[str, dict[str, Any], type[errors.ResultError] | None, str]] = [
     (
         "429",

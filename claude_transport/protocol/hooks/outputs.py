@@ -103,7 +103,7 @@ class _RequestDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class PermissionRequestDecision(SpecificOutput, frozen=True, kw_only=True):
-    """An answer in the place of `can_use_tool`, which is then withdrawn. [05o, 05p]"""
+    """An answer in the place of `can_use_tool`, which is then withdrawn. [05o]"""
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PermissionRequest})
 

@@ -11,7 +11,7 @@ from claude_transport.protocol.answers import Answer
 __all__ = ["DEFAULT_CONTROL_TIMEOUT", "MODEL_TIMEOUT", "Asking"]
 
 DEFAULT_CONTROL_TIMEOUT = 60.0
-"""Seconds for an answer to a control request. Most take 1-20 ms, a full `get_context_usage` 1.1 s (PROTOCOL (c))."""
+"""Seconds for an answer to a control request. Most take 1 to 20 ms (docs/reference/protocol.md#answer-times)."""
 
 MODEL_TIMEOUT = 600.0
 """Seconds for the few requests that ask a model something, with the retries of a bad day."""

@@ -17,8 +17,9 @@ class ModelControls(Asking):
     async def set_model(self, model: str | None = None, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> str:
         """Use another model from the next request on, or with None the default again: the name that is now set. [08a]
 
-        The CLI accepts any string, also one that names no model; a wrong one shows as a failed turn (PROTOCOL (g) 12).
-        A PreModelSwitch hook that says no makes it raise `ControlRequestFailed`.
+        The CLI accepts any string, also one that names no model; a wrong one shows as a failed turn
+        (docs/reference/protocol.md#requests-that-accept-anything). A PreModelSwitch hook that says no makes it raise
+        `ControlRequestFailed`.
         """
         return str((await self.request("set_model", timeout=timeout, model=model)).get("model", model))
 

@@ -56,7 +56,7 @@ def _answer(stage: Stage, frame: dict[str, Any], request: dict[str, Any], subtyp
         return
     if extra:
         response = {**(response or {}), **extra}
-    # many successes have no `response` key at all, PROTOCOL.md (c)
+    # many successes have no `response` key at all, docs/reference/protocol.md#envelopes
     _respond(stage, frame, **({} if response is None else {"response": response}))
     after = AFTERWARDS.get(subtype)
     if after is not None:

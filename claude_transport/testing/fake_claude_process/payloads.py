@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 TOOLS = ["Task", "Bash", "Edit", "NotebookEdit", "Read", "Skill", "TaskStop", "ToolSearch", "WebFetch", "WebSearch", "Write"]
-ASKING_TOOLS = ["AskUserQuestion", "EnterPlanMode", "ExitPlanMode"]  # offered only when somebody can be asked, PROTOCOL.md (f)
+ASKING_TOOLS = ["AskUserQuestion", "EnterPlanMode", "ExitPlanMode"]
+"""Tools that are offered only when the host answers permission questions (docs/reference/protocol.md#permission-questions)."""
 COMMANDS = ["clear", "compact", "context", "init", "usage"]
 SKILLS = ["verify", "debug"]
 AGENTS = ["claude", "Explore", "general-purpose", "Plan"]

@@ -81,7 +81,7 @@ class Session:
 
     def _exit_code(self) -> int:
         wanted = self.stage.scenario["exit_code"]
-        # 1 if the last result was an error, PROTOCOL.md (e)
+        # 1 if the last result was an error, docs/reference/protocol.md#exit-codes
         return int(wanted) if wanted is not None else int(self.stage.failed)
 
     def _end_by_signal(self, number: int) -> None:
@@ -138,7 +138,7 @@ class Session:
     # ---------------------------------------------------------------------------------------------------------------- input
 
     def handle(self, line: bytes) -> None:
-        """One line of stdin, as the CLI takes it (PROTOCOL.md (a) 6-9)."""
+        """One line of stdin, as the CLI takes it (docs/reference/protocol.md#lines-to-the-cli)."""
         if not line.strip():
             return
         self.stage.journal.record_input(line)
@@ -177,7 +177,7 @@ class Session:
         uuid = frame.get("uuid")
         if isinstance(uuid, str):
             if uuid in self.uuids:
-                return  # a repeated uuid is dropped without a word, PROTOCOL.md (b)
+                return  # a repeated uuid is dropped without a word, docs/reference/protocol.md#repeated-uuids
             self.uuids.add(uuid)
             stage.lifecycle(uuid, "queued")
         stage.queue.append(frame)

@@ -95,7 +95,7 @@ def say_text(stage: Stage, step: dict[str, Any]) -> None:
         _stream(stage, {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": chunk}})
     if stage.turn is not None:
         stage.turn.said, stage.turn.text = None, text
-    # the whole block comes before its own stop event, PROTOCOL.md (d) 4
+    # the whole block comes before its own stop event, docs/reference/protocol.md#partial-messages
     say_block(stage, {"type": "text", "text": text})
     _stream(stage, {"type": "content_block_stop", "index": 0})
     end_message(stage, "end_turn")
@@ -148,7 +148,7 @@ def say_result(stage: Stage, step: dict[str, Any]) -> None:
 
 
 def result_frame(stage: Stage, step: dict[str, Any]) -> dict[str, Any]:
-    """A `result` with its keys in the order of the recordings, where `type` is not first (PROTOCOL.md (a) 3)."""
+    """A `result` with its keys in the order of the recordings, where `type` is not first (docs/reference/protocol.md#key-order)."""
     turn = stage.turn
     tokens_in, tokens_out, cost = step["input_tokens"], step["output_tokens"], step["cost_usd"]
     stage.totals = [stage.totals[0] + tokens_in, stage.totals[1] + tokens_out, stage.totals[2] + cost]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-# frames that carry neither session_id nor uuid, PROTOCOL.md (b)
+# frames that carry neither session_id nor uuid, docs/reference/protocol.md#common-fields
 BARE = frozenset({"control_request", "control_response", "control_cancel_request", "keep_alive", "transcript_mirror"})
 POLL_SECONDS = 0.005  # how often a closed gate is looked at
 EPOCH = 1_795_132_800  # 2026-11-20T00:00:00Z: the fake's clock starts here and ticks once per look, so that runs are repeatable

@@ -62,7 +62,7 @@ async def _cancelled_by_asyncio(bench: Bench) -> None:
             await _is_closed(bench, stand, "a close() cancelled by asyncio")
 
 
-@clause("close.bounded", "It takes no longer than its timeout.", source=f"{_SOURCE}; L4, L5")
+@clause("close.bounded", "It returns when its timeout is over, or soon after, whatever the peer does.", source=f"{_SOURCE}; L4, L5")
 async def bounded(bench: Bench) -> None:
     async with bench.connected() as stand:
         await stand.peer.persist()
