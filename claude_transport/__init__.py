@@ -698,9 +698,21 @@ def __getattr__(name: str) -> Any:
     if home is None:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    value = getattr(import_module(f"{__name__}.{home}"), name)
+    value = getattr(_load(home), name)
     globals()[name] = value
     return value
+
+
+def _load(home: str) -> ModuleType:
+    """Import a module of this package at the first use of its names. Raises `CLIConnectionError` when it cannot be read."""
+    try:
+        return import_module(f"{__name__}.{home}")
+    except OSError as exc:
+        from claude_transport.errors import CLIConnectionError
+
+        raise CLIConnectionError(
+            f"{__name__}.{home} cannot be loaded: {exc.strerror or exc}; use its names once while file descriptors are free"
+        ) from exc
 
 
 def __dir__() -> list[str]:
@@ -723,7 +735,7 @@ class _Face(ModuleType):
 
     @property
     def query(self) -> Any:
-        return import_module(f"{__name__}.one_shot").query
+        return _load("one_shot").query
 
     @query.setter
     def query(self, _subpackage: ModuleType) -> None:

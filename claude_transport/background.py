@@ -29,18 +29,22 @@ _running: set[Task[None]] = set()  # asyncio keeps only weak references to its t
 
 
 def trio_here() -> Any:
-    """The trio module, when the caller runs under it; if it was never imported, it is not what is running."""
-    trio = sys.modules.get("trio")
-    return trio if trio is not None and trio.lowlevel.in_trio_run() else None
+    """Return the trio module when the caller runs under trio, else None.
+
+    trio may not be imported at all, or another thread may have imported only a part of it. Then it is not what is running.
+    """
+    in_trio_run = getattr(sys.modules.get("trio.lowlevel"), "in_trio_run", None)
+    return sys.modules["trio"] if in_trio_run is not None and in_trio_run() else None
 
 
 def _asyncio_loop() -> AbstractEventLoop:
-    """The running asyncio loop; raises `RuntimeError` when there is none."""
+    """Return the running asyncio loop. Raises `RuntimeError` when there is none."""
     # Not imported here: that would cost a fifth of importing this package, and raise in finalisers at the interpreter's exit.
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        raise RuntimeError("asyncio was never imported, so it is not what is running")
-    loop: AbstractEventLoop = asyncio.get_running_loop()
+    # Another thread may have imported only a part of it, as with trio.
+    get_running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
+    if get_running_loop is None:
+        raise RuntimeError("asyncio is not imported, so it is not what is running")
+    loop: AbstractEventLoop = get_running_loop()
     return loop
 
 
@@ -78,8 +82,8 @@ class HostLoop:
     @property
     def is_current(self) -> bool:
         """True when the caller runs inside this loop."""
-        trio = sys.modules.get("trio")  # what the functions above do, in one: it is asked for each message that comes alone
-        if trio is not None and trio.lowlevel.in_trio_run():
+        trio = trio_here()
+        if trio is not None:
             return self._trio_token is not None and trio.lowlevel.current_trio_token() is self._trio_token
         try:
             return self._asyncio_loop is not None and _asyncio_loop() is self._asyncio_loop

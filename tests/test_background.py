@@ -7,15 +7,17 @@ import contextvars
 import gc
 import logging
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator
+from types import ModuleType
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from claude_transport.background import BackgroundTask, HostLoop
+from claude_transport.background import BackgroundTask, HostLoop, trio_here
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 context_value: contextvars.ContextVar[str] = contextvars.ContextVar("context_value", default="none")
@@ -239,3 +241,33 @@ def test_an_asyncio_loop_between_two_runs_is_paused() -> None:
 def test_there_is_no_loop_outside_of_one() -> None:
     with pytest.raises(RuntimeError):
         HostLoop()
+
+
+PARTS: dict[str, dict[str, ModuleType | None]] = {
+    "none is imported": {},
+    "trio is empty": {"trio": ModuleType("trio")},
+    "trio and its lowlevel are empty": {"trio": ModuleType("trio"), "trio.lowlevel": ModuleType("trio.lowlevel")},
+    "asyncio is empty": {"asyncio": ModuleType("asyncio")},
+    "the interpreter exits": {"trio": None, "trio.lowlevel": None, "asyncio": None},
+}
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+async def test_a_module_that_is_imported_in_part_is_not_the_event_loop_that_runs(parts: dict[str, ModuleType | None]) -> None:
+    """Look from a thread, as a finaliser does while another thread imports an event loop."""
+    loop = HostLoop()
+
+    def look() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("trio", "trio.lowlevel", "asyncio"):
+                patch.delitem(sys.modules, name, raising=False)
+            for name, module in parts.items():
+                patch.setitem(sys.modules, name, module)
+            assert not loop.is_current
+            assert trio_here() is None
+            with pytest.raises(RuntimeError, match="asyncio is not imported"):
+                HostLoop()
+
+    with anyio.fail_after(30):
+        await anyio.to_thread.run_sync(look)
+    assert loop.is_current

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 NEVER_ON_THE_WAY = {
-    "claude_transport.protocol.secret_patterns": "something that looks like a secret",
     "claude_transport.protocol.tape": "a recording",
     "claude_transport.streams.launched": "a launcher",
     "claude_transport.streams.tls": "a network",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+import row_maps
 
 import claude_transport as ct
 from claude_transport.streams.guard import guard
@@ -116,15 +118,79 @@ def test_every_row_has_a_proof_that_exists() -> None:
     assert [proof for proofs in PROOFS.values() for proof in proofs if find_test(proof) is None] == []
 
 
-def test_every_proof_runs_on_both_event_loops_and_is_never_skipped() -> None:
-    for proof in {proof for proofs in PROOFS.values() for proof in proofs}:
-        test = find_test(proof)
-        assert test is not None
-        marks = " ".join(ast.unparse(decorator) for decorator in test.decorator_list)
-        assert "skip" not in marks, proof
-        assert "xfail" not in marks, proof
-        on_both = isinstance(test, ast.AsyncFunctionDef) or "backend" in {argument.arg for argument in test.args.args}
-        assert on_both or proof.startswith(WITHOUT_A_LOOP), proof
+def test_every_proof_runs_on_both_event_loops_and_is_never_skipped(tmp_path: Path) -> None:
+    """L9. This looks at the cases that pytest collects for the proofs of every row map, and not at decorators."""
+    found = row_maps.collect(row_maps.proofs(), tmp_path / "collected.json")
+    assert list(row_maps.complaints(row_maps.proofs(), found)) == []
+    lifecycle = {proof for proofs in PROOFS.values() for proof in proofs}
+    without = sorted(proof for proof in lifecycle if not found[proof].backends)
+    assert [proof for proof in without if not proof.startswith(WITHOUT_A_LOOP)] == []
+
+
+LEFT_OUT = """
+import pytest
+import anyio
+{module}
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_on_one_loop(): pass
+
+@pytest.mark.skip
+async def test_skipped(): pass
+
+@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.xfail)])
+async def test_expected_to_fail(number): pass
+
+def test_that_starts_one_loop(): anyio.run(print)
+
+async def test_on_both(): pass
+
+def test_pure(): pass
+"""
+
+
+def test_what_does_not_run_on_both_event_loops_is_named(tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\n")
+    modules = {"test_a": "", "test_b": "pytest.skip('no', allow_module_level=True)", "test_c": "pytestmark = pytest.mark.skip"}
+    names = sorted(re.findall(r"def (test_\w+)", LEFT_OUT))
+    said: dict[str, list[str]] = {}
+    for stem, line in modules.items():
+        (tests / f"{stem}.py").write_text(LEFT_OUT.format(module=line))
+        wanted = [f"{stem}.py::{name}" for name in names]
+        found = row_maps.collect(wanted, tmp_path / "collected.json", tests=tests)
+        said[stem] = [complaint.partition("::")[2] for complaint in row_maps.complaints(wanted, found)]
+    assert said["test_a"] == [
+        "test_expected_to_fail is skipped here, or expected to fail",
+        "test_on_one_loop runs on ['trio'] only",
+        "test_skipped is skipped here, or expected to fail",
+        "test_that_starts_one_loop runs on [] only",
+    ]
+    assert said["test_b"] == [f"{name} is not collected: it does not exist, or its module is skipped" for name in names]
+    assert said["test_c"] == [f"{name} is skipped here, or expected to fail" for name in names]
+
+
+SKIPPED_PROOF = """
+import pytest
+PROOFS = {"X1": ("test_it.py::test_proof",)}
+
+async def test_proof(): pytest.skip("no sshd")
+
+async def test_other(): pytest.skip("no sshd")
+"""
+
+
+@pytest.mark.parametrize(("ci", "outcomes"), [("1", "2 failed, 2 skipped"), ("", "4 skipped")])
+def test_a_proof_that_skips_itself_fails_where_ci_is_set(tmp_path: Path, ci: str, outcomes: str) -> None:
+    for name in ("conftest.py", "row_maps.py"):
+        (tmp_path / name).write_text((TESTS / name).read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\n")
+    (tmp_path / "test_it.py").write_text(SKIPPED_PROOF)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CI": ci}, cwd=tmp_path, check=False)
+    assert outcomes in done.stdout, done.stdout + done.stderr
 
 
 # ------------------------------------------------------------------------------------------------------------------ closing

@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 import pytest
-import trio.testing
 from pool_peers import HandClock, Peer, World
+from virtual_time import virtual_time
 
 import claude_transport as ct
 from claude_transport import errors
@@ -20,7 +20,6 @@ from claude_transport.pool.limits import PoolLimits
 from claude_transport.pool.memory import read_rss_bytes
 
 PATIENCE = 120.0  # seconds; a hang fails instead of hanging the suite (a thousand users take about 3)
-virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
 
 @asynccontextmanager

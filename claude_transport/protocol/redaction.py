@@ -16,6 +16,7 @@ from claude_transport.protocol.home_paths import HOME_USER, redact_homes
 from claude_transport.protocol.json_strings import Place, rewrite_strings
 from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.protocol.secret_names import SECRET, is_login_name, is_password_name, is_secret_name
+from claude_transport.protocol.secret_patterns import redact_emails, redact_secrets
 
 __all__ = ["Redactor"]
 
@@ -93,8 +94,6 @@ class Redactor:
         low = text.lower()
         if not any(hint in low for hint in self._hints):
             return text
-        from claude_transport.protocol.secret_patterns import redact_emails, redact_secrets  # compiled for those who need them
-
         if self._known_secret is not None:
             text = self._known_secret.sub(SECRET, text)
         text = redact_secrets(text)

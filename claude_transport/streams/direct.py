@@ -4,19 +4,27 @@ An ordinary future has its waiter resumed by the next turn: one more look at all
 whoever settles it may be in the middle of something, or a task, and one task cannot run inside another. So `resuming()` is put around
 a callback of the event loop, and whose wait it has settled is resumed when it has done its work.
 
-It imports asyncio, so it is imported by those who know that asyncio is what runs.
+It imports asyncio for the type checkers only. The class of the futures is made at the first use, when asyncio runs: an import at that
+moment would need a free file descriptor.
 """
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import sys
 import threading
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-__all__ = ["DirectFuture", "resuming"]
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    _Base = Future[None]
+else:
+    _Base = object
+
+__all__ = ["DirectFuture", "direct_future_class", "resuming"]
 
 
 class _Callback(threading.local):
@@ -28,8 +36,11 @@ class _Callback(threading.local):
 _callback = _Callback()
 
 
-class DirectFuture(asyncio.Future[None]):
-    """A future for one waiter, who goes on at the end of the callback that settles it; in the next turn, when it was something else."""
+class DirectFuture(_Base):
+    """A future for one waiter. The waiter goes on at the end of the callback that settles it, or in the next turn of the event loop.
+
+    This is only what it adds to asyncio's `Future`: `direct_future_class()` is the whole.
+    """
 
     _waiter: tuple[Callable[[Any], object], Context | None] | None = None  # here and not in `__init__`: one is made for each message
 
@@ -79,6 +90,12 @@ class DirectFuture(asyncio.Future[None]):
         if waiter is not None:
             callback, context = waiter
             self.get_loop().call_soon(callback, self, context=context)
+
+
+@functools.cache
+def direct_future_class() -> type[DirectFuture]:
+    """Return the class whose instances are futures of asyncio. For callers that know that asyncio runs."""
+    return type("DirectFuture", (DirectFuture, sys.modules["asyncio"].Future), {})
 
 
 def resuming(func: Callable[[], object]) -> None:

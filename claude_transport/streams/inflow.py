@@ -17,6 +17,7 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.background import asyncio_loop_here, trio_here
+from claude_transport.streams.direct import resuming
 from claude_transport.streams.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -167,8 +168,6 @@ class Inflow:
         loop = asyncio_loop_here()
         if loop is None or not self._max_bytes:
             return False
-        from claude_transport.streams.direct import resuming  # late, as asyncio itself
-
         try:
             loop.add_reader(self._fd, resuming, self._on_readable)
         except NotImplementedError:
@@ -180,7 +179,10 @@ class Inflow:
         """The same there; who takes what comes is better off with trio's own way."""
         if trio_here() is None or not self._max_bytes:
             return False
-        from claude_transport.streams.lookout import Lookout  # late, as trio itself
+        try:
+            from claude_transport.streams.lookout import Lookout  # late, as trio itself
+        except OSError:
+            return False  # no file descriptor is free, for one: then trio watches the pipe for each wait
 
         lookout = Lookout.here()
         if lookout is None or not lookout.add_reader(self._fd, self._on_readable, self._on_lost):

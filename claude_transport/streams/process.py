@@ -152,9 +152,8 @@ class ProcessConnectable:
             return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} does not exist or is no directory", path=path)
         if cwd is not None and not os.access(cwd, os.X_OK):
             return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} cannot be entered", path=path)
-        found = self._find()
         if isinstance(exc, FileNotFoundError):
-            if found is not None:
+            if self._is_there():
                 return WrongLibcError(
                     f"{path!r} exists, but the loader or interpreter it names does not: a build for another libc (musl or glibc)?",
                     path=path,
@@ -171,15 +170,16 @@ class ProcessConnectable:
         # before it is cut: half a key looks like none
         return redactor_knowing([environment], confidential=self._confidential).text(said)[-_SHOWN_CHARS:]
 
-    def _find(self) -> str | None:
-        """Where the program is: on the child's PATH for a bare name, else a path that the child sees from its working directory."""
-        program = self._command[0]
-        if os.path.basename(program) == program:  # noqa: PTH119 - Path("./claude") forgets the dot that makes it a path
-            import shutil  # only where something has gone wrong
+    def _is_there(self) -> bool:
+        """Return whether the program exists: on the child's PATH for a bare name, else as a path from its working directory.
 
-            return shutil.which(program, path=(os.environ if self._env is None else self._env).get("PATH"))
-        path = Path(self._cwd or "", program)
-        return str(path) if path.exists() else None
+        `shutil.which()` is not used. Importing `shutil` needs a file descriptor, and perhaps none is free.
+        """
+        program = self._command[0]
+        if os.path.basename(program) != program:  # noqa: PTH119 - Path("./claude") forgets the dot that makes it a path
+            return Path(self._cwd or "", program).exists()
+        folders = (os.environ if self._env is None else self._env).get("PATH", os.defpath).split(os.pathsep)
+        return any(os.path.isfile(found) and os.access(found, os.X_OK) for found in (os.path.join(folder, program) for folder in folders))  # noqa: PTH113, PTH118
 
 
 class ProcessStream(ByteStream):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from claude_transport.background import asyncio_loop_here, trio_here
+from claude_transport.streams.direct import direct_future_class
 
 __all__ = ["Wakeup"]
 
@@ -78,7 +79,5 @@ class Wakeup:
         if loop is None:
             self._trio = trio_here()
         else:
-            from claude_transport.streams.direct import DirectFuture  # late, as asyncio itself
-
-            self._make_future = functools.partial(DirectFuture, loop=loop)
+            self._make_future = functools.partial(direct_future_class(), loop=loop)
         return self._make_future

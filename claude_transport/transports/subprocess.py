@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio.to_thread
 import msgspec
 
-from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError
+from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
 from claude_transport.launch.discovery import CLI, read_cli_version
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.launch import Launch
@@ -312,20 +313,29 @@ class _Payloads:
         """Write what `launch` plans, readable for its user alone; the launch with the paths in it."""
         if not launch.files and not launch.directories:
             return launch
+        try:
+            files, directories = self._write(launch)
+        except OSError as exc:
+            raise SpawnError(
+                f"the files of a session cannot be written to the directory for temporary files: {exc}", path=launch.argv[0]
+            ) from exc
+        return launch.with_paths(files=files, directories=directories)
+
+    def _write(self, launch: Launch) -> tuple[list[str], list[str]]:
         import tempfile  # most sessions need no files
 
         folder = Path(tempfile.mkdtemp(prefix="claude-transport-"))  # mode 0700
-        self._remove = weakref.finalize(self, _remove_folder, str(folder), os.getpid())
-        files, directories = [], []
+        files: list[str] = []
+        self._remove = weakref.finalize(self, _remove_folder, str(folder), files, os.getpid())
         for index, planned in enumerate(launch.files):
             path = folder / f"payload-{index}{planned.suffix}"
+            files.append(str(path))
             path.touch(mode=0o600)
             path.write_bytes(planned.content)
-            files.append(str(path))
         directories = [tempfile.mkdtemp(prefix="config-", dir=folder) for _ in launch.directories]
         if launch.user is not None:
             self._give(launch.user, [str(folder), *files, *directories])
-        return launch.with_paths(files=files, directories=directories)
+        return files, directories
 
     def _give(self, user: str, paths: Sequence[str]) -> None:
         import shutil
@@ -339,13 +349,27 @@ class _Payloads:
             logger.debug("files cannot be given to %s; starting the process as that user will say so", user)
 
     def remove(self) -> None:
-        """Delete everything; does nothing the second time."""
-        if self._remove is not None:
-            self._remove()
+        """Delete everything. What cannot be deleted now is deleted when the interpreter ends. Does nothing the second time."""
+        if self._remove is not None and (planned := self._remove.peek()) is not None:
+            _, delete, arguments, _ = planned
+            if delete(*arguments):
+                self._remove.detach()
 
 
-def _remove_folder(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # a fork of the host ends, too, and must not take the files along
-        import shutil
+def _remove_folder(folder: str, files: Sequence[str], owner: int) -> bool:
+    """Delete the folder, and return whether it is gone.
 
-        shutil.rmtree(folder, ignore_errors=True)
+    The `files` may hold secrets. They are deleted one by one, because that needs no free file descriptor; `rmtree()` needs two.
+    """
+    if os.getpid() != owner:  # a fork of the host ends, too, and must not take the files along
+        return True
+    for path in files:
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # noqa: PTH108 - also at the interpreter's exit, with as little as possible
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)  # noqa: PTH106
+        return True
+    import shutil  # loaded already: `tempfile` needs it
+
+    shutil.rmtree(folder, ignore_errors=True)
+    return not os.path.exists(folder)  # noqa: PTH110

@@ -314,8 +314,7 @@ async def test_a_billing_policy_keeps_the_key_from_the_child(api: FakeMessagesAP
     assert api.conversation == []
 
 
-@pytest.mark.parametrize("name", [*KNOWN_MODELS, *ALIASES])
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize(("name", "anyio_backend"), [*zip([*KNOWN_MODELS, *ALIASES], itertools.cycle(["asyncio", "trio"]))])
 async def test_the_table_of_models_is_what_the_cli_asks_for_and_charges(api: FakeMessagesAPI, options: ct.ClaudeOptions, name: str) -> None:
     model = KNOWN_MODELS[ALIASES.get(name, name)]
     each = [

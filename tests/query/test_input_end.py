@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-import trio.testing
 from peers import ForeignTransport, Frame, in_time, permission, result, said, soon
+from virtual_time import virtual_time
 
 from claude_transport import Allow, AssistantMessage, HookMatcher, Message, OneShot, Query, ResultMessage, query
 
@@ -21,8 +21,6 @@ SHELL: Frame = {**TASKS, "tasks": [{"task_id": "b1", "task_type": "local_bash", 
 NOTHING: Frame = {**TASKS, "tasks": []}
 INIT: Frame = {"type": "system", "subtype": "init", "session_id": "s1", "claude_code_version": "2.1.329"}
 WOKEN: Frame = {"origin": {"kind": "task-notification"}}
-
-virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
 
 def state(name: str) -> Frame:

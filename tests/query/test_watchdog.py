@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import selectors
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-import trio.testing
 from peers import ForeignTransport, Frame, answer_to, partial, permission, result, said, soon
+from virtual_time import Backend, jumping_backends
 
 from claude_transport import (
     Allow,
@@ -35,36 +33,11 @@ from claude_transport.testing import FakeClaude, Scenario, Turn, steps
 HOUR = 3600.0
 
 
-class JumpingSelector(selectors.DefaultSelector):
-    """Time passes only when there is nothing else to do, and then at once."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if ready or timeout == 0:
-            return ready
-        if timeout is None:
-            return super().select(None)
-        self.now += max(timeout, 0)
-        return ready
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self.jumping = JumpingSelector()
-        super().__init__(self.jumping)
-
-    def time(self) -> float:
-        return self.jumping.now
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Both event loops, with a clock that jumps to the next deadline when everybody waits."""
-    if request.param == "asyncio":
-        return "asyncio", {"loop_factory": JumpingLoop}
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+@pytest.fixture(params=jumping_backends())
+def anyio_backend(request: pytest.FixtureRequest) -> Backend:
+    """Run every test of this module on both event loops, with clocks that jump."""
+    backend: Backend = request.param
+    return backend
 
 
 def tool_use(tool_id: str = "t1", **fields: Any) -> Frame:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from claude_transport.streams.direct import DirectFuture, resuming
+from claude_transport.streams.direct import DirectFuture, direct_future_class, resuming
 
 pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 
@@ -54,7 +54,7 @@ async def called_by_the_loop(func: Callable[[], object]) -> None:
 
 
 async def test_the_waiter_goes_on_when_the_callback_has_done_its_work_in_its_own_task_and_context() -> None:
-    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    future, seen = direct_future_class()(loop=asyncio.get_running_loop()), list[str]()
     task = await begun(future, seen)
 
     def settle() -> None:
@@ -71,7 +71,7 @@ async def test_the_waiter_goes_on_when_the_callback_has_done_its_work_in_its_own
 
 
 async def test_several_go_on_one_after_the_other_and_what_they_settle_goes_on_soon() -> None:
-    first, second, third = (DirectFuture(loop=asyncio.get_running_loop()) for _ in range(3))
+    first, second, third = (direct_future_class()(loop=asyncio.get_running_loop()) for _ in range(3))
     seen = list[str]()
 
     async def settling(future: DirectFuture, other: DirectFuture) -> None:
@@ -93,7 +93,7 @@ async def test_several_go_on_one_after_the_other_and_what_they_settle_goes_on_so
 
 async def test_where_tasks_may_run_the_loop_again_the_waiter_goes_on_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nest_asyncio", ModuleType("nest_asyncio"))
-    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    future, seen = direct_future_class()(loop=asyncio.get_running_loop()), list[str]()
     task = await begun(future, seen)
 
     def call() -> None:
@@ -106,7 +106,11 @@ async def test_where_tasks_may_run_the_loop_again_the_waiter_goes_on_soon(monkey
 
 
 async def test_who_exits_in_the_midst_holds_up_nobody_else() -> None:
-    first, second, seen = DirectFuture(loop=asyncio.get_running_loop()), DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    first, second, seen = (
+        direct_future_class()(loop=asyncio.get_running_loop()),
+        direct_future_class()(loop=asyncio.get_running_loop()),
+        list[str](),
+    )
 
     def exit_at_once(_: object) -> None:
         raise SystemExit(3)
@@ -125,7 +129,7 @@ async def test_who_exits_in_the_midst_holds_up_nobody_else() -> None:
 
 
 async def test_what_was_settled_before_the_callback_failed_goes_on() -> None:
-    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    future, seen = direct_future_class()(loop=asyncio.get_running_loop()), list[str]()
     task = await begun(future, seen)
 
     def settle() -> None:
@@ -139,7 +143,7 @@ async def test_what_was_settled_before_the_callback_failed_goes_on() -> None:
 
 
 async def test_settled_from_a_task_the_waiter_goes_on_soon() -> None:
-    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    future, seen = direct_future_class()(loop=asyncio.get_running_loop()), list[str]()
     task = await begun(future, seen)
     future.settle()
     assert not seen
@@ -148,7 +152,7 @@ async def test_settled_from_a_task_the_waiter_goes_on_soon() -> None:
 
 
 async def test_a_waiter_that_is_cancelled_ends_and_the_future_is_done() -> None:
-    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    future, seen = direct_future_class()(loop=asyncio.get_running_loop()), list[str]()
     task = await begun(future, seen)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -158,7 +162,7 @@ async def test_a_waiter_that_is_cancelled_ends_and_the_future_is_done() -> None:
 
 
 async def test_a_cancellation_in_the_moment_of_settling_is_not_lost() -> None:
-    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    future, seen = direct_future_class()(loop=asyncio.get_running_loop()), list[str]()
     task = await begun(future, seen)
     future.settle()
     task.cancel()
@@ -168,7 +172,7 @@ async def test_a_cancellation_in_the_moment_of_settling_is_not_lost() -> None:
 
 
 async def test_others_may_listen_too() -> None:
-    future, seen = DirectFuture(loop=asyncio.get_running_loop()), list[str]()
+    future, seen = direct_future_class()(loop=asyncio.get_running_loop()), list[str]()
     task = await begun(future, seen)
     future.add_done_callback(lambda _: seen.append("a listener"))
     await called_by_the_loop(future.settle)
@@ -178,7 +182,7 @@ async def test_others_may_listen_too() -> None:
 
 
 async def test_who_does_not_listen_any_more_is_not_called() -> None:
-    future, calls = DirectFuture(loop=asyncio.get_running_loop()), list[DirectFuture]()
+    future, calls = direct_future_class()(loop=asyncio.get_running_loop()), list[DirectFuture]()
     future.add_done_callback(calls.append)
     assert future.remove_done_callback(calls.append) == 1
     assert future.remove_done_callback(calls.append) == 0
@@ -188,6 +192,6 @@ async def test_who_does_not_listen_any_more_is_not_called() -> None:
 
 
 async def test_nobody_has_to_wait() -> None:
-    future = DirectFuture(loop=asyncio.get_running_loop())
+    future = direct_future_class()(loop=asyncio.get_running_loop())
     await called_by_the_loop(future.settle)
     await future
