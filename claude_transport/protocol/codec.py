@@ -4,7 +4,7 @@ The rungs, each counted:
 
 1. *typed*: msgspec reads the line into one of the Structs.
 2. *salvaged*: the `type` is known but something in it is not: unknown blocks become `UnknownBlock`, odd fields keep their default.
-3. *unknown*: the `type` is not known, or there is none: `UnknownMessage`.
+3. *unknown*: the `type` is not known, or there is none, or salvaging would cost too much: `UnknownMessage`.
 4. *lossy*: only the standard library can read it, or it is not UTF-8 (see `jsontext`); then 2 or 3.
 5. `DecodeFailure` (*noise*, *malformed*) or `OversizedMessage` (*oversized*): that one line is lost, and said to be.
 
@@ -81,6 +81,7 @@ _BYTES_ONLY: Final[frozenset[type]] = frozenset({bytes})
 _BOM: Final = b"\xef\xbb\xbf"
 _HEAD_BYTES: Final = 1024  # kept of a line over `max_line_bytes`, to recognise it in a log
 _MAX_GLUED_TRIES: Final = 8  # places in a noise line where JSON may begin; each costs a parse, so a hostile line is bounded
+_GLUED_BYTES: Final = 64 * 2**10  # that those tries may read, besides as many bytes as the line has
 
 
 class DecodeCounters(msgspec.Struct, kw_only=True):
@@ -102,11 +103,15 @@ class DecodeCounters(msgspec.Struct, kw_only=True):
 
 
 class _Reading(NamedTuple):
-    """One line read: the message (None for a blank line), the rung it ended on, and the noise that stood in front of it."""
+    """One line read: the message (None for a blank line), the rung it ended on, and the noise that stood in front of it.
+
+    `reach` is how far into a failed object its reader has come, in bytes.
+    """
 
     message: Message | None
     rung: str
     noise: bytes = b""
+    reach: int = 0
 
 
 def decode_message(line: bytes) -> Message:
@@ -218,7 +223,7 @@ class LineDecoder:
 
     def _rescue(self, line: bytes, number: int) -> Message | None:
         """What the patient rungs make of `line`, counted; raises for a failure when strict."""
-        message, rung, noise = _read(line)
+        message, rung, noise, _ = _read(line)
         setattr(self.counters, rung, getattr(self.counters, rung) + 1)
         if noise:
             if rung != "noise":
@@ -322,12 +327,13 @@ def _read_object(line: bytes) -> _Reading:
     try:
         value, lossy = parse_json(line)
     except JSONTextError as error:
-        return _Reading(DecodeFailure(kind=error.kind, error=str(error), raw=line), "malformed")
+        reach = len(line) if error.position is None else error.position
+        return _Reading(DecodeFailure(kind=error.kind, error=str(error), raw=line), "malformed", reach=reach)
     if not isinstance(value, dict):
-        return _Reading(DecodeFailure(kind="not_object", error="JSON, but not an object", raw=line), "malformed")
+        return _Reading(DecodeFailure(kind="not_object", error="JSON, but not an object", raw=line), "malformed", reach=len(line))
     message, rung = _build(value, lossy=lossy)
     force_setattr(message, "raw", line)
-    return _Reading(message, rung)
+    return _Reading(message, rung, reach=len(line))
 
 
 def _build(value: dict[str, Any], *, lossy: bool) -> tuple[Message, str]:
@@ -335,24 +341,31 @@ def _build(value: dict[str, Any], *, lossy: bool) -> tuple[Message, str]:
     kind = value.get("type")
     cls = _CLASSES.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        unknown = UnknownMessage(wire_type=kind if isinstance(kind, str) else "", damage=Damage(lossy=True) if lossy else None)
-        return unknown, "lossy" if lossy else "unknown"
+        return _unknown(kind, lossy=lossy)
     if cls is SystemMessage and isinstance(subtype := value.get("subtype"), str):
         cls = SYSTEM_SUBTYPES.get(subtype, cls)
     misfits: list[str] = []
     message = salvage(cls, value, misfits=misfits)
+    if message is None:
+        return _unknown(kind, lossy=lossy)
     force_setattr(message, "damage", Damage(tuple(misfits), lossy=lossy) if misfits or lossy else None)
     return message, "lossy" if lossy else "salvaged"
 
 
+def _unknown(kind: object, *, lossy: bool) -> tuple[Message, str]:
+    message = UnknownMessage(wire_type=kind if isinstance(kind, str) else "", damage=Damage(lossy=True) if lossy else None)
+    return message, "lossy" if lossy else "unknown"
+
+
 def _read_noise(line: bytes) -> _Reading:
     """Noise, unless a message with a `type` is glued to its end (an object without one may well be part of a log line)."""
-    at = -1
+    at, unread = -1, len(line) + _GLUED_BYTES
     for _ in range(_MAX_GLUED_TRIES):
         at = line.find(b'{"', at + 1)
-        if at < 0:
+        if at < 0 or unread < 0:
             break
-        message, rung, _ = _read_object(line[at:])
+        message, rung, _, reach = _read_object(line[at:])
         if message is not None and not isinstance(message, DecodeFailure) and message.type:
             return _Reading(message, rung, line[:at])
+        unread -= reach
     return _Reading(DecodeFailure(kind="noise", error="does not look like JSON", raw=line), "noise", line)

@@ -88,6 +88,8 @@ class InitializationInfo(Part, frozen=True, kw_only=True):
         misfits: list[str] = []
         data = dict(payload)
         info = salvage(cls, data, misfits=misfits)
+        if info is None:  # more misfits than can be looked through
+            info, misfits = cls(), [name for name in cls.__struct_encode_fields__ if name in data]
         known = {name: getattr(info, name) for name in cls.__struct_fields__ if name not in {"raw", "misfits"}}
         return cls(**known, misfits=tuple(misfits), raw=data)
 

@@ -25,14 +25,14 @@ class Place(msgspec.Struct):
     """Where a value stands: its field name, or that of the array it is in.
 
     `pair` is the name it has in an object of `{"name": …, "value": …}`; `previous` the string before it in an array (a command line
-    flag, perhaps); `within` the names of the objects around it, the outermost first, as far as `enter` kept them.
+    flag, perhaps); `within` the name of the outermost object around it that `keep` has chosen.
     """
 
     name: str = ""
     is_key: bool = False
     pair: str = ""
     previous: str = ""
-    within: tuple[str, ...] = ()
+    within: str = ""
 
 
 class _Frame:
@@ -40,7 +40,7 @@ class _Frame:
 
     __slots__ = ("is_object", "name", "pair", "previous", "within")
 
-    def __init__(self, *, is_object: bool, name: str, within: tuple[str, ...]) -> None:
+    def __init__(self, *, is_object: bool, name: str, within: str) -> None:
         self.is_object = is_object
         self.name = name  # of the field whose value comes next, or of the array
         self.pair = ""
@@ -53,12 +53,12 @@ def rewrite_strings(
 ) -> bytes:
     """`line` with `rewrite(text, place)` in place of each string; `line` itself when nothing changed.
 
-    `keep(name)` says which names of surrounding objects to remember in `Place.within`; `number(place)` whether a number there
+    `keep(name)` says which names of surrounding objects are worth a `Place.within`; `number(place)` whether a number there
     becomes 0.
     """
     pieces: list[bytes] = []
     done = 0
-    stack = [_Frame(is_object=False, name="", within=())]
+    stack = [_Frame(is_object=False, name="", within="")]
     for match in _TOKEN.finditer(line):
         token, frame = match[0], stack[-1]
         first = token[:1]
@@ -66,7 +66,7 @@ def rewrite_strings(
         if first == b'"':
             new = _rewrite_token(token, frame, rewrite, is_key=frame.is_object and _COLON.match(line, match.end()) is not None)
         elif first in (b"{", b"["):
-            within = (*frame.within, frame.name) if first == b"{" and frame.name and keep(frame.name) else frame.within
+            within = frame.name if not frame.within and first == b"{" and frame.name and keep(frame.name) else frame.within
             stack.append(_Frame(is_object=first == b"{", name="" if first == b"{" else frame.name, within=within))
         elif first in (b"}", b"]"):
             if len(stack) > 1:

@@ -20,11 +20,15 @@ _lenient = json.JSONDecoder(strict=False)
 
 
 class JSONTextError(ValueError):
-    """The bytes are no JSON for any reader; `kind` is one of `malformed`, `invalid_utf8`, `too_deep`, `out_of_range`."""
+    """The bytes are no JSON for any reader; `kind` is one of `malformed`, `invalid_utf8`, `too_deep`, `out_of_range`.
 
-    def __init__(self, message: str, *, kind: str = "malformed") -> None:
+    `position` is the character at which reading stopped, where the reader says so.
+    """
+
+    def __init__(self, message: str, *, kind: str = "malformed", position: int | None = None) -> None:
         super().__init__(message)
         self.kind = kind
+        self.position = position
 
 
 def parse_json(data: bytes) -> tuple[Any, bool]:
@@ -45,6 +49,7 @@ def parse_json(data: bytes) -> tuple[Any, bool]:
         raise JSONTextError("nested too deeply", kind="too_deep") from None
     except json.JSONDecodeError as error:
         # no position in the text is quoted: the line may hold what the user said
-        raise JSONTextError(f"{error.msg} (character {error.pos})", kind="invalid_utf8" if replaced else "malformed") from None
+        what = f"{error.msg} (character {error.pos})"
+        raise JSONTextError(what, kind="invalid_utf8" if replaced else "malformed", position=error.pos) from None
     except ValueError as error:  # an integer with more digits than the interpreter is willing to read
         raise JSONTextError(str(error), kind="out_of_range") from None

@@ -129,7 +129,7 @@ class Redactor:
             return False
         flag = place.previous
         return (
-            bool(place.within)
+            place.within != ""
             or is_secret_name(place.name)
             or (place.pair != "" and is_secret_name(place.pair))
             or (flag.startswith("-") and "=" not in flag and is_secret_name(flag.lstrip("-")))

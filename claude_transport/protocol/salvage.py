@@ -3,20 +3,35 @@
 What fits is kept; a value that does not fit is replaced by the field's default and its wire path is noted. A tagged object inside a
 message becomes the fallback member of its union (`UnknownBlock`, `UnknownControl`) when no member has its tag, or when an essential
 field of the one that has does not fit.
+
+The work is bounded, whatever the object holds: at most `MAX_SALVAGE_DECODES` values are decoded, and Structs inside Structs are mended
+down to the level `_MAX_LEVELS` only. So every byte of a line is read a constant number of times.
 """
 
 from __future__ import annotations
 
 import types
 from functools import cache
-from typing import Any, Final, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN, Part
 
-__all__ = ["salvage"]
+__all__ = ["MAX_SALVAGE_DECODES", "salvage"]
+
+MAX_SALVAGE_DECODES: Final = 1000
+"""Values that are decoded, at most, to save one object: ten times what any recorded message would need. They take about 2 ms."""
+
+_MAX_LEVELS: Final = 6
+"""Structs inside Structs: a message, its `message`, a block and a block inside that are four."""
+
+_GROUP: Final = 32
+"""Items of a list that are decoded together."""
+
+_MAX_KEY: Final = 100
+"""Characters of a key that are quoted in a wire path: the peer chooses the key, and it may be repeated for many fields."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -28,30 +43,183 @@ class _Misfit:
 _MISFIT: Final = _Misfit()
 
 
-def salvage(cls: type[S], data: dict[str, Any], *, misfits: list[str] | None = None, path: str = "") -> S:
-    """A `cls` made of whatever in `data` fits; the wire paths of what did not are appended to `misfits`. Never raises."""
-    return _build(cls, data, [] if misfits is None else misfits, path)[0]
+class _TooMuchWorkError(Exception):
+    """Raised when an object would need more than `MAX_SALVAGE_DECODES`."""
 
 
-def _build(cls: type[S], data: dict[str, Any], misfits: list[str], path: str) -> tuple[S, bool]:
-    """The Struct, and whether every essential field of its own fitted (misfits further down are theirs to mend)."""
-    whole = _convert(data, cls)
-    if not isinstance(whole, _Misfit):
-        struct: S = whole
-        return struct, True
-    values: dict[str, Any] = {}
-    intact = True
-    for field in _fields(cls):
-        if field.encode_name not in data:
-            continue
-        where = f"{path}{field.encode_name}"
-        value = _fit(data[field.encode_name], field.type, misfits, where)
-        if isinstance(value, _Misfit):
-            misfits.append(where)
-            intact = intact and not _is_essential(field)
-        else:
-            values[field.name] = value
-    return cls(**values), intact
+def salvage(cls: type[S], data: dict[str, Any], *, misfits: list[str] | None = None) -> S | None:
+    """Make a `cls` of whatever in `data` fits, and append the wire paths of what did not fit to `misfits`.
+
+    Returns None when that would take more than `MAX_SALVAGE_DECODES` decodes, or more of the interpreter's stack than is left. Never
+    raises.
+    """
+    mending = _Mending()
+    try:
+        struct = mending.build(cls, data)
+    except (_TooMuchWorkError, RecursionError):
+        return None
+    if misfits is not None:
+        misfits += mending.misfits
+    return struct
+
+
+class _Mending:
+    """The work on one object: what did not fit, and how much more may be decoded."""
+
+    def __init__(self) -> None:
+        self.misfits: list[str] = []
+        self._left = MAX_SALVAGE_DECODES
+        self._level = 0
+
+    def build(self, cls: type[S], data: dict[str, Any]) -> S:
+        """The outermost Struct."""
+        whole = self._decode(data, cls)
+        if not isinstance(whole, _Misfit):
+            struct: S = whole
+            return struct
+        return self._mend_struct(cls, data, "")[0]
+
+    def _decode(self, value: Any, kind: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMuchWorkError
+        try:
+            if isinstance(kind, type):
+                return msgspec.convert(value, kind)
+            return msgspec.convert({"value": value}, _holder(kind)).value
+        except (msgspec.ValidationError, ValueError, RecursionError):
+            return _MISFIT
+
+    def _fit(self, value: Any, kind: Any, path: str) -> Any:
+        """`value` as a `kind`, mended where its parts can be; `_MISFIT` when it is something else altogether."""
+        converted = self._decode(value, kind)
+        return self._mend(value, kind, path) if isinstance(converted, _Misfit) else converted
+
+    def _mend(self, value: Any, kind: Any, path: str) -> Any:
+        """The same for a value that is known not to fit as it is."""
+        shape = _shape(kind)
+        if shape.is_union:
+            return self._mend_union(value, shape, path)
+        if shape.origin is tuple and isinstance(value, str):
+            return self._mend_text(value, shape.arguments[0], path)
+        if shape.origin is tuple and isinstance(value, list):
+            return self._mend_items(value, kind, path)
+        if shape.origin is dict and isinstance(value, dict):
+            return self._mend_values(value, shape.arguments[1], path)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
+            return self._mend_struct(kind, value, f"{path}.")[0] if self._level < _MAX_LEVELS else _MISFIT
+        return _MISFIT
+
+    def _mend_struct(self, cls: type[S], data: dict[str, Any], path: str) -> tuple[S, bool]:
+        """The Struct, and whether every essential field of its own fitted (misfits further down are theirs to mend)."""
+        values: dict[str, Any] = {}
+        intact = True
+        self._level += 1
+        for field in _fields(cls):
+            if field.encode_name not in data:
+                continue
+            where = f"{path}{field.encode_name}"
+            value = self._fit(data[field.encode_name], field.type, where)
+            if isinstance(value, _Misfit):
+                self.misfits.append(where)
+                intact = intact and not _is_essential(field)
+            else:
+                values[field.name] = value
+        self._level -= 1
+        return cls(**values), intact
+
+    def _mend_values(self, data: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
+        fitted: dict[str, Any] = {}
+        odd: list[str] = []
+        for key, item in data.items():
+            where = f"{path}.{key if len(key) <= _MAX_KEY else key[:_MAX_KEY] + '…'}"
+            value = self._fit(item, kind, where)
+            if isinstance(value, _Misfit):
+                odd.append(where)
+            else:
+                fitted[key] = value
+        self.misfits += odd
+        return fitted
+
+    def _mend_items(self, items: list[Any], kind: Any, path: str) -> tuple[Any, ...]:
+        """The items that fit. A long list is decoded in groups first, so that thousands of good items cost little beside an odd one."""
+        kept: list[Any] = []
+        item_kind = get_args(kind)[0]
+        for start in range(0, len(items), _GROUP):
+            group = items[start : start + _GROUP]
+            whole = self._decode(group, kind) if len(items) > _GROUP else _MISFIT
+            if not isinstance(whole, _Misfit):
+                kept += whole
+                continue
+            for index, item in enumerate(group, start):
+                where = f"{path}.{index}"
+                value = self._fit(item, item_kind, where)
+                if isinstance(value, _Misfit):
+                    self.misfits.append(where)
+                else:
+                    kept.append(value)
+        return tuple(kept)
+
+    def _mend_text(self, text: str, kind: Any, path: str) -> Any:
+        """Text where a list of blocks should be is one text block."""
+        fallback = _shape(kind).fallback
+        block = fallback.from_wire(text) if fallback is not None else None
+        if block is None:
+            return _MISFIT
+        self.misfits.append(path)
+        return (block,)
+
+    def _mend_union(self, value: Any, shape: _Shape, path: str) -> Any:
+        if isinstance(value, dict) and shape.fallback is not None:
+            return self._mend_tagged(value, shape, shape.fallback, path)
+        for member in shape.arguments:
+            if member is not type(None) and _is_like(value, member):
+                return self._mend(value, member, path)
+        return _MISFIT
+
+    def _mend_tagged(self, value: dict[str, Any], shape: _Shape, fallback: type[Part], path: str) -> Any:
+        """The member whose tag `value` carries, or the fallback around it when there is none or its shape is wrong."""
+        tag = value.get(shape.tag_field)
+        member = shape.by_tag.get(tag) if isinstance(tag, str) else None
+        if member is None:
+            return fallback.from_wire(value)
+        if self._level >= _MAX_LEVELS:
+            self.misfits.append(path)
+            return fallback.from_wire(value)
+        before = len(self.misfits)
+        struct, intact = self._mend_struct(member, value, f"{path}.")
+        if intact:
+            return struct
+        del self.misfits[before:]
+        self.misfits.append(path)
+        return fallback.from_wire(value)
+
+
+class _Shape(NamedTuple):
+    """What an annotation is made of, looked up once."""
+
+    origin: Any
+    arguments: tuple[Any, ...]
+    is_union: bool
+    tag_field: str
+    by_tag: dict[str, type[Part]]
+    fallback: type[Part] | None
+
+
+@cache
+def _shape(kind: Any) -> _Shape:
+    origin, arguments = get_origin(kind), get_args(kind)
+    parts = [member for member in arguments if isinstance(member, type) and issubclass(member, Part)]
+    by_tag = {str(member.__struct_config__.tag): member for member in parts if member.__struct_config__.tag is not None}
+    fallback = by_tag.pop(FALLBACK_TAG, None)
+    tag_field = str(fallback.__struct_config__.tag_field) if fallback is not None else ""
+    return _Shape(origin, arguments, origin in (Union, types.UnionType), tag_field, by_tag, fallback)
+
+
+@cache
+def _holder(kind: Any) -> Any:
+    """A Struct with one field `value` of this kind: msgspec remembers how to decode a Struct, and works anything else out each time."""
+    return msgspec.defstruct("Holder", [("value", kind)])
 
 
 @cache
@@ -67,91 +235,7 @@ def _is_essential(field: FieldInfo) -> bool:
     return field.default is not None and field.default != ()
 
 
-def _convert(value: Any, kind: Any) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, ValueError, RecursionError):
-        return _MISFIT
-
-
-def _fit(value: Any, kind: Any, misfits: list[str], path: str) -> Any:
-    """`value` as a `kind`, mended where its parts can be; `_MISFIT` when it is something else altogether."""
-    converted = _convert(value, kind)
-    if not isinstance(converted, _Misfit):
-        return converted
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _fit_union(value, arguments, misfits, path)
-    if origin is tuple and isinstance(value, str):
-        return _fit_text(value, arguments[0], misfits, path)
-    if origin is tuple and isinstance(value, list):
-        return _fit_items(value, arguments[0], misfits, path)
-    if origin is dict and isinstance(value, dict):
-        fitted = {key: _fit(item, arguments[1], misfits, f"{path}.{key}") for key, item in value.items()}
-        misfits.extend(f"{path}.{key}" for key, item in fitted.items() if isinstance(item, _Misfit))
-        return {key: item for key, item in fitted.items() if not isinstance(item, _Misfit)}
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
-        return _build(kind, value, misfits, f"{path}.")[0]
-    return _MISFIT
-
-
-def _fit_items(items: list[Any], kind: Any, misfits: list[str], path: str) -> tuple[Any, ...]:
-    kept = []
-    for index, item in enumerate(items):
-        where = f"{path}.{index}"
-        value = _fit(item, kind, misfits, where)
-        if isinstance(value, _Misfit):
-            misfits.append(where)
-        else:
-            kept.append(value)
-    return tuple(kept)
-
-
-def _fit_text(text: str, kind: Any, misfits: list[str], path: str) -> Any:
-    """Text where a list of blocks should be is one text block."""
-    fallback = _fallback(get_args(kind))
-    block = fallback.from_wire(text) if fallback is not None else None
-    if block is None:
-        return _MISFIT
-    misfits.append(path)
-    return (block,)
-
-
-def _fit_union(value: Any, members: tuple[Any, ...], misfits: list[str], path: str) -> Any:
-    if isinstance(value, dict) and (fallback := _fallback(members)) is not None:
-        return _fit_tagged(value, members, fallback, misfits, path)
-    for member in members:
-        if member is not type(None) and _same_shape(value, member):
-            return _fit(value, member, misfits, path)
-    return _MISFIT
-
-
-def _fit_tagged(value: dict[str, Any], members: tuple[Any, ...], fallback: type[Part], misfits: list[str], path: str) -> Any:
-    """The member whose tag `value` carries, or the fallback around it when there is none or its shape is wrong."""
-    for member in members:
-        if member is not fallback and _tag_of(member, value) == member.__struct_config__.tag:
-            inner: list[str] = []
-            struct, intact = _build(member, value, inner, f"{path}.")
-            if intact:
-                misfits.extend(inner)
-                return struct
-            misfits.append(path)
-            break
-    return fallback.from_wire(value)
-
-
-def _tag_of(member: Any, value: dict[str, Any]) -> Any:
-    return value.get(member.__struct_config__.tag_field)
-
-
-def _fallback(members: tuple[Any, ...]) -> type[Part] | None:
-    for member in members:
-        if isinstance(member, type) and issubclass(member, Part) and member.__struct_config__.tag == FALLBACK_TAG:
-            return member
-    return None
-
-
-def _same_shape(value: Any, kind: Any) -> bool:
+def _is_like(value: Any, kind: Any) -> bool:
     """Whether `value` is the JSON shape (object, array) that `kind` is made of; scalars either fit at once or not at all."""
     origin = get_origin(kind) or kind
     if isinstance(value, dict):

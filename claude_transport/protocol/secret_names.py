@@ -25,17 +25,23 @@ _PLAIN_TOKENS = frozenset(("bos", "eos", "mask", "max", "min", "next", "num", "p
 _RUN_TOGETHER = ("apikey", "authtoken", "accesstoken", "accesskey", "apitoken", "privatekey", "secretkey", "password", "passphrase")
 _PASSWORD_WORDS = frozenset(("passphrase", "passwd", "password", "passwords"))
 _LOGIN_NAMES = frozenset(("login", "loginname", "logname", "user_name", "username"))
+_MAX_NAME = 200
+"""Characters of a name that are looked at, and remembered: the peer chooses how long its names are."""
 
 
-@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether a value of this name is a secret: `api_key`, `x-api-key`, `accessToken`, `DB_PASSWORD`, every `ANTHROPIC_…`.
 
     `apiKeySource`, `input_tokens` with a number, `public_key` and the like are not: the last word decides.
     """
+    return _is_secret_name(name[:_MAX_NAME])
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_name(name: str) -> bool:
     if name.startswith("ANTHROPIC_"):
         return True
-    words = [word.lower() for word in _WORD.findall(name[:200])]
+    words = [word.lower() for word in _WORD.findall(name)]
     if not words:
         return False
     last, before = words[-1], words[-2] if len(words) > 1 else ""
@@ -46,14 +52,17 @@ def is_secret_name(name: str) -> bool:
     return last in _SECRET_WORDS or (last in ("key", "keys") and before in _KEYS) or last.endswith(_RUN_TOGETHER)
 
 
-@lru_cache(maxsize=1024)
 def is_password_name(name: str) -> bool:
     """Whether even a number under this name is a secret; numbers under other secret names are counts, as in `max_token`."""
-    words = _WORD.findall(name[:200])
+    return _is_password_name(name[:_MAX_NAME])
+
+
+@lru_cache(maxsize=1024)
+def _is_password_name(name: str) -> bool:
+    words = _WORD.findall(name)
     return bool(words) and words[-1].lower() in _PASSWORD_WORDS
 
 
-@lru_cache(maxsize=1024)
 def is_login_name(name: str) -> bool:
     """Whether a value of this name is the name of a user account."""
     return name.lower() in _LOGIN_NAMES

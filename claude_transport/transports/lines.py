@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from claude_transport.errors import UsageError
 from claude_transport.protocol.codec import decode_message
-from claude_transport.protocol.messages import DecodeFailure
+from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 
-__all__ = ["is_torn", "whole_lines"]
+__all__ = ["is_torn", "log_failure", "whole_lines"]
+
+_LOGGED_ONE_BY_ONE = 10
+"""Bad lines of a kind that are logged each; then only every doubling of their number is, for a peer can write them without end."""
 
 
 def whole_lines(data: str | bytes) -> bytes:
@@ -28,3 +33,11 @@ def is_torn(tail: bytes) -> bool:
         return False
     message = decode_message(tail)
     return isinstance(message, DecodeFailure) and message.kind in ("malformed", "invalid_utf8")
+
+
+def log_failure(logger: logging.Logger, failure: DecodeFailure | OversizedMessage, *, transport: str, count: int) -> None:
+    """Warn that a line held no message, the `count`th of its kind; nothing of the line is logged. Of many lines only a few are logged."""
+    if count <= _LOGGED_ONE_BY_ONE or count & (count - 1) == 0:
+        kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
+        so_far = f", {count} so far" if count > _LOGGED_ONE_BY_ONE else ""
+        logger.warning("%s: left out a line that holds no message (%s, %d bytes%s)", transport, kind, len(failure.raw), so_far)

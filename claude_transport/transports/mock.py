@@ -16,6 +16,7 @@ from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotCo
 from claude_transport.protocol.codec import LineDecoder, encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.transport import SessionTerms, Transport, TransportInfo
+from claude_transport.transports.lines import log_failure
 from claude_transport.transports.script import MockScript, Scripted
 
 __all__ = ["MockTransport"]
@@ -142,11 +143,11 @@ class MockTransport(Scripted, Transport):
 
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Count and log a line that held no message."""
-        logger.warning("MockTransport: left out a line that holds no message (%d bytes)", len(failure.raw))
         if isinstance(failure, OversizedMessage):
             self._oversized_lines += 1
         else:
             self._noise_lines += 1
+        log_failure(logger, failure, transport="MockTransport", count=self._oversized_lines + self._noise_lines)
 
     # -------------------------------------------------------------------------------------------------------- what is played
 

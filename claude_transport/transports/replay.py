@@ -20,6 +20,7 @@ from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.protocol.playback import Playback
 from claude_transport.protocol.tape import Tape, TapeRecord
 from claude_transport.transport import Transport, TransportInfo
+from claude_transport.transports.lines import log_failure
 
 __all__ = ["ReplayTransport"]
 
@@ -173,7 +174,7 @@ class ReplayTransport(Transport):
             self._oversized_lines += 1
         else:
             self._noise_lines += 1
-        logger.warning("%s: left out a line that holds no message (%d bytes)", type(self).__name__, len(failure.raw))
+        log_failure(logger, failure, transport=type(self).__name__, count=self._oversized_lines + self._noise_lines)
 
     # --------------------------------------------------------------------------------------------------------------- playing
 

@@ -37,7 +37,7 @@ from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.streams.pace import Pace
 from claude_transport.transport import TransportInfo
 from claude_transport.transports.bounds import check_bounds
-from claude_transport.transports.lines import is_torn, whole_lines
+from claude_transport.transports.lines import is_torn, log_failure, whole_lines
 from claude_transport.transports.remaking import Remakable
 from claude_transport.transports.views import DictView, LineView, Pourable, PouredLineView
 
@@ -289,7 +289,7 @@ class StreamTransport(Remakable):
         """Count and log a line that held no message."""
         kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
         self._failures[kind] = self._failures.get(kind, 0) + 1
-        logger.warning("%s: left out a line that holds no message (%s, %d bytes)", type(self).__name__, kind, len(failure.raw))
+        log_failure(logger, failure, transport=type(self).__name__, count=self._failures[kind])
 
     # ------------------------------------------------------------------------------------------------------------- closing
 

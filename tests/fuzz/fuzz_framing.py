@@ -19,9 +19,19 @@ with atheris.instrument_imports(include=["claude_transport"]):
 sample_lines = import_module("recorded_lines").sample_lines
 
 
+def costly_lines() -> list[bytes]:
+    """More misfits than may be saved in one line, an odd value deep inside, and noise with many places where JSON may begin."""
+    opening = b'{"type":"assistant","message":{"content":['
+    return [
+        opening + b"7," * 1200 + b"7]}}",
+        opening + b'{"type":"tool_result","content":[' * 60 + b"7" + b"]}" * 60 + b"]}}",
+        b"x " + b'{"a":[' * 20 + b"0," * 1500,
+    ]
+
+
 def write_corpus(folder: Path) -> None:
-    """One input for each recorded line, with the largest limit and small chunks, and one with all of them."""
-    inputs = [*sample_lines(), b"\n".join(sample_lines()[:20])]
+    """Write one input for each recorded line, with the largest limit and small chunks, one with many, and some that are costly to read."""
+    inputs = [*sample_lines(), b"\n".join(sample_lines()[:20]), *costly_lines()]
     for number, lines in enumerate(inputs):
         (folder / f"recorded-{number}").write_bytes(b"\0\5" + lines + b"\n")
 

@@ -2,7 +2,8 @@
 
 The oracle is h11's: accept, or a typed refusal, and never anything else. Here, every line becomes one message (a `DecodeFailure` or an
 `OversizedMessage` where it is none), `strict=True` raises a `ProtocolError`, any split of the bytes gives the same, both views agree,
-and what was read can be written again. Anything else is an `AssertionError`, or whatever the code raised by mistake.
+what was read can be written again, and no line costs more than its bound (see `decode_counting`). Anything else is an
+`AssertionError`, or whatever the code raised by mistake.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from decode_counting import counted
+
 from claude_transport.errors import ProtocolError, UsageError
 from claude_transport.protocol.codec import LineDecoder, decode_message, encode_message
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
 from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.salvage import MAX_SALVAGE_DECODES
 
 __all__ = ["LIMITS", "check_stream", "target"]
 
@@ -22,6 +26,7 @@ LIMITS = (DEFAULT_MAX_LINE_BYTES, 1, 5, 64, 1000, 1500)
 """Line limits, in bytes, that the first byte of an input chooses from."""
 
 _HEAD_BYTES = 1024  # what framing says it keeps of a line that is too long
+_NOISE_BYTES = 64 * 1024  # that a noise line may be parsed for, besides twice its length
 _SINGLE_BYTES_UP_TO = 4096  # one byte at a time is slow, and finds nothing in long inputs that it does not find in short ones
 
 
@@ -38,6 +43,8 @@ def check_stream(stream: bytes, *, limit: int = DEFAULT_MAX_LINE_BYTES, chunk_si
     assert [_facts(line) for line in lines] == expected
     for size in {chunk_size, 1} if len(stream) <= _SINGLE_BYTES_UP_TO else {chunk_size}:
         assert [_facts(line) for line in _frame(stream, limit, size)] == expected, f"another result in chunks of {size}"
+    for line in lines:
+        _check_work(line)
     messages = _check_typed_view(lines)
     _check_plain_view(lines, messages)
     _check_strict(lines, messages)
@@ -68,6 +75,13 @@ def _is_failure(message: Message) -> bool:
 def _seen(message: Message) -> tuple[Any, ...]:
     """A message by what can be seen of it: NaN does not equal itself, its text does."""
     return type(message), message.raw, repr(message.to_dict())
+
+
+def _check_work(line: bytes) -> None:
+    with counted() as cost:
+        decode_message(line)
+    assert cost.decodes <= MAX_SALVAGE_DECODES, f"{cost.decodes} values were decoded to save one line"
+    assert cost.parsed_bytes <= 2 * len(line) + _NOISE_BYTES, f"a line of {len(line)} bytes was parsed for {cost.parsed_bytes}"
 
 
 def _check_typed_view(lines: Sequence[bytes]) -> list[Message]:

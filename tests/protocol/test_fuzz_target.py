@@ -8,6 +8,7 @@ import pytest
 from framing_oracle import LIMITS, check_stream, target
 from recorded_lines import sample_lines
 
+from claude_transport.protocol import salvage
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.framing import LineFramer
 
@@ -37,6 +38,10 @@ SPICE = (
     b'"type":5,',
     b'{"',
     b"9" * 30,
+    b"7," * 1200,
+    b'{"type":"text","text":7},' * 1200,
+    b'{"type":"tool_result","content":[' * 40,
+    b'x {"a":[' * 40,
 )
 
 
@@ -84,6 +89,14 @@ def test_the_oracle_sees_a_line_that_is_lost(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(LineFramer, "feed", lambda self, chunk: whole(self, chunk)[:-1])
     with pytest.raises(AssertionError):
         check_stream(b'{"type":"a"}\n{"type":"b"}\n')
+
+
+def test_the_oracle_sees_a_line_that_costs_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = b'{"type":"assistant","message":{"content":[' + b"7," * 1200 + b"7]}}\n"
+    check_stream(stream, chunk_size=1000)
+    monkeypatch.setattr(salvage, "MAX_SALVAGE_DECODES", 10**9)
+    with pytest.raises(AssertionError, match="values were decoded to save one line"):
+        check_stream(stream, chunk_size=1000)
 
 
 def test_the_oracle_lets_an_untyped_exception_through(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -15,7 +16,7 @@ from recorded_lines import lines_of, recordings
 
 from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.protocol.secret_names import is_secret_name
+from claude_transport.protocol.secret_names import is_login_name, is_password_name, is_secret_name
 
 # Every positive sample holds this, in the place of what must go.
 S = "Zx7Qw9sEnTiNeLk3"
@@ -354,6 +355,31 @@ def test_no_line_takes_more_than_linear_time(hostile: str) -> None:
         Redactor().text(text)
         Redactor().line(b'{"a":"' + text.encode())
         Redactor().line(json.dumps({"a": text}).encode())
+
+
+def test_objects_within_objects_of_a_secret_name_take_memory_in_proportion_to_the_line() -> None:
+    line = b'{"token":' * 5000 + b'"hunter2"'
+    tracemalloc.start()
+    try:
+        redacted = Redactor().line(line)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert redacted == b'{"token":' * 5000 + b'"[secret]"'
+    assert peak < 100 * len(line)
+
+
+@pytest.mark.parametrize("ask", [is_secret_name, is_password_name, is_login_name])
+def test_long_names_are_not_remembered(ask: Callable[[str], bool]) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            ask(f"{number}{'n' * 50_000}")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2_000_000
+    assert is_secret_name("n" * 190 + "_password")
 
 
 @contextmanager

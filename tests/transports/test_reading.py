@@ -74,6 +74,18 @@ async def test_read_skips_noise_and_says_so(caplog: pytest.LogCaptureFixture) ->
     assert len(caplog.records) == 4
 
 
+async def test_noise_without_end_is_counted_whole_and_logged_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+    transport = ct.SubprocessTransport(command=printing(b"x\n" * 5000 + b'{"torn":\n' * 20 + b'{"b":2}\n'))
+    with caplog.at_level(logging.WARNING, logger="claude_transport"):
+        messages, error = await outcome_of(transport)
+    assert (messages, error) == ([{"b": 2}], None)
+    assert (transport.info.noise_lines, transport.info.malformed_lines) == (5020, 20)
+    said = [record.getMessage() for record in caplog.records]
+    one = "SubprocessTransport: left out a line that holds no message (noise, 1 bytes"
+    assert said[:19] == [f"{one})"] * 10 + [f"{one}, {2**n} so far)" for n in range(4, 13)]
+    assert len(said) == 19 + 11
+
+
 async def test_read_bad_line_costs_one_line() -> None:
     transport = ct.SubprocessTransport(command=printing(b'{"a":1}\n{"torn":\n{"b":2}\n'))
     assert await outcome_of(transport) == ([{"a": 1}, {"b": 2}], None)

@@ -23,10 +23,15 @@ class Answer(Part, frozen=True, kw_only=True):
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
-        """The typed view of `ControlResponse.payload`; whatever does not fit is left at its default. Never raises."""
+        """The typed view of `ControlResponse.payload`; whatever does not fit is left at its default. Never raises.
+
+        With more misfits than can be looked through (see `salvage`), all fields hold their default and `misfits` names the keys.
+        """
         misfits: list[str] = []
         data = dict(payload)
         answer = salvage(cls, data, misfits=misfits)
+        if answer is None:
+            answer, misfits = cls(), [name for name in cls.__struct_encode_fields__ if name in data]
         known = {name: getattr(answer, name) for name in cls.__struct_fields__ if name not in {"raw", "misfits"}}
         return cls(**known, misfits=tuple(misfits), raw=data)
 

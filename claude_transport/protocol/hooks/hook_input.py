@@ -52,11 +52,11 @@ class HookInput(Part, frozen=True, kw_only=True):
 
     @classmethod
     def from_wire_input(cls, data: Mapping[str, Any]) -> Self | None:
-        """`data` as this class, or None when something essential is missing or has another type."""
+        """`data` as this class, or None when something essential is missing or has another type, or when too much does not fit."""
         misfits: list[str] = []
         raw = dict(data)
         struct = salvage(cls, raw, misfits=misfits)
-        if not cls.essential <= raw.keys() or cls.essential & set(misfits):
+        if struct is None or not cls.essential <= raw.keys() or cls.essential & set(misfits):
             return None
         known = {name: getattr(struct, name) for name in cls.__struct_fields__ if name not in {"raw", "misfits"}}
         return cls(**known, misfits=tuple(misfits), raw=raw)

@@ -363,5 +363,5 @@ def parse_hook_input(event: str, data: Mapping[str, Any]) -> HookInput:
         raise UsageError(f"the input of a {event} hook is a mapping, not {type(data).__name__}")
     cls = INPUTS.get(event, HookInput)
     typed = cls.from_wire_input(data)
-    # HookInput itself has nothing essential, hence is never None
+    # HookInput itself has nothing essential: it is None only when too much of it does not fit
     return typed if typed is not None else HookInput.from_wire_input(data) or HookInput(raw=dict(data))
