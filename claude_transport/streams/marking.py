@@ -66,13 +66,12 @@ def read_file(path: str) -> bytes:
     """Return what a file of `/proc` holds. An environment is empty when there is none, and while the process is inside `execve`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data = chunk = os.read(fd, _READ_BYTES)
-        while chunk and len(data) < _MOST_BYTES:
-            chunk = os.read(fd, _READ_BYTES)
-            data += chunk
+        chunks = [os.read(fd, _READ_BYTES)]
+        while chunks[-1] and len(chunks) * _READ_BYTES < _MOST_BYTES:
+            chunks.append(os.read(fd, _READ_BYTES))
     finally:
         os.close(fd)
-    return data
+    return b"".join(chunks)
 
 
 def environment_marks(environ: bytes) -> list[str]:

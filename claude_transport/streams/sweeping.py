@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import Logger, getLogger
 
 from claude_transport.streams.marking import (
@@ -279,13 +279,16 @@ class Sweeper:
     def _examine(self, turn: int, name: str, inode: int, *, suspected: str | None = None) -> bool:
         """Find out what the process is, and remember it. Return False when that cannot be said yet."""
         if not name.isdigit():
-            self._known[name] = inode
+            self._remember(name, inode, ())
             return True
         path = f"{self._proc}/{name}"
         by_limit = self._limits.get(carried_limit(int(name)) or 0, suspected)
+        if self._hanging.get(name) == inode:
+            self._remember(name, inode, [] if by_limit is None else [by_limit])
+            return True
         try:
             with self._that_may_hang(turn, name, inode):
-                environ = None if self._hanging.get(name) == inode else self._environ(path)
+                environ = self._environ(path)
                 is_executing = environ == b"" and not self._read(f"{path}/cmdline")
                 is_over, age = _state(self._read(f"{path}/stat"))
         except (FileNotFoundError, ProcessLookupError):
@@ -296,12 +299,15 @@ class Sweeper:
         marks = environment_marks(environ or b"")
         if not marks and by_limit is not None and not is_spared(environ or b""):
             marks = [by_limit]
-        for mark in marks:
-            self._marked.setdefault(mark, {})[name] = inode
         # What is new may still execute the program that has the mark, and what has no environment may be executing it now.
         if marks or is_over or not (is_new or is_executing):
-            self._known[name] = inode
+            self._remember(name, inode, marks)
         return True
+
+    def _remember(self, name: str, inode: int, marks: Sequence[str]) -> None:
+        for mark in marks:
+            self._marked.setdefault(mark, {})[name] = inode
+        self._known[name] = inode
 
     def _environ(self, path: str) -> bytes | None:
         """Return the environment; None for another user's process, and for one that keeps its memory to itself."""
