@@ -49,6 +49,9 @@ REMOTE_MARK: Final = "CLAUDE_TRANSPORT_REMOTE"
 _NAME: Final = "claude-transport"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_*?]+")
+_SYSTEM_PATH: Final = "/usr/bin:/bin:/run/current-system/sw/bin"
+"""Where `grep` and `sleep` are looked for before PATH, which may be empty, or begin with a folder of somebody else's programs."""
+
 _PLACES: Final = ('"$HOME/.local/bin"', '"$HOME/.claude/local"', "/usr/local/bin", "/opt/homebrew/bin")
 """Where a bare name is looked for after PATH, which is a short one for commands of sshd."""
 
@@ -68,12 +71,13 @@ each() {
   return $any
 }
 sweep() {
+  PATH=@system@${PATH:+:$PATH}
   [ -r /proc/self/environ ] || return 0
   each TERM || return 0
   for i in 1 2 3 4 5 6 7 8 9 10; do each 0 || return 0; sleep 0.2 2>/dev/null || sleep 1; done
   each KILL
 }
-"""
+""".replace("@system@", _SYSTEM_PATH)
 
 _SUPERVISOR: Final = """\
 say() { printf '%s %s %s\\n' claude-transport "$mark" "$*"; }
@@ -96,6 +100,7 @@ orphaned() {
 watch() {
   told=
   trap told=1 TERM HUP INT
+  PATH=@system@${PATH:+:$PATH}
   cd /
   while sleep 1 || [ -n "$told" ]; do
     [ -n "$told" ] || orphaned || continue
@@ -119,7 +124,7 @@ sweep
 [ -z "$private" ] || rm -rf -- "$private"
 say ended "$code" >&2
 exit "$code"
-"""
+""".replace("@places@", " ".join(_PLACES)).replace("@system@", _SYSTEM_PATH)
 
 _KEEPER: Final = """\
 end=$1; shift
@@ -129,23 +134,25 @@ code=$?
 [ $code -eq 0 ] && exit 0
 trap '' TERM HUP INT
 unset CLAUDE_TRANSPORT_CHILD
-away=; command -v setsid >/dev/null && away=setsid
-is_away=$($away sh -c "$end" </dev/null 2>/dev/null &)
+export CLAUDE_TRANSPORT_ENDER=keeper
+away=$(PATH=@system@${PATH:+:$PATH}; command -v setsid)
+is_away=$($away /bin/sh -c "$end" </dev/null 2>/dev/null &)
 exit $code
-"""
+""".replace("@system@", _SYSTEM_PATH)
 """Runs a client that does not end what it started, and, when the client ends in any way but well, the command that does.
 
-That command is on its own (a session, and no mark of ours): closing is bounded, and must not kill it on its way there. So the keeper does
-not leave before it is: the substitution ends when the command has let go of its standard output.
+That command is on its own (a session, no mark of ours, and the variable that spares it): closing is bounded, and must not kill it on its
+way there. So the keeper does not leave before it is: the substitution ends when the command has let go of its standard output.
 """
 
 _ENDER: Final = """\
 exec >/dev/null
-{command} &
+@command@ &
 tries=0
+PATH=@system@${PATH:+:$PATH}
 while kill -s 0 $! 2>/dev/null && [ $tries -lt 100 ]; do sleep 0.1 2>/dev/null || sleep 1; tries=$((tries + 1)); done
 kill -s KILL $! 2>/dev/null
-"""
+""".replace("@system@", _SYSTEM_PATH)
 """The second command, for at most ten seconds."""
 
 
@@ -226,7 +233,7 @@ def end_command(mark: str) -> list[str]:
 
 def keeper(client: Sequence[str], *, ender: Sequence[str]) -> list[str]:
     """A local command that runs `client`, and then `ender` unless the client ended with 0; its exit code is the client's."""
-    return ["/bin/sh", "-c", _KEEPER, _NAME, _ENDER.format(command=shlex.join(ender)), *client]
+    return ["/bin/sh", "-c", _KEEPER, _NAME, _ENDER.replace("@command@", shlex.join(ender)), *client]
 
 
 def instructions(
@@ -239,7 +246,7 @@ def instructions(
     """
     words = " ".join(shlex.quote(argument) for argument in argv[1:])
     lines = [f"mark={mark}", f"variable={REMOTE_MARK}", f"program={shlex.quote(argv[0])}", "private="]
-    script = "\n".join(lines) + "\n" + _ENDING + _SUPERVISOR.replace("@places@", " ".join(_PLACES))
+    script = "\n".join(lines) + "\n" + _ENDING + _SUPERVISOR
     before, rest = script.split("found=\nfind", 1)
     if cwd is not None:
         folder = cwd if cwd.startswith("/") else f"./{cwd}"

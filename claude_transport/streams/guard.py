@@ -6,6 +6,10 @@ holds: the pipe's end is the host's end, however it came, and then the shell ask
 
 Why not the kernel's parent-death signal: it follows the *thread* that forked, not the process, it reaches only the direct
 child, and setting it needs code between fork and exec.
+
+The shell gets a PATH of system folders and nothing else of the host's environment. The host's own PATH may be empty, or name a folder in
+which somebody else has put a `grep`. Where the system folders have no `grep`, the shell reads the files itself, which takes seconds on a
+machine with thousands of processes. Where they have no `sleep`, what is left gets less time to go.
 """
 
 from __future__ import annotations
@@ -18,36 +22,65 @@ import threading
 from collections import deque
 from logging import Logger, getLogger
 
-from claude_transport.streams.marking import MARK_VARIABLE
+from claude_transport.streams.marking import MARK_VARIABLE, SPARED_VARIABLE, limit_of
 
-__all__ = ["Guard", "guard", "guard_shell"]
+__all__ = ["SYSTEM_PATH", "Guard", "guard", "guard_shell"]
 
 logger: Logger = getLogger(__name__)
 
+SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin:/run/current-system/profile/bin"
+"""Where the programs of a system are: of every Linux and of macOS, then of NixOS and of Guix. Only the administrator writes there."""
+
+# A line of the host is "+ MARK GROUP LIMIT" for a child that was started, and "- MARK" for one that is gone.
 _SCRIPT = """
 children=
-while read -r what mark group; do
+while read -r what mark group limit; do
   case $what in
-    +) children="$children $mark:$group" ;;
+    +) children="$children $mark:$group:$limit" ;;
     -) kept=
        for child in $children; do [ "${child%%:*}" = "$mark" ] || kept="$kept $child"; done
        children=$kept ;;
   esac
 done
 [ -n "$children" ] || exit 0
-marked() { grep -lF "$NAME=$1" /proc/[0-9]*/environ; }
+patterns=
+for child in $children; do
+  patterns="$patterns $NAME=${child%%:*} ${child##*:}"
+done
+if command -v grep; then
+  holding() { printf '%s\\n' $patterns | grep -lsF -f - "$@"; }
+else
+  holding() {
+    for file; do
+      while IFS= read -r line || [ -n "$line" ]; do
+        for pattern in $patterns; do
+          case $line in *"$pattern"*) printf '%s\\n' "$file"; break 2 ;; esac
+        done
+      done <"$file"
+    done
+  }
+fi
+spared() { (patterns=$SPARED=; holding "/proc/$1/environ"); }
+marked() {
+  for digit in 1 2 3 4 5 6 7 8 9; do
+    holding /proc/$digit*/environ /proc/$digit*/limits
+  done | while IFS=/ read -r nothing proc pid file; do
+    [ "$file" = limits ] && [ -n "$(spared "$pid")" ] || printf '%s\\n' "$pid"
+  done
+}
 alive() {
   for child in $children; do
-    kill -s 0 -- "-${child#*:}" && return 0
-    [ -n "$(marked "${child%%:*}")" ] && return 0
+    group=${child#*:}
+    kill -s 0 -- "-${group%:*}" && return 0
   done
-  return 1
+  [ -n "$(marked)" ]
 }
 signal() {
   for child in $children; do
-    kill -s "$1" -- "-${child#*:}"
-    for file in $(marked "${child%%:*}"); do pid=${file#/proc/}; kill -s "$1" "${pid%/environ}"; done
+    group=${child#*:}
+    kill -s "$1" -- "-${group%:*}"
   done
+  for pid in $(marked); do kill -s "$1" "$pid"; done
 }
 signal TERM
 tries=0
@@ -60,8 +93,8 @@ done
 signal KILL
 """
 
-_LAST_RESORT = 2.0
-"""Seconds to wait for a guard that was told to leave: it does so at once, having nobody left to look after."""
+_LAST_RESORT = 0.5
+"""Seconds to wait for a guard that was told to leave. It does so at once, unless something has stopped it: then it is killed."""
 
 
 def guard_shell(*, platform: str = sys.platform, shell: str = "/bin/sh") -> str | None:
@@ -78,7 +111,8 @@ class Guard:
     What changes is put in a queue, and whoever has the lock works the queue off before and after letting go.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, path: str = SYSTEM_PATH) -> None:
+        self._path = path
         self._lock = threading.Lock()
         self._changes: deque[tuple[str, int | None]] = deque()
         self._children: dict[str, int] = {}
@@ -119,13 +153,16 @@ class Guard:
             finally:
                 self._lock.release()
         for process in leaving:  # without the lock: somebody else may need a guard meanwhile
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_LAST_RESORT)
+            for last in (process.kill, lambda: None):
+                try:
+                    process.wait(_LAST_RESORT)
+                except subprocess.TimeoutExpired:
+                    last()
 
     def _apply(self, mark: str, pgid: int | None, leaving: list[subprocess.Popen[bytes]]) -> None:
         if pgid is not None:
             self._children[mark] = pgid
-            line = f"+ {mark} {pgid}\n"
+            line = _started(mark, pgid)
         elif self._children.pop(mark, None) is not None:
             line = f"- {mark}\n"
         else:
@@ -149,7 +186,7 @@ class Guard:
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
                 cwd="/",
-                env={"PATH": os.environ.get("PATH", os.defpath), "NAME": MARK_VARIABLE},
+                env={"PATH": self._path, "NAME": MARK_VARIABLE, "SPARED": SPARED_VARIABLE, SPARED_VARIABLE: "guard"},
                 start_new_session=True,
             )
         except OSError as exc:
@@ -158,7 +195,7 @@ class Guard:
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)  # a guard that somebody stopped must not stop us
         self._process = process
-        self._tell("".join(f"+ {mark} {pgid}\n" for mark, pgid in tuple(self._children.items())))
+        self._tell("".join(_started(mark, pgid) for mark, pgid in tuple(self._children.items())))
 
     def _tell(self, line: str) -> bool:
         """False when the guard is gone, or does not listen: then a new one is needed."""
@@ -184,6 +221,10 @@ class Guard:
         if not self._complained:
             self._complained = True
             logger.warning("%s", message)
+
+
+def _started(mark: str, pgid: int) -> str:
+    return f"+ {mark} {pgid} {limit_of(mark)}\n"
 
 
 guard: Guard = Guard()

@@ -34,6 +34,7 @@ from claude_transport.streams.marking import MARK_VARIABLE, new_mark
 from claude_transport.streams.pace import Pace
 from claude_transport.streams.reaping import Child, end_unowned
 from claude_transport.streams.stderr import StderrTail
+from claude_transport.streams.sweeping import sweeper
 
 __all__ = ["DEFAULT_CLOSE_TIMEOUT", "ProcessConnectable", "ProcessStream", "check_platform"]
 
@@ -111,7 +112,9 @@ class ProcessConnectable:
         # Nothing below awaits: between the birth of the process and its owner no cancellation can come. Starting it takes
         # about a millisecond; asyncio itself does it on the loop's thread too.
         try:
+            sweeper.learn()
             popen = self._spawn(mark)
+            sweeper.watch(mark, popen.pid)  # first: what it starts from now on cannot lose the mark
             guard.watch(mark, popen.pid)
             child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
             return ProcessStream(

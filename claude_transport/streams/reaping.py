@@ -9,8 +9,10 @@ The rules, and why they are what they are:
   shells, SIGKILL orphans them (recording 20e, docs/reference/protocol.md#signals), hence the order.
 * Exit is observed without reaping (`WNOWAIT`), so that the process id, which is also the group's, cannot be given to somebody
   else while the group may still have to be signalled.
-* What has left the group is found by a mark in its environment (`marking`), and what the host leaves behind when it is
-  itself killed is ended by somebody beside it (`guard`).
+* What has left the group is found by its marks (`marking`) and killed (`sweeping`). What the host leaves behind when it is
+  itself killed is ended by a process beside it (`guard`).
+* No wait trusts the event loop alone: in a fork of the host that unwound, the loop has lost its files and misses what happens to them.
+  So closing looks for itself, again and again, and ends at most a second after its time.
 * All of it runs in tasks of its own: no cancellation of a caller can stop half-way down. When the event loop itself ends,
   what is left is killed at once, without awaiting.
 """
@@ -22,7 +24,8 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 
 import anyio
 import anyio.to_thread
@@ -32,8 +35,10 @@ from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
 from claude_transport.streams.guard import guard
 from claude_transport.streams.inflow import Inflow
-from claude_transport.streams.marking import kill_marked
+from claude_transport.streams.marking import descendants, kill_marked
+from claude_transport.streams.schedule import CloseSchedule, come
 from claude_transport.streams.stderr import StderrTail
+from claude_transport.streams.sweeping import Sweep, sweeper
 
 __all__ = ["Child", "CloseSchedule", "ExitStatus", "end_unowned"]
 
@@ -54,6 +59,9 @@ _GROUP_GRACE = 0.5
 _LAST_RESORT = 1.0
 """Seconds to wait for a killed process where nothing can be awaited any more. SIGKILL takes microseconds, or for ever."""
 
+_OVERTIME = 0.8
+"""Seconds after the time for closing in which what the child left behind is looked for. After that the search goes on without the caller."""
+
 
 class ExitStatus(msgspec.Struct, frozen=True):
     """How a process ended: one of the two is set, or neither when nobody could find out."""
@@ -70,25 +78,6 @@ class ExitStatus(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         """True for a non-zero exit code and for a death by signal."""
         return bool(self.exit_code) or self.signal is not None
-
-
-class CloseSchedule(msgspec.Struct, frozen=True):
-    """How one total closing time is divided over the rungs of the ladder, in seconds."""
-
-    grace: float
-    terminate: float
-    kill: float
-
-    @property
-    def total(self) -> float:
-        """All rungs together."""
-        return self.grace + self.terminate + self.kill
-
-    @classmethod
-    def within(cls, total: float) -> CloseSchedule:
-        """Three fifths to leave by itself, three tenths after SIGTERM, the rest to be collected after SIGKILL."""
-        total = max(total, 0.0)
-        return cls(grace=total * 0.6, terminate=total * 0.3, kill=total * 0.1)
 
 
 class Child:
@@ -123,7 +112,8 @@ class Child:
         self.killed: bool = False
         self._gone = False
         self._mark = mark
-        self._swept = False
+        self._sweep: Sweep | None = None
+        self._sweep_is_late = False
         self._on_gone = on_gone
         self._ender: BackgroundTask | None = None
         # No task group anywhere here: its tasks leave a warning behind when the event loop ends before their first step.
@@ -263,19 +253,23 @@ class Child:
 
     async def _end(self, schedule: CloseSchedule) -> None:
         deadline = anyio.current_time() + schedule.total
+        suspects = descendants(self.pid)  # while parents still lead to them
         self.close_input()
         self.inflow.close()
         # a child that is blocked on a full pipe never gets to its exit (docs/reference/protocol.md#a-full-pipe)
         discarder = BackgroundTask.spawn(self._discard_output, name=f"discard output of process {self.pid}")
         try:
-            await self._climb_down(schedule)
+            await self._climb_down(schedule, deadline=deadline)
         finally:
             discarder.cancel()
         self.drain_stderr_now()
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
-        # In a thread: it looks at every process of the machine, of which a busy one has thousands, and waits for the guard to leave. With
-        # a limiter of its own, because the host's threads may all be busy, for as long as the host likes.
-        await anyio.to_thread.run_sync(self._sweep, limiter=anyio.CapacityLimiter(1))
+        over = anyio.Event()
+        sweep = self._begin_sweep(suspects, then=lambda: self._loop.call_soon(over.set))
+        if not await come(over, seconds=deadline + _OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
+            logger.warning("what process %d left behind is still looked for after it was closed", self.pid)
+            self._sweep_is_late = True
+            sweeper.give_up(sweep)
 
     async def _discard_output(self) -> None:
         data: bytes | None = None
@@ -284,17 +278,18 @@ class Child:
             await anyio.wait_readable(self.stdout)
             data = self._read_now(self.stdout)
 
-    async def _climb_down(self, schedule: CloseSchedule) -> None:
-        with anyio.move_on_after(schedule.grace):
-            await self.exited.wait()
-            return
-        self._signal_group(signal.SIGTERM)
-        with anyio.move_on_after(schedule.terminate):
-            await self.exited.wait()
-            return
-        self._signal_group(signal.SIGKILL)
-        with anyio.move_on_after(schedule.kill):
-            await self.exited.wait()
+    async def _climb_down(self, schedule: CloseSchedule, *, deadline: float) -> None:
+        for seconds, signum in ((schedule.grace, signal.SIGTERM), (schedule.terminate, signal.SIGKILL)):
+            if await come(self.exited, seconds=seconds, look=self._has_exited):
+                return
+            self._signal_group(signum)
+        # the system may be slow to end it: that is waited for here, and not where waiting blocks the event loop
+        await come(self.exited, seconds=deadline + _OVERTIME / 2 - anyio.current_time(), look=self._has_exited)
+
+    def _has_exited(self) -> bool:
+        if not self.exited.is_set() and self._peek() is not None:
+            self._note_exit()
+        return self.exited.is_set()
 
     async def _end_group(self, grace: float) -> None:
         """What the child left running in its group is asked to go, then made to."""
@@ -320,8 +315,7 @@ class Child:
             self._leave_to_the_host()
             return
         self._kill()
-        if not self._swept:
-            self._sweep()
+        self._sweep_now()
         self._note_exit()
         self.tail.finish()
         for task in (self._watcher, self._drainer):
@@ -339,11 +333,24 @@ class Child:
             with contextlib.suppress(OSError):
                 file.close()
 
-    def _sweep(self) -> None:
-        """End what has left the group: the CLI's tool shells live in sessions of their own, and survive its SIGKILL."""
-        self._swept = True
-        kill_marked(self._mark)
-        guard.release(self._mark)
+    def _begin_sweep(self, suspects: Mapping[int, int], *, then: Callable[[], object]) -> Sweep:
+        """Have what left the group ended: the CLI's tool shells live in sessions of their own, and survive its SIGKILL."""
+
+        def after() -> None:
+            guard.release(self._mark)
+            then()
+
+        self._sweep = sweeper.begin(self._mark, suspects=suspects, then=after)
+        return self._sweep
+
+    def _sweep_now(self) -> None:
+        """The same without awaiting anything."""
+        if sys.is_finalizing():  # no other thread runs any more; the guard ends what is left when this process has ended
+            if guard.pid is None:
+                kill_marked(self._mark)
+            return
+        if not self._sweep_is_late:
+            sweeper.wait(self._sweep or self._begin_sweep({}, then=lambda: None), _LAST_RESORT)
 
     def _kill(self) -> None:
         if self._popen.returncode is None:
@@ -392,8 +399,7 @@ def end_unowned(popen: subprocess.Popen[bytes], *, mark: str) -> None:
             os.killpg(popen.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             popen.wait(timeout=_LAST_RESORT)
-    kill_marked(mark)
-    guard.release(mark)
+    sweeper.wait(sweeper.begin(mark, then=lambda: guard.release(mark)), _LAST_RESORT)
     for file in (popen.stdin, popen.stdout, popen.stderr):
         if file is not None:
             with contextlib.suppress(OSError):

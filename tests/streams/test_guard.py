@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from claude_transport.errors import ProcessError
-from claude_transport.streams.guard import Guard, guard, guard_shell
-from claude_transport.streams.marking import MARK_VARIABLE, find_marked, kill_marked, new_mark
+from claude_transport.streams.guard import SYSTEM_PATH, Guard, guard, guard_shell
+from claude_transport.streams.marking import MARK_VARIABLE, find_marked, is_running, kill_marked, new_mark
 from claude_transport.streams.process import ProcessConnectable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks in environments can be read on Linux only")
@@ -23,11 +25,18 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks in enviro
 STUBBORN = 'trap "" TERM; setsid sleep 1000 & sleep 1000 & echo ready; wait'
 
 HOST = """
-import sys, anyio
-from claude_transport.streams.process import ProcessConnectable
+import os, sys, anyio
+from claude_transport.streams import process, reaping
+from claude_transport.streams.guard import Guard
 async def main():
-    streams = [await ProcessConnectable(["/bin/sh", "-c", sys.argv[1]]).connect() for _ in range(2)]
+    child = dict(os.environ)
+    if len(sys.argv) > 3:
+        os.environ["PATH"] = sys.argv[3]
+    if len(sys.argv) > 4:
+        process.guard = reaping.guard = Guard(path=sys.argv[4])
+    streams = [await process.ProcessConnectable(["/bin/sh", "-c", sys.argv[1]], env=child).connect() for _ in range(2)]
     for stream in streams:
+        await stream.send(b"go\\n")
         await stream.receive()
     print("up", flush=True)
     await anyio.sleep_forever()
@@ -56,8 +65,14 @@ async def until_gone(marks: set[str]) -> None:
     ids=["SIGKILL", "SIGTERM"],
 )
 async def test_nothing_a_killed_host_started_is_alive_afterwards(signum: signal.Signals, script: str, anyio_backend_name: str) -> None:
-    host = subprocess.Popen([sys.executable, "-c", HOST, script, anyio_backend_name], stdout=subprocess.PIPE, text=True)
+    await killed_host(signum, script, anyio_backend_name)
+
+
+async def killed_host(signum: signal.Signals, script: str, *arguments: str) -> None:
+    """Start a host with two children, kill it, and wait until nothing is left of them."""
+    host = subprocess.Popen([sys.executable, "-c", HOST, script, *arguments], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
+    marks = set()
     try:
         assert host.stdout.readline() == "up\n"
         marks = marks_of(children_of(host.pid))
@@ -67,6 +82,50 @@ async def test_nothing_a_killed_host_started_is_alive_afterwards(signum: signal.
         host.send_signal(signum)
         host.wait()
         host.stdout.close()
+        try:
+            await until_gone(marks)
+        finally:
+            assert sum(kill_marked(mark) for mark in marks) == 0
+
+
+@pytest.mark.parametrize("place", ["", "/nonexistent", "folder of an attacker"])
+async def test_a_guard_uses_nothing_from_the_path_of_its_host(place: str, tmp_path: Path, anyio_backend_name: str) -> None:
+    ran = tmp_path / "ran"
+    for name in ("grep", "sleep", "kill", "printf"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho {name} >> {ran}\nexit 1\n")
+        program.chmod(0o755)
+    await killed_host(signal.SIGKILL, STUBBORN, anyio_backend_name, str(tmp_path) if place.startswith("folder") else place)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("missing", [("grep",), ("sleep",), ("grep", "sleep")], ids=" and ".join)
+async def test_a_guard_does_without_the_programs_that_a_system_does_not_have(
+    missing: tuple[str, ...], tmp_path: Path, anyio_backend_name: str
+) -> None:
+    for name in {"grep", "sleep"} - {*missing}:
+        (tmp_path / name).symlink_to(shutil.which(name, path=SYSTEM_PATH) or "")
+    await killed_host(signal.SIGKILL, STUBBORN, anyio_backend_name, os.environ["PATH"], str(tmp_path))
+
+
+async def test_a_guard_ends_what_has_cleared_its_environment_and_lost_its_parent(tmp_path: Path, anyio_backend_name: str) -> None:
+    note = tmp_path / "pid"
+    script = f"read line; (env -i setsid sh -c 'echo $$ >> {note}; exec sleep 1000' &) ; sleep 1000 & sleep 1000 & echo ready; wait"
+    await killed_host(signal.SIGKILL, script, anyio_backend_name)
+    with anyio.fail_after(30):
+        while not note.exists() or any(is_running(f"/proc/{pid}") for pid in note.read_text().split()):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_what_a_host_started_that_is_itself_a_child_is_gone_when_it_is_killed(anyio_backend_name: str) -> None:
+    """The guard of the inner host carries the number of the outer child, and is spared: it has its own children to end."""
+    command = [sys.executable, "-c", HOST, STUBBORN, anyio_backend_name]
+    stream = await ProcessConnectable(command, close_timeout=0.1).connect()
+    with anyio.fail_after(30):
+        assert (await stream.receive()).startswith(b"up")
+    (outer,) = (pid for pid in children_of(os.getpid()) if pid != guard.pid)
+    marks = marks_of(children_of(outer))
+    await stream.aclose()
     await until_gone(marks)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import anyio
@@ -34,6 +36,10 @@ from children import (
 )
 
 import claude_transport as ct
+from claude_transport.streams import process, reaping
+from claude_transport.streams.guard import guard
+from claude_transport.streams.marking import read_file
+from claude_transport.streams.sweeping import Sweeper
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.steps import Delay, Emit, ForkGrandchild, Hang, IgnoreSignal, WriteFile
 
@@ -47,6 +53,24 @@ async def stubborn(*, close_timeout: float = 0.3) -> ct.SubprocessTransport:
     with anyio.fail_after(30):
         assert await read_one(transport) == {}
     return transport
+
+
+def command_of(pid: int) -> bytes:
+    """The program that a process runs; empty while it is between two."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+@contextlib.contextmanager
+def newcomer() -> Iterator[None]:
+    """A process that is new on the machine, so that it has to be looked at."""
+    with subprocess.Popen(["sleep", "1000"]) as sleeping:
+        try:
+            yield
+        finally:
+            sleeping.kill()
 
 
 async def test_close_idempotent_also_when_it_was_never_connected() -> None:
@@ -210,6 +234,108 @@ async def test_grandchildren_that_ignore_sigterm_are_gone_too(tmp_path: Path) ->
         await until(lambda: note.exists() and note.read_text().strip())
     assert not transport.info.killed
     await gone(int(note.read_text()))
+
+
+LEAVE = """
+import os, sys
+ways = sys.argv[1].split("+")
+if os.fork() == 0:
+    if "session" in ways:
+        os.setsid()
+    if "group" in ways:
+        os.setpgid(0, 0)
+    if "orphan" in ways and os.fork():
+        os._exit(0)
+    os.write(1, b'{"pid": %d}\\n' % os.getpid())
+    os.closerange(0, 3)
+    os.execve("/bin/sleep", ["sleep", "1000"], {} if "bare" in ways else os.environ)
+if "orphan" in ways:
+    os.wait()
+if "dies" in ways:
+    sys.stdin.read(1)
+    os.kill(os.getpid(), 9)
+sys.stdin.read()
+"""
+WAYS_TO_LEAVE = [
+    "+".join(way for way in ways if way)
+    for ways in itertools.product(("group", "session"), ("", "orphan"), ("", "bare"), ("", "dies"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ways", WAYS_TO_LEAVE)
+async def test_whatever_the_child_started_is_gone_wherever_it_went(ways: str) -> None:
+    """To another group or session, without a parent, without an environment, with and without the child that started it."""
+    transport = ct.SubprocessTransport(command=[sys.executable, "-I", "-S", "-c", LEAVE, ways])
+    with anyio.fail_after(30):
+        await transport.connect()
+        pid = (await read_one(transport))["pid"]
+        await until(lambda: command_of(pid) == b"sleep")
+        if "dies" in ways:
+            await transport.write("x")
+            with pytest.raises(ct.ProcessError):
+                await read_all(transport)
+        assert alive(pid)
+        await transport.close()
+    assert not alive(pid)
+
+
+async def test_what_the_child_started_in_its_first_moment_is_gone_too() -> None:
+    """Before it can have been given its second mark: then it is found through its parent."""
+    child = shell("env -i setsid sleep 1000 <&- >&- 2>&- & echo \"{\\\"pid\\\": $!}\"; exec cat")
+    for _ in range(5):
+        async with ct.SubprocessTransport(command=child) as transport:
+            with anyio.fail_after(30):
+                pid = (await read_one(transport))["pid"]
+                await until(lambda pid=pid: command_of(pid) == b"sleep")  # type: ignore[misc]
+        assert not alive(pid)
+
+
+async def test_closing_does_not_wait_for_a_process_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading a process hangs for as long as something has locked its memory."""
+    released = threading.Event()
+
+    def hang(path: str) -> bytes:
+        released.wait(60)
+        return read_file(path)
+
+    sweeper = Sweeper(read=hang)
+    for module in (process, reaping):
+        monkeypatch.setattr(module, "sweeper", sweeper)
+    try:
+        transport = ct.SubprocessTransport(command=CAT, close_timeout=0.5)
+        await transport.connect()
+        with anyio.fail_after(7), newcomer():  # 1.3 were measured
+            await transport.close()
+        assert not alive(pid_of(transport))
+        assert transport.info.exit_code == 0
+        assert f"what process {pid_of(transport)} left behind is still looked for" in caplog.text
+    finally:
+        released.set()
+    await until(lambda: guard.pid is None)
+
+
+UNWOUND_FORK = """
+import os, sys, anyio, claude_transport as ct
+async def main():
+    transport = ct.SubprocessTransport(command=["sh", "-c", "setsid sleep 1000 & echo '{}'; exec cat"], close_timeout=2)
+    await transport.connect()
+    await anext(transport.read_messages())
+    if os.fork() == 0:
+        sys.exit(0)  # everything is unwound here too, and taken out of the selector that both share
+    os.wait()
+    await transport.close()
+    print(transport.info.exit_code, transport.info.signal, transport.info.killed, flush=True)
+    os._exit(0)
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+async def test_close_bounded_after_a_fork_has_torn_the_event_loop(anyio_backend_name: str) -> None:
+    with anyio.fail_after(30):
+        ran = await anyio.run_process([sys.executable, "-W", "ignore", "-c", UNWOUND_FORK, anyio_backend_name], check=False)
+    assert ran.stdout == b"0 None False\n", ran.stderr.decode()
 
 
 # ------------------------------------------------------------------------------------------------------ under cancellation

@@ -1,0 +1,351 @@
+"""The sweep at the end of a child: everything that carries its marks is killed, whatever else runs on the machine.
+
+One thread does it for all children that are closed at one moment; it starts with the first request and ends with the last. Each round is
+one listing of `/proc`, however many processes there are and however many children are closed. The listing names the inode of each
+process, which the kernel gives to no second one. So a process is read once in its life, and those that ran before the first child was
+started are never read: they cannot be its descendants.
+
+Reading a process may hang: for as long as something else has locked its memory. That is why no caller reads anything itself. A caller
+waits for a bounded time and then calls `give_up()`: another thread goes on, and does not read what hangs.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import Logger, getLogger
+
+from claude_transport.streams.marking import (
+    carried_limit,
+    environment_marks,
+    is_running,
+    is_spared,
+    limit_of,
+    mark_limits,
+    read_file,
+)
+
+__all__ = ["Sweep", "Sweeper", "sweeper"]
+
+logger: Logger = getLogger(__name__)
+
+_PATIENCE = 1.0
+"""Seconds in which a sweep looks again for what is still there, and for processes that are just being started (0.3 were seen under load)."""
+
+_PAUSE = 0.005
+"""Seconds between two rounds."""
+
+_HANGS = 0.4
+"""Seconds after which a file that is being read is said to hang. Reading it takes a few microseconds."""
+
+_MOST_HANGING = 3
+"""Threads that may hang one after the other. With more of them, the fault is not in one process."""
+
+_KERNEL_THREADS = b"2"
+"""The parent of all kernel threads, which never have an environment."""
+
+
+class Sweep:
+    """A request to the `Sweeper` for one child. `suspects` are known descendants, by process id, with their inodes."""
+
+    __slots__ = ("_over", "_then", "deadline", "mark", "suspects")
+
+    def __init__(self, mark: str, *, suspects: Mapping[int, int], deadline: float, then: Callable[[], object]) -> None:
+        self.mark = mark
+        self.suspects = dict(suspects)
+        self.deadline = deadline
+        self._then = then
+        self._over = _thread.allocate_lock()
+        self._over.acquire()
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing is left, or when the sweep has run out of time."""
+        return not self._over.locked()
+
+    def wait(self, seconds: float) -> bool:
+        """Block until the sweep is over, for `seconds` at most. Return whether it is."""
+        if not self._over.acquire(timeout=max(seconds, 0)):
+            return False
+        self._over.release()
+        return True
+
+    def finish(self) -> None:
+        """Call `then` and wake the waiters."""
+        try:
+            self._then()
+        except Exception:
+            logger.exception("what follows a sweep failed")
+        finally:
+            self._over.release()
+
+
+class _Superseded(Exception):
+    """This thread hung for too long, and another one has taken over."""
+
+
+class Sweeper:
+    """Kills what children leave behind.
+
+    Callers put requests in a queue and wait; the thread works them off. No lock is ever waited for, so a finaliser may call in the middle
+    of anything, in any thread. `read` reads one file below `proc`.
+    """
+
+    def __init__(
+        self,
+        *,
+        proc: str = "/proc",
+        platform: str = sys.platform,
+        patience: float = _PATIENCE,
+        read: Callable[[str], bytes] = read_file,
+    ) -> None:
+        self._proc = proc
+        self._sees = platform.startswith("linux")
+        self._patience = patience
+        self._read = read
+        self._has_learned = False
+        self._known: dict[str, int] = {}
+        """Inodes, by process id, of the processes that need not be read again."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget requests and children: in a fork of the host, where they are the host's and the thread does not exist."""
+        self._marked: dict[str, dict[str, int]] = {}
+        """The processes of living children, by mark, as in `_known`."""
+        self._limits: dict[int, str] = {}
+        """The marks behind the numbers of living children."""
+        self._queue: deque[Sweep] = deque()
+        self._pending: list[Sweep] = []
+        self._working = _thread.allocate_lock()
+        self._learning = _thread.allocate_lock()
+        self._turn = 0
+        self._thread: int | None = None
+        self._reading: dict[int, tuple[str, int, float]] = {}
+        """What the thread of a turn reads, and since when. The thread that goes on is the one that takes this entry out."""
+        self._hanging: dict[str, int] = {}
+        self._hung = 0
+
+    # -------------------------------------------------------------------------------------------------------- for the callers
+
+    def learn(self) -> None:
+        """Remember the processes that run before the first child does. To be called before each start; only the first time costs."""
+        if self._has_learned or not self._sees:
+            return
+        with self._learning:
+            if not self._has_learned:
+                self._known.update(self._list(None))
+                self._has_learned = True
+
+    def watch(self, mark: str, pid: int) -> None:
+        """Give the child that was just started its second mark."""
+        if self._sees:
+            self._limits[limit_of(mark)] = mark
+            mark_limits(pid, mark)
+
+    def begin(self, mark: str, *, suspects: Mapping[int, int] | None = None, then: Callable[[], object] = lambda: None) -> Sweep:
+        """Start to kill everything that carries `mark`, and return at once. When that is over, `then` is called in the thread."""
+        sweep = Sweep(mark, suspects=suspects or {}, deadline=time.monotonic() + self._patience, then=then)
+        self._queue.append(sweep)
+        if self._working.acquire(blocking=False):
+            self._go_on()
+        return sweep
+
+    def wait(self, sweep: Sweep, seconds: float) -> None:
+        """Block until the sweep is over, or for `seconds`; not at all in the thread itself, where a finaliser may have called."""
+        if self._thread != _thread.get_ident() and not sweep.wait(seconds):
+            self.give_up(sweep)
+
+    def give_up(self, sweep: Sweep) -> None:
+        """Stop waiting. If the thread hangs, have another one go on with all sweeps, which does not read the file that hangs."""
+        turn = self._turn
+        reading = self._reading.get(turn)
+        if sweep.is_over or reading is None or time.monotonic() - reading[2] < _HANGS or self._reading.pop(turn, None) is not reading:
+            return
+        name, inode, _ = reading
+        self._hanging[name] = inode
+        self._hung += 1
+        self._turn += 1
+        pending, self._pending = self._pending, []
+        for each in pending:
+            each.deadline = time.monotonic() + self._patience
+        if name and self._hung < _MOST_HANGING:
+            self._queue.extendleft(reversed(pending))
+        else:  # all processes are listed, or many of them hang: without `/proc` there is the group
+            logger.warning("%s does not answer: what the child has started outside of its group may live on", self._proc)
+            for each in pending:
+                self._finish(each)
+        self._go_on()
+
+    # ------------------------------------------------------------------------------------------------------------ the thread
+
+    def _go_on(self) -> None:
+        try:
+            _thread.start_new_thread(self._run, (self._turn,))
+        except RuntimeError:  # the system has no thread left: better late than not at all
+            self._run(self._turn)
+
+    def _run(self, turn: int) -> None:
+        while True:
+            self._thread = _thread.get_ident()
+            try:
+                self._work_off(turn)
+            except _Superseded:
+                return
+            self._thread = None
+            self._working.release()
+            # a request may have come after the last look into the queue and before the release
+            if not self._queue or not self._working.acquire(blocking=False):
+                return
+
+    def _work_off(self, turn: int) -> None:
+        while True:
+            while self._queue:
+                self._pending.append(self._queue.popleft())
+            if not self._pending:
+                return
+            try:
+                is_sure = self._round(turn)
+                self._hung = 0
+            except OSError:  # for one, no file descriptor is free
+                is_sure = False
+            for sweep in tuple(self._pending):
+                is_left = self._kill(sweep)
+                if time.monotonic() > sweep.deadline or (is_sure and not is_left):
+                    self._pending.remove(sweep)
+                    self._finish(sweep)
+            if self._pending:
+                time.sleep(_PAUSE)
+
+    def _finish(self, sweep: Sweep) -> None:
+        self._marked.pop(sweep.mark, None)
+        self._limits.pop(limit_of(sweep.mark), None)
+        sweep.finish()
+
+    @contextlib.contextmanager
+    def _that_may_hang(self, turn: int, name: str = "", inode: int = 0) -> Iterator[None]:
+        self._reading[turn] = (name, inode, time.monotonic())
+        try:
+            yield
+        finally:
+            if self._reading.pop(turn, None) is None:
+                raise _Superseded
+
+    def _round(self, turn: int) -> bool:
+        """Examine the processes that are not known. Return whether none can have been missed."""
+        is_sure = True
+        for sweep in self._pending:
+            for pid, inode in tuple(sweep.suspects.items()):
+                if self._examine(turn, str(pid), inode, suspected=sweep.mark):
+                    del sweep.suspects[pid]
+                else:
+                    is_sure = False
+        with self._that_may_hang(turn):
+            strangers = self._list(self._known)
+        for name, inode in strangers.items():
+            is_sure = self._examine(turn, name, inode) and is_sure
+        return is_sure
+
+    def _list(self, known: Mapping[str, int] | None) -> dict[str, int]:
+        """Return the inodes of all processes by id, without those that are in `known` with the same inode."""
+        if not self._sees:
+            return {}
+        try:
+            with os.scandir(self._proc) as listing:
+                entries = [*listing]
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return {}
+        if known is None:
+            return {entry.name: entry.inode() for entry in entries}
+        inode_of = known.get
+        # This line is what other processes cost a child that is closed.
+        strangers = {entry.name: entry.inode() for entry in entries if inode_of(entry.name) != entry.inode()}
+        if len(known) > 2 * len(entries) + 1_000:
+            self._prune({entry.name: entry.inode() for entry in entries})
+        return strangers
+
+    def _prune(self, there: Mapping[str, int]) -> None:
+        for known in (self._known, self._hanging, *self._marked.values()):
+            for name in [name for name, inode in known.items() if there.get(name) != inode]:
+                del known[name]
+        for mark in [mark for mark, processes in self._marked.items() if not processes]:
+            del self._marked[mark]
+
+    def _examine(self, turn: int, name: str, inode: int, *, suspected: str | None = None) -> bool:
+        """Find out what the process is, and remember it. Return False when that cannot be said yet."""
+        if not name.isdigit():
+            self._remember(name, inode, ())
+            return True
+        path = f"{self._proc}/{name}"
+        by_limit = self._limits.get(carried_limit(int(name)) or 0, suspected)
+        if self._hanging.get(name) == inode:
+            self._remember(name, inode, [] if by_limit is None else [by_limit])
+            return True
+        try:
+            with self._that_may_hang(turn, name, inode):
+                environ = self._environ(path)
+                is_executing = environ == b"" and not self._read(f"{path}/cmdline")
+                is_over, age = _state(self._read(f"{path}/stat"))
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        is_new = age < _PATIENCE
+        if is_executing and is_new and not is_over:
+            return False  # its environment is yet to come
+        marks = environment_marks(environ or b"")
+        if not marks and by_limit is not None and not is_spared(environ or b""):
+            marks = [by_limit]
+        # What is new may still execute the program that has the mark, and what has no environment may be executing it now.
+        if marks or is_over or not (is_new or is_executing):
+            self._remember(name, inode, marks)
+        return True
+
+    def _remember(self, name: str, inode: int, marks: Sequence[str]) -> None:
+        for mark in marks:
+            self._marked.setdefault(mark, {})[name] = inode
+        self._known[name] = inode
+
+    def _environ(self, path: str) -> bytes | None:
+        """Return the environment; None for another user's process, and for one that keeps its memory to itself."""
+        try:
+            return self._read(f"{path}/environ")
+        except PermissionError:
+            return None
+
+    def _kill(self, sweep: Sweep) -> bool:
+        """Kill what carries the mark. Return whether there was anything."""
+        marked = self._marked.get(sweep.mark, {})
+        is_left = False
+        for name, inode in tuple(marked.items()):
+            path = f"{self._proc}/{name}"
+            try:
+                if os.stat(path).st_ino == inode and is_running(path) and int(name) != os.getpid():  # noqa: PTH116 - as quick as it gets
+                    os.kill(int(name), signal.SIGKILL)
+                    is_left = True
+                    continue
+            except (ProcessLookupError, FileNotFoundError, PermissionError):
+                pass  # it has ended, or is none of ours to signal
+            del marked[name]
+        return is_left
+
+
+def _state(stat: bytes) -> tuple[bool, float]:
+    """Return whether the process will never have an environment (a zombie, a thread of the kernel), and its age in seconds."""
+    fields = stat.rpartition(b")")[2].split()
+    try:
+        state, parent, started = fields[0], fields[1], int(fields[19])  # fields 3, 4 and 22 of proc(5)
+    except (IndexError, ValueError):
+        return False, 0.0
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK") if sys.platform == "linux" else 0.0
+    return state in b"ZX" or parent == _KERNEL_THREADS, age
+
+
+sweeper: Sweeper = Sweeper()
+"""The sweeper of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=sweeper.forget)
