@@ -169,7 +169,7 @@ class ProcessConnectable:
     def _last_words(self, said: str) -> str:
         environment = os.environ if self._env is None else self._env
         # before it is cut: half a key looks like none
-        return redactor_knowing([environment], confidential=self._confidential).text(said)[-_SHOWN_CHARS:]
+        return redactor_knowing([os.environ, environment], confidential=self._confidential).text(said)[-_SHOWN_CHARS:]
 
     def _find(self) -> str | None:
         """Where the program is: on the child's PATH for a bare name, else a path that the child sees from its working directory."""
