@@ -32,6 +32,8 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `noise_lines` counts every line that held no JSON object and was left out; `malformed_lines` those of them that began
     like one; `oversized_lines` the lines over the limit. `killed` is True when closing had to resort to a signal.
+
+    `stderr_tail` is what the process said on standard error, unchanged: it may hold secrets. `repr()` shows its length only.
     """
 
     kind: str
@@ -51,6 +53,15 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
     noise_lines: int = 0
     malformed_lines: int = 0
     oversized_lines: int = 0
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return each field as `rich` shows it; of `stderr_tail` only the length, because it may hold secrets."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        return [*(shown | {"stderr_tail": f"<{len(self.stderr_tail)} characters>" if self.stderr_tail else ""}).items()]
+
+    def __repr__(self) -> str:
+        """Return every field; of `stderr_tail` only the length, because it may hold secrets."""
+        return f"TransportInfo({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 class PermissionSetting(msgspec.Struct, frozen=True):

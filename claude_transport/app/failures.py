@@ -131,10 +131,17 @@ def hints_for(error: BaseException) -> Iterator[str]:
     tail = error.stderr_tail if isinstance(error, ProcessError | ConnectTimeout) else ""
     if tail:
         yield "Its last words:"
-        yield from (f"  {line}" for line in visible(tail).splitlines()[-_LAST_WORDS:])
+        yield from (f"  {line}" for line in visible(_without_secrets(tail)).splitlines()[-_LAST_WORDS:])
     remedy = remedy_for(error)
     if remedy:
         yield remedy
+
+
+def _without_secrets(text: str) -> str:
+    """`text` without what looks like a secret, and without the secrets of this process's environment."""
+    from claude_transport.protocol.known_secrets import redactor_knowing  # only where something has gone wrong
+
+    return redactor_knowing([os.environ]).text(text)
 
 
 def report_failure(error: BaseException) -> int:

@@ -29,6 +29,7 @@ from claude_transport.streams.link_carrier import LinkCarrier
 from claude_transport.streams.link_inbox import LinkInbox
 from claude_transport.streams.wakeup import Wakeup
 from claude_transport.transport import Transport
+from claude_transport.wrappers.redactor import redactor_for
 
 __all__ = ["LinkSession", "digest_of"]
 
@@ -145,7 +146,7 @@ class LinkSession(Session):
             exit_code=info.exit_code,
             signal=info.signal,
             killed=info.killed,
-            stderr_tail=info.stderr_tail,
+            stderr_tail=redactor_for(self.transport).text(info.stderr_tail) if info.stderr_tail else "",
             error=error,
         )
         self._carrier.wake()

@@ -20,6 +20,18 @@ _MAX_NESTING: Final = 12
 _MIN_KNOWN_SECRET: Final = 8
 """Characters: shorter values of secret variables are settings (`TOKEN=auto`), and would be found everywhere."""
 
+_MIN_NAMED_SECRET: Final = 4
+"""Characters of a header whose name promises a secret; the `Redactor` looks for nothing shorter."""
+
+_CUSTOM_HEADERS: Final = "ANTHROPIC_CUSTOM_HEADERS"
+"""The variable whose headers the CLI sends with every request: gateways and proxies take their credentials from them, under any name."""
+
+_TRIMMED: Final = " \t\r\n\v\f\xa0\ufeff"
+"""What JavaScript's `trim()` takes away, as far as it occurs in headers."""
+
+_SCHEMES: Final = frozenset(("apikey", "basic", "bearer", "digest", "negotiate", "token"))
+"""Words in front of a credential, in lower case."""
+
 
 def redactor_knowing(environments: Iterable[Mapping[str, str]], *, confidential: object = None, users: Iterable[str] = ()) -> Redactor:
     """A `Redactor` that knows the users, homes and secrets of these environments, and the secrets in `confidential`."""
@@ -36,7 +48,11 @@ def redactor_knowing(environments: Iterable[Mapping[str, str]], *, confidential:
 
 
 def find_secrets(value: object) -> Iterator[str]:
-    """Every text below a secret name in `value`, which may be a Struct, a mapping, a sequence, or JSON in a text."""
+    """Every text below a secret name in `value`, which may be a Struct, a mapping, a sequence, or JSON in a text.
+
+    Also every value among the headers of `ANTHROPIC_CUSTOM_HEADERS`, whatever the header is called, with 8 characters or more (4 when the
+    header's name promises a secret); and what stands behind `Bearer` or `Basic` in it.
+    """
     return _find(value, is_secret=False, nesting=0)
 
 
@@ -47,6 +63,9 @@ def _find(value: object, *, is_secret: bool, nesting: int) -> Iterator[str]:
         value = msgspec.structs.asdict(value)
     if isinstance(value, Mapping):
         for name, inner in value.items():
+            if name == _CUSTOM_HEADERS and isinstance(inner, str):
+                yield from _header_values(inner)
+                continue
             # what Anthropic's variables are about varies: a model's name is no secret
             named = isinstance(name, str) and is_secret_name(name.removeprefix("ANTHROPIC_"))
             yield from _find(inner, is_secret=is_secret or named, nesting=nesting + 1)
@@ -60,3 +79,21 @@ def _find(value: object, *, is_secret: bool, nesting: int) -> Iterator[str]:
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         for inner in value:
             yield from _find(inner, is_secret=is_secret, nesting=nesting + 1)
+
+
+def _header_values(text: str) -> Iterator[str]:
+    """Every value among headers written as the CLI reads them: `Name: value`, one on each line.
+
+    The CLI splits at line feeds, trims name and value, and skips a line without a colon or a name (read in 2.1.92 and 2.1.191).
+    """
+    for line in text.split("\n"):
+        name, colon, value = line.partition(":")
+        name, value = name.strip(_TRIMMED), value.strip(_TRIMMED)
+        if not (colon and name and value):
+            continue
+        named = is_secret_name(name)
+        if len(value) >= (_MIN_NAMED_SECRET if named else _MIN_KNOWN_SECRET):
+            yield value
+        scheme, _, credential = value.partition(" ")
+        if (named or scheme.lower() in _SCHEMES) and len(credential.strip()) >= _MIN_NAMED_SECRET:
+            yield credential.strip()

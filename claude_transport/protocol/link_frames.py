@@ -152,6 +152,15 @@ class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """True for a non-zero exit code, a death by signal, and any other failure."""
         return bool(self.exit_code) or self.signal is not None or self.error is not None
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return each field as `rich` shows it; of `stderr_tail` only the length, because it may hold secrets."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        return [*(shown | {"stderr_tail": f"<{len(self.stderr_tail)} characters>" if self.stderr_tail else ""}).items()]
+
+    def __repr__(self) -> str:
+        """Return every field; of `stderr_tail` only the length, because it may hold secrets."""
+        return f"ProcessEnd({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
 
 class Data(msgspec.Struct, frozen=True):
     """Bytes of the stream, the first of which follows position `position`."""

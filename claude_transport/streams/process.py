@@ -171,7 +171,7 @@ class ProcessConnectable:
     def _last_words(self, said: str) -> str:
         environment = os.environ if self._env is None else self._env
         # before it is cut: half a key looks like none
-        return redactor_knowing([environment], confidential=self._confidential).text(said)[-_SHOWN_CHARS:]
+        return redactor_knowing([os.environ, environment], confidential=self._confidential).text(said)[-_SHOWN_CHARS:]
 
     def _is_there(self) -> bool:
         """Return whether the program exists: on the child's PATH for a bare name, else as a path from its working directory.

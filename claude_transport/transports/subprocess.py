@@ -16,6 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
+from claude_transport.launch.confidential import SettingsTexts
 from claude_transport.launch.discovery import CLI, read_cli_version
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.launch import Launch
@@ -98,6 +99,12 @@ class SubprocessTransport(StreamTransport):
     def options(self) -> ClaudeOptions:
         """The options it was made with."""
         return self._options
+
+    @property
+    def confidential(self) -> SettingsTexts | None:
+        """The texts of the settings files that the session reads, for redactors; None when they are on another machine."""
+        elsewhere = self._launcher is not None and self._launcher.supervised
+        return None if elsewhere else SettingsTexts(self._options)
 
     async def reconnect(self) -> Self:
         """As `StreamTransport.reconnect()`. A session that the option `session_id` names is resumed, once the CLI has saved it.
@@ -188,7 +195,7 @@ class SubprocessTransport(StreamTransport):
             close_timeout=self._close_timeout,
             diagnose=None if remote else diagnose,
             on_gone=payloads.remove,
-            confidential=self._options,
+            confidential=(self._options, self.confidential),
         )
         if not remote:
             return await process.connect()

@@ -27,7 +27,9 @@ def redactor_for(transport: TransportLike, *, confidential: object = None) -> Re
     """A `Redactor` that knows this machine's user and home, and the secrets in this process's environment and the transport's options.
 
     Of the options these are the values of secretly named variables, headers and settings (`env`, `mcp_servers`, `settings`, …), however
-    deep they are, and however many wrappers there are around the transport. `confidential` is looked through likewise.
+    deep they are, and however many wrappers there are around the transport. Every value in `ANTHROPIC_CUSTOM_HEADERS` is one of them.
+    A transport may name more in an attribute `confidential`: `SubprocessTransport` names the settings files that its session reads.
+    The argument `confidential` is looked through likewise.
     """
     environments: list[Mapping[str, str]] = [os.environ]
     holders: list[object] = [confidential]
@@ -37,7 +39,7 @@ def redactor_for(transport: TransportLike, *, confidential: object = None) -> Re
         env = getattr(options, "env", None)
         if isinstance(env, Mapping):
             environments.append({name: value for name, value in env.items() if isinstance(value, str)})
-        holders.append(options)
+        holders += [options, getattr(inside, "confidential", None)]
         inside = getattr(inside, "transport", None)
     users: set[str] = set()
     with contextlib.suppress(Exception):  # there may be no such user at all, as in a container with a made-up uid

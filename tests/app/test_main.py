@@ -13,7 +13,16 @@ from program_process import PATIENCE, Program
 from claude_transport.app import ask, failures
 from claude_transport.app.arguments import PERMISSION_MODES
 from claude_transport.app.main import main
-from claude_transport.errors import AuthenticationError, CLINotFoundError, ConnectTimeout, Refused, ResultError, TransportClosed, UsageError
+from claude_transport.errors import (
+    AuthenticationError,
+    CLINotFoundError,
+    ConnectTimeout,
+    ProcessError,
+    Refused,
+    ResultError,
+    TransportClosed,
+    UsageError,
+)
 from claude_transport.launch.options import PermissionMode
 
 OPTIONAL = {"anthropic", "claude_agent_sdk", "mcp", "opentelemetry", "rich", "trio", "websockets", "claude_transport.testing"}
@@ -100,6 +109,12 @@ def test_writing_to_a_claude_that_has_just_died_is_told_as_its_death(capsys: pyt
         "  Its last words:",
         "    no such library",
     ]
+
+
+def test_the_last_words_of_claude_are_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "x-route: Bramble-Curlew-1137")
+    assert failures.report_failure(ProcessError("it ended", exit_code=1, stderr_tail="refused: Bramble-Curlew-1137")) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "    refused: [secret]"
 
 
 def test_an_error_without_words_is_still_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import anyio
 import pytest
 import trio.testing
@@ -334,3 +336,17 @@ async def test_lines_in_any_script_get_through_a_websocket_wherever_they_are_cut
             async for batch in transport.read_lines():
                 heard += batch
     assert heard == lines
+
+
+async def test_last_words_leave_the_gateway_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "x-route: Bearer Bramble-Curlew-1137\nx-team: Hyssop Dunlin 2248")
+    die = "import os, sys; sys.exit('out of coffee: ' + os.environ['ANTHROPIC_CUSTOM_HEADERS'] + ' Bramble-Curlew-1137')"
+    async with rehearsal(launch=None, command=[sys.executable, "-c", die]) as stage:
+        client = await stage.link()
+        end = await client.hear_frame(ProcessEnd)
+        await client.frame(Ack(end.after + 1))
+        await stage.until(sessions=0)
+    assert end.exit_code == 1
+    assert end.stderr_tail.startswith("out of coffee")
+    assert "Curlew" not in end.stderr_tail
+    assert "Dunlin" not in end.stderr_tail

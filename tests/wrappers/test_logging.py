@@ -423,15 +423,32 @@ SENTINELS = {
     "a header of an MCP server": "Mallow-Heron-6693",
     "the environment of an MCP server": "Tansy-Plover-7704",
     "a setting": "Sorrel-Merlin-8815",
+    "a custom header of this process": "Bramble Curlew 1137",
+    "a custom header of the options": "Hyssop-Dunlin-2248",
+    "a custom header of the settings": "Clover-Siskin-3359",
+    "a custom header of the project's settings file": "Burdock-Wren-4460",
     "a key by its shape": "sk-ant-api03-Yarrow-Falcon-9926",
     "an e-mail address": "perpetua@secret-company.io",
     "a user and a home": "perpetua",
 }
 
 
-def options_with_secrets() -> ClaudeOptions:
+def custom_headers(kind: str, *, scheme: str = "") -> dict[str, str]:
+    return {"ANTHROPIC_CUSTOM_HEADERS": f"x-team: blue\nx-route: {scheme}{SENTINELS[kind]}"}
+
+
+def options_with_secrets(project: Path) -> ClaudeOptions:
+    (project / ".claude").mkdir()
+    in_a_file = {"env": custom_headers("a custom header of the project's settings file")}
+    (project / ".claude" / "settings.json").write_text(json.dumps(in_a_file), "utf-8")
     return ClaudeOptions(
-        env={"MY_API_KEY": SENTINELS["a variable of the options"], "HOME": "/home/perpetua", "USER": "perpetua"},
+        cwd=project,
+        env={
+            "MY_API_KEY": SENTINELS["a variable of the options"],
+            "HOME": "/home/perpetua",
+            "USER": "perpetua",
+            **custom_headers("a custom header of the options", scheme="Basic "),
+        },
         mcp_servers={
             "far": {
                 "type": "http",
@@ -440,7 +457,7 @@ def options_with_secrets() -> ClaudeOptions:
             },
             "near": {"type": "stdio", "command": "true", "env": {"DB_PASSWORD": SENTINELS["the environment of an MCP server"]}},
         },
-        settings=json.dumps({"env": {"SERVICE_TOKEN": SENTINELS["a setting"]}}),
+        settings=json.dumps({"env": {"SERVICE_TOKEN": SENTINELS["a setting"], **custom_headers("a custom header of the settings")}}),
         permission_mode="default",
     )
 
@@ -474,6 +491,7 @@ async def test_no_sentinel_of_the_environment_the_options_the_messages_or_the_er
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("DEPLOY_TOKEN", SENTINELS["a variable of this process"])
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", custom_headers("a custom header of this process")["ANTHROPIC_CUSTOM_HEADERS"])
     tape = tmp_path / "tape.ndjson"
     spans, registry = SpanRecorder(), MetricsRegistry()
     failures: list[BaseException] = []
@@ -482,7 +500,7 @@ async def test_no_sentinel_of_the_environment_the_options_the_messages_or_the_er
         raise ValueError(f"not allowed: {given}")
 
     with FakeClaude(indiscreet()) as fake:
-        inside = SubprocessTransport(options_with_secrets(), command=fake.command)
+        inside = SubprocessTransport(options_with_secrets(tmp_path), command=fake.command)
         watched = TracingTransport(MetricsTransport(inside, registry=registry), tracer_provider=spans, content=True)
         transport = LoggingTransport(StatefulTransport(RecordingTransport(watched, tape)), bodies=True, max_body_chars=10**6)
         query = Query(transport, can_use_tool=quote)
@@ -501,6 +519,7 @@ async def test_no_sentinel_of_the_environment_the_options_the_messages_or_the_er
         "the library's own log": "\n".join(map(everything_in, caplog.records)),
         "the tape": tape.read_text("utf-8", "replace") + "".join(repr(record.line) for record in Tape.read(tape)),
         "the error's text": f"{failure} {failure!r}",
+        "what is known of the transport": f"{transport.info} {transport.info!r}",
         "the traceback": "".join(traceback.format_exception(failure)),
         "the spans": spans.text,
         "the metrics": registry.prometheus_text() + repr(watched.transport),
