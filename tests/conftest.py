@@ -23,6 +23,11 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--claude-binary PATH`: the CLI that the e2e tests run, instead of the one inside claude-agent-sdk."""
+    parser.addoption("--claude-binary", metavar="PATH", help="run the e2e tests on this claude binary")
+
+
 def pytest_configure() -> None:
     """Let children hear what a terminal's do: a run in the background, or under nohup, ignores some signals, and so would they."""
     for name, handler in {"SIGINT": signal.default_int_handler, "SIGQUIT": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}.items():

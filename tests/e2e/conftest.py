@@ -40,8 +40,11 @@ class CLIHome:
 
 
 @pytest.fixture(scope="session")
-def claude_cli() -> str:
-    """The path of the real binary, which comes with the official SDK; the SDK itself is not imported."""
+def claude_cli(request: pytest.FixtureRequest) -> str:
+    """The path of the real binary: the option `--claude-binary`, or the one that comes with the official SDK, which is not imported."""
+    given: str | None = request.config.getoption("--claude-binary")
+    if given is not None:
+        return str(Path(given).absolute())
     found = importlib.util.find_spec("claude_agent_sdk")
     if found is None or found.origin is None:
         pytest.fail("the e2e tests run the binary inside claude-agent-sdk: install the dependency group `test`, or pass -m 'not e2e'")
