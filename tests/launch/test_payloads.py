@@ -61,11 +61,6 @@ class Agent:
             {"--append-subagent-system-prompt-file": "x"},
             {"appendSubagentSystemPrompt": "x"},
         ),
-        (
-            {"agents": {"a": Agent("d", "p"), "b": {"description": "e", "prompt": "q", "model": None}}},
-            {"--agents": {"a": {"description": "d", "prompt": "p"}, "b": {"description": "e", "prompt": "q"}}},
-            {"agents": {"a": {"description": "d", "prompt": "p"}, "b": {"description": "e", "prompt": "q"}}},
-        ),
         ({"mcp_servers": SERVERS}, {"--mcp-config": {"mcpServers": SERVERS}}, {"mcpServers": SERVERS}),
         ({"mcp_servers": json.dumps({"mcpServers": SERVERS})}, {"--mcp-config": {"mcpServers": SERVERS}}, {"mcpServers": SERVERS}),
         ({"settings": {"model": "opus"}}, {"--settings": {"model": "opus"}}, {"settings": {"model": "opus"}}),
@@ -123,6 +118,11 @@ def test_a_path_that_looks_like_json_is_made_a_path() -> None:
         ({"supported_dialog_kinds": ("k",)}, {"supportedDialogKinds": ["k"]}),
         ({"per_task_stop_affordance": True}, {"perTaskStopAffordance": True}),
         ({"title": "t"}, {"title": "t"}),
+        (
+            {"agents": {"a": Agent("d", "p"), "b": {"description": "e", "prompt": "q", "model": None}}},
+            {"agents": {"a": {"description": "d", "prompt": "p"}, "b": {"description": "e", "prompt": "q"}}},
+        ),
+        ({"agents": {}}, {}),
         ({}, {}),
     ],
 )

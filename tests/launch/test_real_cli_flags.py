@@ -272,10 +272,6 @@ REFUSED_BY_THE_CLI: list[tuple[dict[str, Any], str]] = [
     ({"settings": "no-such-file.json"}, "not found"),
     ({"mcp_servers": "no-such-file.json"}, "not found"),
     ({"output_format": {"type": "json_schema", "schema": [1]}}, "must be a JSON object"),
-    ({"agents": {"a": {"prompt": "p"}}}, "description"),
-    ({"agents": {"a": {"description": "", "prompt": "p"}}}, "cannot be empty"),
-    ({"agents": {"a": {"description": "d"}}}, "prompt"),
-    ({"agents": {"a": "text"}}, "expected object"),
     ({"files": ["file_id:path"]}, "CLAUDE_CODE_SESSION_ACCESS_TOKEN"),
 ]
 BYPASSING: list[dict[str, Any]] = [
@@ -325,6 +321,10 @@ def test_a_restricted_session_may_not_bypass_permissions(options: dict[str, Any]
         ({"settings": "[1]"}, "--settings=[1]", "not found"),
         ({"mcp_servers": "{bad}"}, "--mcp-config={bad}", "Invalid MCP configuration"),
         ({"mcp_servers": '{"mcpServers": 3}'}, '--mcp-config={"mcpServers": 3}', "mcpServers"),
+        ({"agents": {"a": {"prompt": "p"}}}, '--agents={"a": {"prompt": "p"}}', "description"),
+        ({"agents": {"a": {"description": "", "prompt": "p"}}}, '--agents={"a": {"description": "", "prompt": "p"}}', "cannot be empty"),
+        ({"agents": {"a": {"description": "d"}}}, '--agents={"a": {"description": "d"}}', "prompt"),
+        ({"agents": {"a": "text"}}, '--agents={"a": "text"}', "expected object"),
         ({"extra_args": {"sdk-url": "ws://127.0.0.1:9/"}}, "--sdk-url=ws://127.0.0.1:9/", "rejected"),
     ],
 )
