@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from cli_under_test import lacking, mismatches, version_under_test
 from hypothesis import HealthCheck, settings
 
 E2E = Path(__file__).parent / "e2e"
@@ -43,6 +45,30 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if asked == "e2e" and collection_path.match("test_*.py") and not collection_path.is_relative_to(E2E):
         return None if "mark.e2e" in collection_path.read_text("utf-8") else True
     return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a behaviour which this CLI does not have."""
+    missing = [feature for feature in lacking(item) if feature.kind == "behaviour"]
+    if missing:
+        names = ", ".join(f"{feature.name} (since {feature.since})" for feature in missing)
+        pytest.skip(f"claude {version_under_test(item.config)} has not: {names}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Where the CLI lacks what a test needs, have it end in the refusal that the library promises."""
+    missing = {feature.name for feature in lacking(pyfuncitem)}
+    if not missing:
+        return (yield)
+    version = version_under_test(pyfuncitem.config)
+    try:
+        yield
+    except BaseException as error:
+        if any(refusal.flag in missing and refusal.version == version for refusal in mismatches(error)):
+            return True
+        raise
+    pytest.fail(f"nothing was refused, although claude {version} lacks {', '.join(sorted(missing))}", pytrace=False)
 
 
 def pytest_collection_finish() -> None:

@@ -3,10 +3,10 @@
 A program asks `supports()` whether a feature is there, and `require()` refuses where it is not. Both look at `capabilities` first, which
 the CLI lists itself, and at the version second. What neither of them tells is left to the CLI.
 
-How the versions were found: the binary of each version in `OBSERVED` was started with each flag, and was asked each control request. `since`
-is the first of those versions that has the feature, or the version that the CLI's own change log names; `lacked_by` is the last one that
-was seen without it. Of the versions between these two a flag or a request is tried, because the CLI refuses what it does not know. Of
-all else the CLI says nothing when it does not know it, so there it counts as missing.
+How the versions were found: the binary of each version in `OBSERVED` was started with each flag, and was asked each control request.
+`since` is the first of those versions that has the feature, or the version that the CLI's own change log names; `lacked_by` is the last
+one that was seen without it. Of the versions between these two a flag or a request is tried, because the CLI refuses what it does not
+know. Anything else the CLI drops without a word when it does not know it, so there it counts as missing.
 """
 
 from __future__ import annotations

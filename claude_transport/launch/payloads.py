@@ -109,6 +109,7 @@ PAYLOADS: Final[tuple[Payload, ...]] = (
     ),
 )
 
+
 def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
     """`agents` as plain data; fields that are None (as in the official `AgentDefinition`) are left out."""
     definitions: dict[str, Any] = {}
@@ -240,8 +241,6 @@ def _as_fields(rows: list[Payload], documents: Mapping[str, Any]) -> dict[str, A
     for row in rows:
         document = documents[row.option]
         to_json(document, option=row.option)
-        if row.option == "system_prompt":
-            fields[row.field] = [document]
-        else:
-            fields[row.field] = document["mcpServers"] if row.option == "mcp_servers" else document
+        # A list of texts is what newer CLIs declare for systemPrompt, but 2.1.92 drops one; text is taken by all.
+        fields[row.field] = document["mcpServers"] if row.option == "mcp_servers" else document
     return fields

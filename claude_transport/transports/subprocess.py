@@ -43,7 +43,7 @@ logger: Logger = getLogger(__name__)
 
 _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 
-_UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'\n]+)'")
+_UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'=\n]+)")  # some versions add the value, which may be a secret
 
 
 class SubprocessTransport(StreamTransport):

@@ -130,7 +130,7 @@ def test_the_number_of_paths_must_be_the_number_of_files() -> None:
 def test_for_another_machine_everything_travels_in_initialize_which_must_come_first() -> None:
     planned = launch("initialize", system_prompt="s", mcp_servers={"a": {"command": "x"}}, settings={"model": "opus"})
     assert planned.files == ()
-    assert planned.initialize == {"systemPrompt": ["s"], "mcpServers": {"a": {"command": "x"}}, "settings": {"model": "opus"}}
+    assert planned.initialize == {"systemPrompt": "s", "mcpServers": {"a": {"command": "x"}}, "settings": {"model": "opus"}}
     assert planned.initialize_first
     assert {"--await-initialize", "--initialize-fields=settings"} <= set(planned.argv)
 

@@ -55,9 +55,7 @@ def test_a_version_is_three_numbers(text: str | None, numbers: tuple[int, int, i
 
 
 @pytest.mark.parametrize("version", [OLDEST_CLI, "2.1.191", NEWEST_CLI, None, "unknown"])
-def test_a_version_of_the_range_and_an_unknown_one_are_taken_without_a_word(
-    version: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_version_of_the_range_and_an_unknown_one_are_taken_without_a_word(version: str | None, caplog: pytest.LogCaptureFixture) -> None:
     check_range(version)
     assert range_note(version) is None
     assert caplog.records == []
@@ -124,8 +122,9 @@ def subtypes() -> dict[str, str]:
     for name, method in inspect.getmembers(Controls, inspect.iscoroutinefunction):
         for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(method)))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"request", "_ask", "_tell"}:
-                texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-                found.update({name: text for text in texts if isinstance(text, str)})
+                for argument in node.args:
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                        found[name] = argument.value
     return found
 
 
@@ -169,7 +168,7 @@ def test_a_capability_says_more_than_the_version() -> None:
 
 
 def test_what_is_missing_is_refused_with_its_name_the_version_and_the_remedy() -> None:
-    with pytest.raises(CLIVersionMismatch, match="update claude to 2.1.248 or newer") as caught:
+    with pytest.raises(CLIVersionMismatch, match=r"update claude to 2\.1\.248 or newer") as caught:
         require("--model", "--restricted", "--safe-mode", version="2.1.92")
     error = caught.value
     assert (error.flag, error.version, error.code) == ("--restricted", "2.1.92", "exec.cli.version_mismatch")

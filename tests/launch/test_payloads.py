@@ -46,9 +46,9 @@ class Agent:
 @pytest.mark.parametrize(
     ("options", "as_file", "as_field"),
     [
-        ({"system_prompt": "text"}, {"--system-prompt-file": "text"}, {"systemPrompt": ["text"]}),
-        ({"system_prompt": ""}, {"--system-prompt-file": ""}, {"systemPrompt": [""]}),
-        ({"system_prompt": {"type": "custom", "prompt": "c"}}, {"--system-prompt-file": "c"}, {"systemPrompt": ["c"]}),
+        ({"system_prompt": "text"}, {"--system-prompt-file": "text"}, {"systemPrompt": "text"}),
+        ({"system_prompt": ""}, {"--system-prompt-file": ""}, {"systemPrompt": ""}),
+        ({"system_prompt": {"type": "custom", "prompt": "c"}}, {"--system-prompt-file": "c"}, {"systemPrompt": "c"}),
         (
             {"system_prompt": {"type": "preset", "preset": "claude_code", "append": "more"}},
             {"--append-system-prompt-file": "more"},

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from cli_under_test import binary_under_test
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import FIXED_ARGUMENTS, FLAGS, build_argv
-from claude_transport.launch.discovery import CLI, find_bundled_directory, find_cli, read_cli_version
+from claude_transport.launch.discovery import CLI, find_cli, read_cli_version
 from claude_transport.launch.launch import build_launch
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import PAYLOADS, build_payloads
@@ -99,11 +100,8 @@ class RealCLI:
 
 
 @pytest.fixture(scope="module")
-def bundled() -> CLI:
-    directory = find_bundled_directory()
-    if directory is None:
-        pytest.fail("these tests run the binary inside claude-agent-sdk: install the dependency group `test`, or pass -m 'not e2e'")
-    return find_cli(directory / ("claude.exe" if os.name == "nt" else "claude"))
+def bundled(request: pytest.FixtureRequest) -> CLI:
+    return find_cli(binary_under_test(request.config))
 
 
 @pytest.fixture

@@ -56,7 +56,14 @@ def test_a_binary_whose_version_stands_in_a_file_is_not_asked(make: Make) -> Non
 
 @pytest.mark.parametrize(
     "script",
-    ["exit 3", "echo 2.1.191", "echo no version at all", "yes 2.1 | head -c 300000", 'printf "\\377\\000 2.1.191 (Claude Code"', "kill -9 $$"],
+    [
+        "exit 3",
+        "echo 2.1.191",
+        "echo no version at all",
+        "yes 2.1 | head -c 300000",
+        'printf "\\377\\000 2.1.191 (Claude Code"',
+        "kill -9 $$",
+    ],
 )
 def test_an_answer_that_is_none_is_not_asked_for_again(script: str, make: Make) -> None:
     path = make(script)
@@ -74,7 +81,7 @@ def test_a_file_that_is_gone_or_cannot_run_has_no_version(tmp_path: Path, make: 
     assert ask_cli_version(path) is None
 
 
-def test_one_that_does_not_end_is_killed_with_everything_that_it_started(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_end_is_killed_with_all_that_it_started(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version_probe, "PROBE_TIMEOUT", 0.5)
     os.mkfifo(tmp_path / "fifo")
     path = make(f'sleep 600 & echo $! > "{tmp_path}/pid"; read line < "{tmp_path}/fifo"')

@@ -32,7 +32,7 @@ UNSUPPORTED = "Unsupported control request subtype: get_status"
 async def talk(
     version: str | None, *, answers: Mapping[str, Answer] | None = None, **arguments: Any
 ) -> AsyncIterator[tuple[Query, list[FakeClaudeCall]]]:
-    """A query to a claude of this version, which nothing but its answer to `initialize` tells; and what it got, once the query is closed."""
+    """A query to a claude whose answer to `initialize` alone tells this version; and what it got, once the query is closed."""
     told = {"initialize": Answer(response={"claude_code_version": version, "capabilities": []})}
     with FakeClaude(Scenario.echo(version=version or "", answers={**told, **(answers or {})})) as fake, anyio.fail_after(PATIENCE):
         got: list[FakeClaudeCall] = []

@@ -18,7 +18,7 @@ Make = Callable[..., Path]
 SCRIPT = """#!/bin/sh
 echo "$@" >> "{folder}/started"
 if [ "$1" = --version ]; then echo "{version} (Claude Code)"; exit; fi
-for argument in "$@"; do case "$argument" in {unknown}) echo "error: unknown option '{unknown}'" >&2; exit 1;; esac; done
+for argument in "$@"; do case "$argument" in {unknown}*) echo "error: unknown option '$argument'" >&2; exit 1;; esac; done
 while read line; do
   id=$(printf %s "$line" | sed -n 's/.*"request_id":"\\([^"]*\\)".*/\\1/p')
   printf '{{"type":"control_response","response":{{"subtype":"success","request_id":"%s","response":{answer}}}}}\\n' "$id"
@@ -51,17 +51,19 @@ def options(path: Path, **more: object) -> ct.ClaudeOptions:
     return ct.ClaudeOptions(cli_path=path, **more)  # type: ignore[arg-type]
 
 
-async def test_an_unknown_option_is_told_with_the_version_that_the_binary_itself_says(make: Make) -> None:
+@pytest.mark.parametrize(("value", "said"), [(None, "--brand-new"), ("s3cret", "--brand-new=s3cret")])
+async def test_an_unknown_option_is_told_with_the_version_that_the_binary_itself_says(make: Make, value: str | None, said: str) -> None:
     path = make("2.1.191", unknown="--brand-new")
     with anyio.fail_after(PATIENCE):
         for _ in range(2):
-            async with ct.SubprocessTransport(options(path, extra_args={"brand-new": None})) as transport:
+            async with ct.SubprocessTransport(options(path, extra_args={"brand-new": value})) as transport:
                 with pytest.raises(ct.CLIVersionMismatch, match=r"2\.1\.191.*--brand-new") as caught:
                     async for _ in transport.read_lines():
                         pass
     error = caught.value
     record = (error.code, error.flag, error.version, error.exit_code, error.signal, error.stderr_tail)
-    assert record == ("exec.cli.version_mismatch", "--brand-new", "2.1.191", 1, None, "error: unknown option '--brand-new'")
+    assert record == ("exec.cli.version_mismatch", "--brand-new", "2.1.191", 1, None, f"error: unknown option '{said}'")
+    assert "s3cret" not in str(error)
     assert started(path).count("--version") == 1
 
 
