@@ -12,6 +12,7 @@ from cli_under_test import lacking, mismatches, version_under_test
 from hypothesis import HealthCheck, settings
 
 E2E = Path(__file__).parent / "e2e"
+MOST_ON_AN_OLD_CLI = 40  # tests in each run of CI, two minutes
 
 # The same examples in every run, however slow the machine is. `--hypothesis-profile=search` looks for new ones.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,11 +72,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     pytest.fail(f"nothing was refused, although claude {version} lacks {', '.join(sorted(missing))}", pytrace=False)
 
 
-def pytest_collection_finish() -> None:
-    """Take what thousands of collected tests consist of out of every later garbage collection: it is no garbage until the run ends.
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Hold the tests for an old CLI to their number, and then keep the garbage collector off what stays.
+
+    The latter: take what thousands of collected tests consist of out of every later garbage collection: it is no garbage until the run ends.
 
     Without this, a test that collects garbage after each of its steps looks through all of them again, a third of a second each time.
     (Hypothesis must be imported by now: it asks who refers to trio's random numbers, and of what is frozen that is not to be learned.)
     """
+    if session.config.getoption("markexpr") == "version_sensitive" and len(session.items) > MOST_ON_AN_OLD_CLI:
+        pytest.exit(f"{len(session.items)} tests are marked version_sensitive; CI has room for {MOST_ON_AN_OLD_CLI}", returncode=1)
     gc.collect()
     gc.freeze()
