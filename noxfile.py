@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 import urllib.error
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import nox
 
 nox.needs_version = ">=2025.5"
 # The cheapest answer first, and the tests last: pytest's closing line is then the last thing of substance on the screen.
-nox.options.sessions = ["lint", "types", "docs", "fuzz", "e2e", "tests"]
+nox.options.sessions = ["lint", "types", "docs", "fuzz", "e2e", "e2e_old", "tests"]
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_missing_interpreters = False  # `tests_all` covers the Pythons that are there, also where CI is set
@@ -37,6 +39,35 @@ def install(session: nox.Session, *groups: str) -> None:
 def run_pytest(session: nox.Session, *args: str) -> None:
     """pytest without the user's own pytest options, which could change what is run; in `WORKERS` processes."""
     session.run("python", "-m", "pytest", "-n", str(WORKERS), *args, *session.posargs, env={"PYTEST_ADDOPTS": ""})
+
+
+# Releases of claude-agent-sdk, and the version of the CLI that the wheel of each holds; the newest is the one that the tests install.
+CLI_WHEELS = {"2.1.92": "0.1.56", "2.1.191": "0.2.110", "2.1.257": "0.2.150", "2.1.275": "0.2.155"}
+OLDEST_CLI = next(iter(CLI_WHEELS))
+E2E_TESTS = ("tests/e2e", "tests/launch/test_real_cli_flags.py")
+
+
+def fetch_cli(session: nox.Session, version: str) -> Path:
+    """The binary of this version, from the wheel that holds it; downloaded once, into the cache of nox."""
+    binary = session.cache_dir / "clis" / version / ("claude.exe" if sys.platform == "win32" else "claude")
+    if not binary.exists():
+        session.install("pip")
+        folder = Path(session.create_tmp())
+        package = f"claude-agent-sdk=={CLI_WHEELS[version]}"
+        session.run("python", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder), package)
+        (wheel,) = folder.glob("claude_agent_sdk-*.whl")
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        partial = binary.with_suffix(".partial")  # an interrupted copy must not be taken for the binary
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(f"claude_agent_sdk/_bundled/{binary.name}") as source,
+            partial.open("wb") as to,
+        ):
+            shutil.copyfileobj(source, to)
+        partial.chmod(0o755)
+        partial.replace(binary)
+        wheel.unlink()
+    return binary
 
 
 def reaches_the_outside() -> bool:
@@ -101,6 +132,23 @@ def e2e(session: nox.Session) -> None:
     """The tests that run the real `claude` binary, against a Messages API on loopback."""
     install(session, "test")
     run_pytest(session, "-m", "e2e")
+
+
+@nox.session
+def e2e_old(session: nox.Session) -> None:
+    """At most forty of them, which show what differs between versions, on the oldest CLI that is promised."""
+    install(session, "test")
+    run_pytest(session, *E2E_TESTS, "-m", "version_sensitive", "--claude-binary", str(fetch_cli(session, OLDEST_CLI)))
+
+
+@nox.session(default=False)
+def cli_versions(session: nox.Session) -> None:
+    """All end-to-end tests on several versions of the CLI, the newest last: most of an hour; `-- -k "…"` for some of the tests."""
+    install(session, "test")
+    for version in CLI_WHEELS:
+        session.log(f"claude {version}")
+        run_pytest(session, *E2E_TESTS, "-m", "e2e", "--claude-binary", str(fetch_cli(session, version)))
+    run_pytest(session, *E2E_TESTS, "-m", "e2e")
 
 
 @nox.session

@@ -250,6 +250,13 @@ class Transport(ABC):
         withdrawn before it is written, and is then never seen.
         """
 
+    async def find_cli_version(self, *, said: str | None = None) -> str | None:
+        """Find the version of the CLI at the other end, once it has answered `initialize`: what it `said` there, else what is known of it.
+
+        A transport that started a binary of this machine may ask that binary. None when there is nothing that tells.
+        """
+        return said or self.info.cli_version
+
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:  # noqa: B027 - a transport need not count
         """Note a line that held no message, for `info`: called by whoever decodes the lines of `read_lines()` itself."""
 

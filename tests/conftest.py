@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_under_test import lacking, mismatches, version_under_test
 from hypothesis import HealthCheck, settings
 
 E2E = Path(__file__).parent / "e2e"
+MOST_ON_AN_OLD_CLI = 40  # tests in each run of CI, two minutes
 
 # The same examples in every run, however slow the machine is. `--hypothesis-profile=search` looks for new ones.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,6 +26,11 @@ settings.load_profile("suite")
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """The event loop of the test: each async test runs once per backend."""
     return str(request.param)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--claude-binary PATH`: the CLI that the e2e tests run, instead of the one inside claude-agent-sdk."""
+    parser.addoption("--claude-binary", metavar="PATH", help="run the e2e tests on this claude binary")
 
 
 def pytest_configure() -> None:
@@ -43,12 +50,40 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_finish() -> None:
-    """Take what thousands of collected tests consist of out of every later garbage collection: it is no garbage until the run ends.
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a behaviour which this CLI does not have."""
+    missing = [feature for feature in lacking(item) if feature.kind == "behaviour"]
+    if missing:
+        names = ", ".join(f"{feature.name} (since {feature.since})" for feature in missing)
+        pytest.skip(f"claude {version_under_test(item.config)} has not: {names}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Where the CLI lacks what a test needs, have it end in the refusal that the library promises."""
+    missing = {feature.name for feature in lacking(pyfuncitem)}
+    if not missing:
+        return (yield)
+    version = version_under_test(pyfuncitem.config)
+    try:
+        yield
+    except BaseException as error:
+        if any(refusal.flag in missing and refusal.version == version for refusal in mismatches(error)):
+            return True
+        raise
+    pytest.fail(f"nothing was refused, although claude {version} lacks {', '.join(sorted(missing))}", pytrace=False)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Hold the tests for an old CLI to their number, and then keep the garbage collector off what stays.
+
+    The latter: take what thousands of collected tests consist of out of every later garbage collection: it is no garbage until the run ends.
 
     Without this, a test that collects garbage after each of its steps looks through all of them again, a third of a second each time.
     (Hypothesis must be imported by now: it asks who refers to trio's random numbers, and of what is frozen that is not to be learned.)
     """
+    if session.config.getoption("markexpr") == "version_sensitive" and len(session.items) > MOST_ON_AN_OLD_CLI:
+        pytest.exit(f"{len(session.items)} tests are marked version_sensitive; CI has room for {MOST_ON_AN_OLD_CLI}", returncode=1)
     gc.collect()
     gc.freeze()
 

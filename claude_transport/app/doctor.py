@@ -27,12 +27,13 @@ from claude_transport.errors import CLINotFoundError, NotExecutableError
 from claude_transport.launch.credentials import describe_credentials
 from claude_transport.launch.discovery import find_cli, read_cli_version, remember_cli_version
 from claude_transport.launch.environ import build_environment, describe_environment
+from claude_transport.launch.features import NEWEST_CLI, OLDEST_CLI, parse_version, range_note
 from claude_transport.launch.options import ClaudeOptions
 
 __all__ = ["TESTED_VERSION", "run"]
 
-TESTED_VERSION: Final = "2.1.329"
-"""The CLI whose every observed behaviour this library's protocol is written down from."""
+TESTED_VERSION: Final = NEWEST_CLI
+"""The newest CLI that this library was tested with."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -159,17 +160,12 @@ def _find(cli_path: str | None) -> CLIFinding:
 def _version_note(found: str | None) -> str:
     if found is None:
         return "not known before it runs"
-    ours, theirs = _numbers(TESTED_VERSION), _numbers(found)
-    if theirs == ours:
-        return "the one this library was tested with"
-    if theirs[:1] != ours[:1]:
-        return f"another major version than {TESTED_VERSION}, which this library was tested with"
-    order = "newer" if theirs > ours else "older"
-    return f"{order} than {TESTED_VERSION}, which this library was tested with; that is usually fine"
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.partition("-")[0].split(".") if part.isdigit())
+    outside = range_note(found)
+    if outside is not None:
+        return f"outside the supported range: {outside}"
+    if parse_version(found) == parse_version(TESTED_VERSION):
+        return "the newest one that this library was tested with"
+    return f"in the supported range, {OLDEST_CLI} to {NEWEST_CLI}"
 
 
 def _environment() -> EnvironmentFinding:

@@ -21,14 +21,23 @@ import sys
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from claude_transport.errors import CLINotFoundError, NotExecutableError
 from claude_transport.launch import windows
 
-__all__ = ["CLI", "PATH_VARIABLE", "find_bundled_directory", "find_cli", "read_cli_version", "remember_cli_version"]
+__all__ = [
+    "CLI",
+    "PATH_VARIABLE",
+    "CLIState",
+    "find_bundled_directory",
+    "find_cli",
+    "read_cli_state",
+    "read_cli_version",
+    "remember_cli_version",
+]
 
 PATH_VARIABLE: Final = "CLAUDE_CLI_PATH"
 
@@ -164,17 +173,21 @@ def _outcome(path: Path, platform: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- the version
 
-_known_versions: dict[tuple[str, int, int], str | None] = {}
+CLIState: TypeAlias = tuple[str, int, int]
+"""One state of a binary: its path, when it was modified (in nanoseconds), and its size in bytes."""
+
+_known_versions: dict[CLIState, str | None] = {}
 
 
 def read_cli_version(cli: CLI | str | PathLike[str]) -> str | None:
     """The version of a binary (`"2.1.329"`) from the files around it, or None; nothing is started (P2).
 
-    Looked at: a `claude.version` beside it (the official SDK's wheels), the version in its own resolved name (the native installer), the
-    `package.json` of npm. The answer is kept until the file changes; `remember_cli_version` adds what a running CLI said of itself.
+    Looked at: a `claude.version` beside it, or a `_cli_version.py` in the package around it (the official SDK's wheels, newer and older),
+    the version in its own resolved name (the native installer), the `package.json` of npm. The answer is kept until the file changes;
+    `remember_cli_version` adds what a running CLI said of itself.
     """
     path = Path(cli.path if isinstance(cli, CLI) else cli)
-    key = _identity(path)
+    key = read_cli_state(path)
     if key is None:
         return None
     if key not in _known_versions:
@@ -184,12 +197,14 @@ def read_cli_version(cli: CLI | str | PathLike[str]) -> str | None:
 
 def remember_cli_version(cli: CLI | str | PathLike[str], version: str) -> None:
     """Keep the version that a running CLI reported (`system/init`, `initialize`) for as long as its file does not change."""
-    key = _identity(Path(cli.path if isinstance(cli, CLI) else cli))
+    key = read_cli_state(cli)
     if key is not None:
         _known_versions[key] = version
 
 
-def _identity(path: Path) -> tuple[str, int, int] | None:
+def read_cli_state(cli: CLI | str | PathLike[str]) -> CLIState | None:
+    """Read the state of the binary, which changes when it is replaced; None when it cannot be looked at."""
+    path = Path(cli.path if isinstance(cli, CLI) else cli)
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -205,6 +220,8 @@ def _version_from_files(path: Path) -> str | None:
             return match.group()
     if _VERSION.fullmatch(real.name):
         return real.name
+    if path.parent.name == "_bundled" and (match := _VERSION.search(_read(path.parent.with_name("_cli_version.py")) or "")):
+        return match.group().rstrip("\"'")
     for directory in list(real.parents)[:3]:
         try:
             package = json.loads(_read(directory / "package.json") or "null")

@@ -22,7 +22,7 @@ from claude_transport.launch.payloads import Delivered, Delivery, PlannedDirecto
 from claude_transport.launch.settings import settings_document
 from claude_transport.launch.validation import check_types, validate_options
 
-__all__ = ["Launch", "build_launch"]
+__all__ = ["Launch", "build_launch", "needs_of"]
 
 PATH_ROOM: Final = 300  # characters kept free on the command line for the path of one payload file (Windows: 260 at most by default)
 
@@ -119,6 +119,13 @@ def build_launch(
         initialize_first="--await-initialize" in argv,
         notes=notes,
     )
+
+
+def needs_of(launch: Launch) -> list[str]:
+    """Name what `launch` asks of the CLI, as the table of features does: its flags, those of its files, and its fields of `initialize`."""
+    flags = [argument.partition("=")[0] for argument in launch.argv[1:] if argument.startswith("--")]
+    flags += [planned.flag for planned in launch.files]
+    return [*flags, *(f"initialize.{name}" for name in launch.initialize)]
 
 
 def _assemble(program: str, values: Mapping[str, Any], delivered: Delivered) -> list[str]:

@@ -1,9 +1,9 @@
 """What is too large or too secret for a command line, and the way it takes instead: a file only its owner can read, or `initialize`.
 
-Two deliveries, both observed to work on CLI 2.1.329 for every row of `PAYLOADS`:
+Two deliveries, both observed to work on CLI 2.1.330 for every row of `PAYLOADS` (the table of features says since when):
 
 * `files` (the default): a temporary file per payload, named on the command line. Works whether or not anybody sends `initialize`, so a
-  transport used without a `Query` does what its options say.
+  transport used without a `Query` does what these options say.
 * `initialize`: everything in the `initialize` request. For a CLI on another machine (ssh, docker), which cannot see our files; needs
   `initialize` to be the first line, and `--await-initialize` for MCP servers and settings.
 
@@ -96,7 +96,6 @@ PAYLOADS: Final[tuple[Payload, ...]] = (
         "appendSubagentSystemPrompt",
         "Text added to the system prompt of every subagent.",
     ),
-    Payload("agents", "--agents", "agents", "Subagents by name: description, prompt, tools, model and so on."),
     Payload(
         "mcp_servers",
         "--mcp-config",
@@ -110,7 +109,30 @@ PAYLOADS: Final[tuple[Payload, ...]] = (
     ),
 )
 
+
+def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
+    """`agents` as plain data; fields that are None (as in the official `AgentDefinition`) are left out."""
+    definitions: dict[str, Any] = {}
+    for name, definition in agents.items():
+        try:
+            fields = msgspec.to_builtins(definition)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"agents[{name!r}] holds something that cannot be written as JSON: {error}", option="agents"
+            ) from error
+        definitions[name] = {key: value for key, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
+    to_json(definitions, option="agents")
+    return definitions
+
+
 INITIALIZE_FIELDS: Final[tuple[InitializeField, ...]] = (
+    InitializeField(
+        "agents",
+        "agents",
+        "Subagents by name: description, prompt, tools, model and so on.",
+        agent_definitions,
+        note="Only CLI 2.1.294 and newer read them from a file, so a transport without a `Query` starts no agents.",
+    ),
     InitializeField("skills", "skills", 'The skills to list; `"all"` lists every one. Also allows them.', list),
     InitializeField("plan_mode_instructions", "planModeInstructions", "Replaces the phases of the plan-mode reminder."),
     InitializeField("tool_aliases", "toolAliases", "Other names for tools.", dict, note="Declared, not exercised."),
@@ -157,20 +179,6 @@ def prompt_parts(options: ClaudeOptions) -> tuple[str | None, str | None, str | 
     return None, None, append if append is not None else prompt.get("append")
 
 
-def agent_definitions(options: ClaudeOptions) -> dict[str, Any]:
-    """`agents` as plain data; fields that are None (as in the official `AgentDefinition`) are left out."""
-    agents = {}
-    for name, definition in (options.agents or {}).items():
-        try:
-            fields = msgspec.to_builtins(definition)
-        except TypeError as error:
-            raise ConfigurationError(
-                f"agents[{name!r}] holds something that cannot be written as JSON: {error}", option="agents"
-            ) from error
-        agents[name] = {key: value for key, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
-    return agents
-
-
 def path_arguments(options: ClaudeOptions) -> list[str]:
     """The payload flags whose value is a file of the caller's own: these are plain arguments in either delivery."""
     paths = {
@@ -194,7 +202,6 @@ def build_payloads(options: ClaudeOptions, *, delivery: Delivery, permissions: M
         "system_prompt": text,
         "append_system_prompt": append,
         "append_subagent_system_prompt": options.append_subagent_system_prompt,
-        "agents": agent_definitions(options) or None,
         "mcp_servers": None if isinstance(servers, str) else servers,
         "settings": None if isinstance(settings, str) else settings,
     }
@@ -212,7 +219,7 @@ def initialize_fields(options: ClaudeOptions) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for row in INITIALIZE_FIELDS:
         value = getattr(options, row.option)
-        if value is None or value is False or value == () or (row.option == "skills" and value == "all"):
+        if value is None or value is False or value in ((), {}) or (row.option == "skills" and value == "all"):
             continue
         fields[row.field] = row.convert(value)
     if options.output_format is not None and len(schema_text(options.output_format)) > INLINE_SCHEMA_LIMIT:
@@ -234,8 +241,6 @@ def _as_fields(rows: list[Payload], documents: Mapping[str, Any]) -> dict[str, A
     for row in rows:
         document = documents[row.option]
         to_json(document, option=row.option)
-        if row.option == "system_prompt":
-            fields[row.field] = [document]
-        else:
-            fields[row.field] = document["mcpServers"] if row.option == "mcp_servers" else document
+        # A list of texts is what newer CLIs declare for systemPrompt, but 2.1.92 drops one; text is taken by all.
+        fields[row.field] = document["mcpServers"] if row.option == "mcp_servers" else document
     return fields

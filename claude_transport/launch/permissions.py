@@ -70,7 +70,7 @@ def _prompting(options: ClaudeOptions) -> Iterator[Row]:
 
 
 def _agent_modes(options: ClaudeOptions) -> Iterator[Row]:
-    for name, definition in agent_definitions(options).items():
+    for name, definition in agent_definitions(options.agents or {}).items():
         mode = definition.get("permissionMode") if isinstance(definition, Mapping) else None
         if isinstance(mode, str):
             yield "agent_mode", mode, f"agents[{name!r}]"

@@ -320,7 +320,7 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
     agents = options.agents
     if agents is not None and (not isinstance(agents, Mapping) or not all(isinstance(name, str) and name for name in agents)):
         _refuse("agents", "must be definitions by name")
-    for name, definition in agent_definitions(options).items():
+    for name, definition in agent_definitions(options.agents or {}).items():
         texts = definition if isinstance(definition, dict) else {}
         if not isinstance(texts.get("prompt"), str) or not isinstance(texts.get("description"), str) or not texts["description"]:
             _refuse("agents", f"{name!r} needs a description, which is not empty, and a prompt")
@@ -354,6 +354,7 @@ def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any]) -> None:
 def _check_extras(options: ClaudeOptions) -> None:
     given = {field.name for field in fields_of(type(options)) if getattr(options, field.name) != default_of(field)}
     flags = [(row.option, row.flag) for row in FLAGS] + [(row.option, row.flag) for row in PAYLOADS]
+    flags.append(("agents", "--agents"))  # they travel in `initialize`, and the flag would name others
     flags += [(option, flag.removesuffix("-file")) for option, flag in flags if flag.endswith("-prompt-file")]
     owned = {flag.lower().replace("-", ""): option for option, flag in flags if option in given and flag}
     for name, value in options.extra_args.items():

@@ -75,6 +75,8 @@ class Conversation:
         self.late_responses: int = 0
         """Answers that came for requests nobody waits for any more."""
         self.has_ended: bool = False
+        self.capabilities: tuple[str, ...] = ()
+        """What the CLI said at the start of the last turn that it can do."""
 
     # ---------------------------------------------------------------------------------------------------------- properties
 
@@ -230,6 +232,7 @@ class Conversation:
 
     def _on_init(self, message: InitMessage) -> _Verdict:
         self._wake_up_due = False
+        self.capabilities = message.capabilities
         self._prompts.began(message)
         forked = self._session.entered(message.session_id)
         turns = self._prompts.current

@@ -98,6 +98,10 @@ class Connection:
         if isinstance(self._transport, Transport):
             self._transport.note_prompt(uuid)
 
+    async def find_cli_version(self, *, said: str | None) -> str | None:
+        """The version of the CLI, of which it `said` this in its answer to `initialize`; None when nothing tells."""
+        return await self._transport.find_cli_version(said=said) if isinstance(self._transport, Transport) else said
+
     def count_failures(self, messages: Sequence[Message], kinds: AbstractSet[object]) -> None:
         """Tell the transport of the lines that held no message, for its `info`. `kinds`: the types of the messages."""
         if not _UNREADABLE.isdisjoint(kinds) and isinstance(self._transport, Transport):

@@ -26,6 +26,7 @@ from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.messages import Message
 from claude_transport.query.arguments import check_number, check_transport
 from claude_transport.query.closing import Closing
+from claude_transport.query.compatibility import Compatibility
 from claude_transport.query.connection import Connection
 from claude_transport.query.controls.asking import said
 from claude_transport.query.endings import cause_of_end, translated
@@ -115,8 +116,16 @@ class Query(Facts, Talking):
         self._watch = Watch(watchdog, self._conversation, self._connection, self._storage)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
         fields = {**said(own), **(initialize or {})}
+        self._compatibility = Compatibility(self._connection, self._conversation)
         self._start = Starting(
-            self._life, self._connection, self._requests, self._storage, self._questions, fields=fields, timeout=initialize_timeout
+            self._life,
+            self._connection,
+            self._requests,
+            self._storage,
+            self._questions,
+            compatibility=self._compatibility,
+            fields=fields,
+            timeout=initialize_timeout,
         )
         self._close = Closing(
             self._life,
@@ -137,6 +146,7 @@ class Query(Facts, Talking):
 
         Raises:
             ConfigurationError, CLIConnectionError: there is nothing to talk to, or `can_use_tool` would never be called (see `shadowing`).
+            CLIVersionMismatch: the CLI is too old, or too old for an option, a hook event or a field of `initialize`.
             ConnectTimeout: no connection, or no answer to `initialize`, in `initialize_timeout` seconds.
             ProcessError, ConnectionLost: the peer ended before it answered.
             CLIJSONDecodeError: the peer ended, and nothing that it said was JSON.

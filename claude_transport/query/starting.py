@@ -11,6 +11,7 @@ from claude_transport.errors import ClaudeTransportError, ConnectTimeout, Contro
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.initialization import InitializationInfo
+from claude_transport.query.compatibility import Compatibility
 from claude_transport.query.connection import Connection
 from claude_transport.query.endings import raised_again
 from claude_transport.query.life import Life
@@ -40,6 +41,7 @@ class Starting:
         storage: Storage,
         questions: Questions,
         *,
+        compatibility: Compatibility,
         fields: Mapping[str, Any],
         timeout: float,
     ) -> None:
@@ -51,6 +53,7 @@ class Starting:
         self._shadowing = Shadowing(
             guarded="can_use_tool" in questions.kinds, hooks=questions.hook_config or (), agents=fields.get("agents")
         )
+        self._compatibility = compatibility
         self._fields = dict(fields)
         self.timeout = timeout
         self.initialization: InitializationInfo | None = None
@@ -93,7 +96,11 @@ class Starting:
 
     @property
     def _all_fields(self) -> dict[str, Any]:
-        return {**self._connection.terms.initialize, **self._fields}
+        of_options, own = self._connection.terms.initialize, self._fields
+        fields = {**of_options, **own}
+        if of_options.get("agents") and own.get("agents"):
+            fields["agents"] = {**of_options["agents"], **own["agents"]}
+        return fields
 
     def prepare(self) -> PendingRequest:
         """The `initialize` request, with the terms of the transport; `UsageError` when its fields are no JSON."""
@@ -105,6 +112,7 @@ class Starting:
             with self._storage.needing_input(initialize.is_open):
                 response = await self._requests.answer_to(initialize, timeout=self.timeout)
             initialization = InitializationInfo.from_payload(response.payload)
+            await self._compatibility.check_start(initialization, fields=self._all_fields)
             check_account(self._connection.terms.billing, initialization.account)
             self._shadowing.check_mode(initialization.current_permission_mode)
             await self._set_servers()

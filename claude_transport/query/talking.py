@@ -6,11 +6,12 @@ import uuid as uuids
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
-from claude_transport.errors import UsageError
+from claude_transport.errors import ControlRequestFailed, UsageError
 from claude_transport.protocol.control import encode_user_message
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.messages import Message
 from claude_transport.query.arguments import check_seconds
+from claude_transport.query.compatibility import Compatibility
 from claude_transport.query.connection import Connection
 from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, Controls
 from claude_transport.query.life import Life
@@ -29,6 +30,7 @@ class Talking(Controls):
     """The voice of a `Query`: prompts, requests, and every message that comes. All of it from any task."""
 
     _conversation: Conversation
+    _compatibility: Compatibility
     _connection: Connection
     _life: Life
     _outbox: Outbox
@@ -48,12 +50,14 @@ class Talking(Controls):
 
         Raises:
             NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent.
+            CLIVersionMismatch: `verbatim_prompts` is on, and this CLI is too old to leave a command or an `@path` in the text alone.
             UsageError: the uuid was used before; the CLI would drop it (docs/reference/protocol.md#repeated-uuids). Or it is empty or no
                 text, the content is neither text nor blocks, or the priority is none.
         """
         await self._life.until_ready()
         uuid = _checked(uuid)
         is_verbatim = self._connection.terms.verbatim_prompts
+        self._compatibility.check_prompt(content, verbatim=is_verbatim)
         delivery = Delivery(encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None))
         if not self._conversation.is_running:
             self._watch.restart()
@@ -75,6 +79,7 @@ class Talking(Controls):
         """Ask the CLI anything: the response fields, {} where it answers with none.
 
         Raises:
+            CLIVersionMismatch: this CLI is too old for it.
             ControlRequestFailed: it refused; `error_code` says why, when it gave a code.
             ControlTimeout: no answer in `timeout` seconds (`math.inf` waits for ever).
             ConnectionLost, ProcessError, TransportClosed, InputClosed: there is nobody to answer, or no way to ask.
@@ -82,10 +87,17 @@ class Talking(Controls):
         """
         self._life.refuse_if_over()
         check_seconds("timeout", timeout)
+        self._compatibility.check_request(subtype, fields)
         request = self._requests.prepare(subtype, fields)
         self._requests.post(request)
         with self._storage.needing_input(request.is_open):
-            return (await self._requests.answer_to(request, timeout=timeout)).payload
+            try:
+                return (await self._requests.answer_to(request, timeout=timeout)).payload
+            except ControlRequestFailed as exc:
+                explained = self._compatibility.explained(exc, subtype=subtype)
+                if explained is exc:
+                    raise
+                raise explained from exc
 
     async def end_input(self) -> None:
         """Say that no further prompt will come. The running turn finishes, but nothing can be asked of the host any more."""

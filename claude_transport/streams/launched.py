@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
@@ -40,7 +40,7 @@ class LaunchedConnectable:
         program: str,
         cwd: str | None = None,
         on_banner: Callable[[bytes], object] | None = None,
-        diagnose: Callable[[ProcessError], ProcessError] | None = None,
+        diagnose: Callable[[ProcessError], Awaitable[ProcessError]] | None = None,
     ) -> None:
         self._client = client
         self._launcher = launcher
@@ -131,7 +131,7 @@ class LaunchedStream(ByteStream):
         mark: str,
         ahead: bytes,
         path: str,
-        diagnose: Callable[[ProcessError], ProcessError] | None,
+        diagnose: Callable[[ProcessError], Awaitable[ProcessError]] | None,
     ) -> None:
         self._stream = stream
         self._launcher = launcher
@@ -149,7 +149,7 @@ class LaunchedStream(ByteStream):
         try:
             return await self._stream.receive(max_bytes)
         except (anyio.EndOfStream, ProcessError) as exc:
-            error = self._how_it_ended()
+            error = await self._how_it_ended()
             if error is None:
                 raise anyio.EndOfStream from None
             raise error from (exc if isinstance(exc, ProcessError) else None)
@@ -159,7 +159,7 @@ class LaunchedStream(ByteStream):
         try:
             await self._stream.send(item)
         except anyio.BrokenResourceError as exc:
-            error = self._how_it_ended()
+            error = await self._how_it_ended()
             if error is None:
                 raise
             raise anyio.BrokenResourceError from error.with_traceback(exc.__traceback__)
@@ -178,7 +178,7 @@ class LaunchedStream(ByteStream):
         word = find_word(self._fact(StreamAttribute.stderr_tail, "") + "\n", mark=self._mark, names=["ended"])
         return int(word.rest) if word is not None and word.rest.isdecimal() else None
 
-    def _how_it_ended(self) -> ClaudeTransportError | None:
+    async def _how_it_ended(self) -> ClaudeTransportError | None:
         error = why_ended(
             self._launcher,
             code=self._said_code,
@@ -188,7 +188,7 @@ class LaunchedStream(ByteStream):
         )
         if isinstance(error, ProcessError):
             if self._diagnose is not None:
-                error = self._diagnose(error)
+                error = await self._diagnose(error)
             self._stream.add_last_words(error)
         return error
 

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class ProcessConnectable:
         user: str | None = None,
         on_stderr: Callable[[str], object] | None = None,
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
-        diagnose: Callable[[ProcessError], ProcessError] | None = None,
+        diagnose: Callable[[ProcessError], Awaitable[ProcessError]] | None = None,
         on_gone: Callable[[], object] | None = None,
         confidential: object = None,
     ) -> None:
@@ -198,7 +198,7 @@ class ProcessStream(ByteStream):
         *,
         command: Sequence[str],
         close_timeout: float,
-        diagnose: Callable[[ProcessError], ProcessError] | None = None,
+        diagnose: Callable[[ProcessError], Awaitable[ProcessError]] | None = None,
         last_words: Callable[[str], str],
     ) -> None:
         self._child = child
@@ -291,7 +291,7 @@ class ProcessStream(ByteStream):
             f"{self._name} ended with {how}", exit_code=status.exit_code, signal=status.signal, stderr_tail=child.tail.text
         )
         if self._diagnose is not None:
-            error = self._diagnose(error)
+            error = await self._diagnose(error)
         self.add_last_words(error)
         return error
 

@@ -17,9 +17,10 @@ import msgspec
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
 from claude_transport.launch.confidential import SettingsTexts
-from claude_transport.launch.discovery import CLI, read_cli_version
+from claude_transport.launch.discovery import CLI, CLIState, read_cli_state, read_cli_version, remember_cli_version
 from claude_transport.launch.environ import build_environment
-from claude_transport.launch.launch import Launch
+from claude_transport.launch.features import check_range, require
+from claude_transport.launch.launch import Launch, needs_of
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import build_payloads, initialize_fields
@@ -44,7 +45,7 @@ logger: Logger = getLogger(__name__)
 
 _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 
-_UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'\n]+)'")
+_UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'=\n]+)")  # some versions add the value, which may be a secret
 
 
 class SubprocessTransport(StreamTransport):
@@ -94,6 +95,8 @@ class SubprocessTransport(StreamTransport):
         self._was_prompted = False
         self._cli: CLI | None = None
         self._cli_version: str | None = None
+        self._cli_state: CLIState | None = None
+        self._env: Mapping[str, str] | None = None
 
     @property
     def options(self) -> ClaudeOptions:
@@ -167,7 +170,10 @@ class SubprocessTransport(StreamTransport):
         )
         planned = await anyio.to_thread.run_sync(plan)
         launch, self._cli = planned.launch, planned.cli
-        self._cli_version = None if self._cli is None else read_cli_version(self._cli)
+        if self._cli is not None:
+            self._cli_state, self._cli_version = read_cli_state(self._cli), read_cli_version(self._cli)
+            check_range(self._cli_version)
+            require(*needs_of(planned.launch), version=self._cli_version)
         if self._options.pin_cli and self._cli is not None and planned.remote is None:
             pin_cli(self._cli, asked=self._options.cli_path)
         if launch.initialize and self._answers is None:
@@ -181,11 +187,22 @@ class SubprocessTransport(StreamTransport):
             payloads.remove()
             raise
 
+    async def find_cli_version(self, *, said: str | None = None) -> str | None:
+        """The version that the CLI `said`, or else the one of its binary, which is asked for it once for each state of the file."""
+        if said is not None:
+            self._cli_version = said
+            if self._cli is not None and read_cli_state(self._cli) == self._cli_state:  # it was not replaced since it was started
+                remember_cli_version(self._cli, said)
+        elif self._cli_version is None and self._cli_state is not None:
+            self._cli_version = await _ask_version(self._cli, self._env)
+        return self._cli_version
+
     async def _connect(self, planned: PlannedLaunch, payloads: _Payloads) -> ProcessStream | LaunchedStream:
         mark = new_mark()
         remote = planned.remote is not None
         launch = planned.for_this_machine(planned.launch if remote else payloads.make(planned.launch), mark=mark)
-        diagnose = functools.partial(_diagnose, version=self._cli_version)
+        self._env = launch.env
+        diagnose = functools.partial(_diagnose, cli=None if remote else self._cli, env=launch.env)
         process = ProcessConnectable(
             launch.argv,
             cwd=launch.cwd,
@@ -235,11 +252,11 @@ def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
 
 def _initialize(options: ClaudeOptions, launcher: Launcher | None) -> dict[str, Any]:
     """The fields of `initialize`: with a launcher whose other end sees no files of ours, everything that would be in one."""
-    if launcher is None or launcher.delivery == "files":
-        return initialize_fields(options)
     try:
+        if launcher is None or launcher.delivery == "files":
+            return initialize_fields(options)
         return build_payloads(options, delivery="initialize", permissions={}).initialize
-    except ConfigurationError:
+    except (ConfigurationError, AttributeError, TypeError):
         return {}  # connect() says what is wrong
 
 
@@ -283,11 +300,12 @@ def _named_session(options: ClaudeOptions) -> str | None:
     return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
 
 
-def _diagnose(error: ProcessError, *, version: str | None) -> ProcessError:
+async def _diagnose(error: ProcessError, *, cli: CLI | None, env: Mapping[str, str]) -> ProcessError:
     """The same, or what is wrong with the version of the CLI. Not a method: the stream must not keep its transport alive."""
     match = _UNKNOWN_OPTION.search(error.stderr_tail)
     if match is None:
         return error
+    version = await _ask_version(cli, env)
     return CLIVersionMismatch(
         f"this claude ({version or 'of unknown version'}) does not know the option {match['flag']}",
         flag=match["flag"],
@@ -295,6 +313,18 @@ def _diagnose(error: ProcessError, *, version: str | None) -> ProcessError:
         exit_code=error.exit_code,
         stderr_tail=error.stderr_tail,
     )
+
+
+async def _ask_version(cli: CLI | None, env: Mapping[str, str] | None) -> str | None:
+    """The version of a binary of this machine; its process, if there has to be one, is waited for in a thread."""
+    if cli is None:
+        return None
+    known = read_cli_version(cli)
+    if known is not None:
+        return known
+    from claude_transport.launch.version_probe import ask_cli_version  # most binaries have their version beside them
+
+    return await anyio.to_thread.run_sync(functools.partial(ask_cli_version, cli, env=env))
 
 
 class _Opener:

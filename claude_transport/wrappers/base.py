@@ -159,6 +159,10 @@ class TransportWrapper(_Rewrappable):
         if isinstance(self._transport, Transport):
             self._transport.note_prompt(uuid)
 
+    async def find_cli_version(self, *, said: str | None = None) -> str | None:
+        """Have the transport inside find it."""
+        return await self._transport.find_cli_version(said=said) if isinstance(self._transport, Transport) else said
+
     def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Have the transport inside count it."""
         if isinstance(self._transport, Transport):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cli_under_test import binary_under_test, version_under_test
 from live_session import Live
 
 from claude_transport.testing import FakeMessagesAPI
 
 HERE = Path(__file__).parent
-BINARY = "claude.exe" if os.name == "nt" else "claude"
 
 # The CLI opens TMPDIR/cc-socks/<pid>.sock. A socket path holds 103 bytes on macOS and 107 on Linux; where it does not fit, CLI 2.1.329
 # silently uses /tmp/cc-socks-<uid>, which is not ours to fill.
@@ -40,15 +39,15 @@ class CLIHome:
 
 
 @pytest.fixture(scope="session")
-def claude_cli() -> str:
-    """The path of the real binary, which comes with the official SDK; the SDK itself is not imported."""
-    found = importlib.util.find_spec("claude_agent_sdk")
-    if found is None or found.origin is None:
-        pytest.fail("the e2e tests run the binary inside claude-agent-sdk: install the dependency group `test`, or pass -m 'not e2e'")
-    binary = Path(found.origin).parent / "_bundled" / BINARY
-    if not os.access(binary, os.X_OK):
-        pytest.fail(f"no executable at {binary}: install claude-agent-sdk from a wheel of this platform, or pass -m 'not e2e'")
-    return str(binary)
+def claude_cli(request: pytest.FixtureRequest) -> str:
+    """The path of the real binary (see `cli_under_test`)."""
+    return binary_under_test(request.config)
+
+
+@pytest.fixture(scope="session")
+def cli_version(request: pytest.FixtureRequest) -> str:
+    """Its version."""
+    return version_under_test(request.config)
 
 
 @pytest.fixture

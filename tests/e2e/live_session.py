@@ -13,6 +13,7 @@ import anyio
 
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
+from claude_transport.testing.api_requests import RecordedRequest
 
 PATIENCE = 60.0  # seconds for one session, on a machine with much else to do
 
@@ -68,20 +69,25 @@ class Live:
         api: FakeMessagesAPI | None = None,
         env: Mapping[str, str] | None = None,
         in_process: Mapping[str, Any] | None = None,
+        chosen: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> AsyncIterator[LiveSession]:
         """A session whose model answers by `script`, or whose model is `api`; `arguments` are those of Query, transport and options.
 
-        `in_process` are the Query's own MCP servers; `mcp_servers` are those of the options.
+        `in_process` are the Query's own MCP servers; `mcp_servers` are those of the options. `chosen` are options with the names of
+        arguments of Query.
         """
         if api is None:
-            async with FakeMessagesAPI(script) as own, self(api=own, env=env, in_process=in_process, **arguments) as session:
+            more = {"env": env, "in_process": in_process, "chosen": chosen, **arguments}
+            async with FakeMessagesAPI(script) as own, self(api=own, **more) as session:
                 yield session
             return
         asked = {name: arguments.pop(name) for name in QUERY_ARGUMENTS & arguments.keys()}
         carried = {name: arguments.pop(name) for name in TRANSPORT_ARGUMENTS & arguments.keys()}
         environment = self.environment(api, CLAUDE_CODE_MAX_RETRIES="0", **(env or {}))
-        options = ct.ClaudeOptions(cli_path=self.cli, cwd=self.home.project, env=environment, env_mode="exact", **arguments)
+        options = ct.ClaudeOptions(
+            cli_path=self.cli, cwd=self.home.project, env=environment, env_mode="exact", **arguments, **(chosen or {})
+        )
         with anyio.fail_after(PATIENCE):
             async with ct.Query(ct.SubprocessTransport(options, **carried), mcp_servers=in_process, **asked) as query:
                 yield LiveSession(query, api, self.home.project)
@@ -102,6 +108,12 @@ class Doorkeeper:
     def commands(self) -> list[str]:
         """The shell commands it was asked about."""
         return [given.get("command", "") for _tool, given, _context in self.asked]
+
+
+def from_subagent(request: RecordedRequest) -> bool:
+    """Tell whether a subagent asks, whose prompt begins with SUB: older versions name it in no header."""
+    opening = str(request.body["messages"][0]["content"])
+    return bool(request.agent_id) or opening.startswith("SUB") or "'SUB" in opening
 
 
 def of_type(messages: list[ct.Message], kind: type[M]) -> list[M]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from live_session import Live, LiveSession, bash, next_of, of_type
+from live_session import Live, LiveSession, bash, from_subagent, next_of, of_type
 
 import claude_transport as ct
 from claude_transport.testing import replies
@@ -22,7 +22,7 @@ def agent(**more: Any) -> replies.MessageReply:
 def by_speaker(main: Iterable[Any], sub: Iterable[Any]) -> Any:
     """A script with one line of replies for the main conversation and one for the subagent; whoever is asked more says little."""
     in_main, in_sub = iter(main), iter(sub)
-    return lambda request: next(in_sub if request.agent_id else in_main, "More.")
+    return lambda request: next(in_sub if from_subagent(request) else in_main, "More.")
 
 
 async def rest_until_woken(session: LiveSession, everything: Any) -> tuple[list[ct.Message], ct.ResultMessage]:
@@ -92,7 +92,7 @@ async def test_a_background_agent_outlives_the_result_and_wakes_the_session(live
 
 async def test_a_prompt_beside_a_background_agent_gets_its_own_result(live: Live) -> None:
     def script(request: Any) -> Any:
-        if request.agent_id:
+        if from_subagent(request):
             return replies.gated("Sub done.", gate="sub")
         if "SECOND" in request.prompt:
             return "The second answer."

@@ -15,7 +15,7 @@ from claude_transport.testing import FakeMessagesAPI, replies
 PATIENCE = 60.0  # seconds for a turn of the CLI, on a machine with much else to do
 
 HELPER = {"helper": {"description": "helps", "prompt": "You help.", "tools": ["Bash"]}}
-LAUNCH = replies.tool_use("Agent", {"description": "do it", "prompt": "SUB work", "subagent_type": "helper"})
+LAUNCH = replies.tool_use("Agent", {"description": "do it", "prompt": "SUB work", "subagent_type": "helper", "run_in_background": True})
 TOUCH = replies.tool_use("Bash", {"command": "touch proof.txt", "description": "t"})
 
 Build = Callable[..., ct.ClaudeOptions]
@@ -50,7 +50,7 @@ async def test_a_one_shot_answers_for_an_agent_after_the_first_result_and_hears_
         order.append(f"hook {event['tool_name']}")
 
     def answer(request: Any) -> Any:
-        if request.agent_id:
+        if from_subagent(request):
             return "Sub done." if request.tool_results else TOUCH
         return LAUNCH if len(api.conversation) == 1 else "Main says."
 
@@ -80,7 +80,7 @@ async def test_the_turn_that_an_agent_wakes_may_use_tools_and_is_asked_about(opt
         return ct.Allow()
 
     def answer(request: Any) -> Any:
-        if request.agent_id:
+        if from_subagent(request):
             return "Sub done."
         if len(api.conversation) == 1:
             return LAUNCH
@@ -121,7 +121,7 @@ async def test_a_shell_that_never_ends_holds_nothing_and_is_gone_afterwards(opti
 
 async def test_closing_waits_for_an_agent_as_long_as_it_is_told_and_names_what_it_cut(options: Build) -> None:
     def answer(request: Any) -> Any:
-        if request.agent_id:
+        if from_subagent(request):
             return replies.gated("Never said.")
         return LAUNCH if len(api.conversation) == 1 else "Main says."
 
@@ -138,7 +138,7 @@ async def test_closing_waits_for_an_agent_as_long_as_it_is_told_and_names_what_i
 
 async def test_closing_that_waits_hears_the_agent_out(options: Build) -> None:
     def answer(request: Any) -> Any:
-        if request.agent_id:
+        if from_subagent(request):
             return replies.gated("Sub done.")
         return LAUNCH if len(api.conversation) == 1 else "Main says."
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
-from live_session import Doorkeeper, Live, LiveSession, bash
+from live_session import Doorkeeper, Live, LiveSession, bash, from_subagent
 
 import claude_transport as ct
 from claude_transport.protocol.hooks import INPUTS
@@ -234,7 +234,7 @@ async def test_a_subagent_is_told_from_its_start_to_its_end(live: Live) -> None:
     ears = Ears("SubagentStart", "SubagentStop", "PreToolUse")
     in_agent = iter([bash("echo hi"), replies.text("Sub done.")])
     in_main = iter([start, replies.text("Main done.")])
-    script = lambda request: next(in_agent if request.agent_id else in_main)  # noqa: E731
+    script = lambda request: next(in_agent if from_subagent(request) else in_main)  # noqa: E731
     async with live(script, hooks=ears.hooks, agents=HELPER, allowed_tools=["Bash", "Agent"]) as session:
         await session.ask("MAIN")
         begun, ended = await ears.one(ct.SubagentStartInput), await ears.one(ct.SubagentStopInput)

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from live_session import Live, bash
+from live_session import Live, bash, from_subagent
 
 import claude_transport as ct
 from claude_transport import errors
@@ -88,7 +88,7 @@ async def test_an_interrupt_in_a_subagent_ends_the_whole_turn(live: Live) -> Non
     start = replies.tool_use("Agent", {"description": "do it", "prompt": "SUB", "subagent_type": "helper", "run_in_background": False})
     agents = {"helper": {"description": "helps", "prompt": "You help."}}
     in_main = iter([start, replies.text("Next.")])
-    script = lambda request: replies.gated("sub answer") if request.agent_id else next(in_main)  # noqa: E731
+    script = lambda request: replies.gated("sub answer") if from_subagent(request) else next(in_main)  # noqa: E731
     async with live(script, agents=agents, allowed_tools=["Agent"]) as session:
         turn = await session.query.send("MAIN")
         await session.api.wait_at_gate()

@@ -338,10 +338,10 @@ async def test_one_shot_ends_by_itself(options: Options) -> None:
 async def test_one_shot_waits_for_a_background_agent(options: Options) -> None:
     """A subagent outlives the first result, and wakes the session, which may need its hooks then. [15a]"""
     agent = {"helper": {"description": "helps", "prompt": "You help.", "tools": ["Bash"]}}
-    start = replies.tool_use("Agent", {"description": "do it", "prompt": "SUB work", "subagent_type": "helper"})
+    start = replies.tool_use("Agent", {"description": "do it", "prompt": "SUB work", "subagent_type": "helper", "run_in_background": True})
 
     def answer(request: Any) -> Any:
-        if request.agent_id:
+        if from_subagent(request):
             return "Sub done."
         return start if not request.tool_results and "MAIN" in request.prompt and len(api.conversation) == 1 else "Main says."
 

@@ -180,11 +180,11 @@ async def test_who_is_asked_about_the_calls_of_a_subagent(
         return ct.Allow()
 
     helper = {"description": "helps", "prompt": "You help.", "tools": ["Bash"], "permissionMode": agent_mode}
-    start = replies.tool_use("Agent", {"description": "do it", "prompt": "SUB work", "subagent_type": "helper"})
+    start = replies.tool_use("Agent", {"description": "do it", "prompt": "SUB work", "subagent_type": "helper", "run_in_background": True})
     call = answer_with(TOUCH, cli_home.project)
 
     def answer(request: Any) -> Any:
-        if request.agent_id:
+        if from_subagent(request):
             return call(request)
         return start if len(api.conversation) == 1 else "Main says."
 

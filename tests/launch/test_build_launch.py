@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import FIXED_ARGUMENTS, build_argv
 from claude_transport.launch.discovery import CLI
-from claude_transport.launch.launch import Launch, build_launch
+from claude_transport.launch.launch import Launch, build_launch, needs_of
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.windows import COMMAND_LINE_BUDGET, command_line_length
@@ -99,11 +99,26 @@ def test_partial_messages_are_asked_for_only_when_wanted() -> None:
 
 
 def test_files_are_planned_and_named_on_the_command_line_once_they_are_made() -> None:
-    planned = launch(system_prompt="s", agents={"a": {"description": "d", "prompt": "p"}})
-    assert [file.flag for file in planned.files] == ["--system-prompt-file", "--agents"]
+    planned = launch(system_prompt="s", settings={"model": "opus"})
+    assert [file.flag for file in planned.files] == ["--system-prompt-file", "--settings"]
     done = planned.with_paths(files=["/run/s.txt", "/run/a.json"])
-    assert done.argv == (*planned.argv, "--system-prompt-file=/run/s.txt", "--agents=/run/a.json")
+    assert done.argv == (*planned.argv, "--system-prompt-file=/run/s.txt", "--settings=/run/a.json")
     assert done.files == ()
+
+
+@pytest.mark.parametrize("delivery", ["files", "initialize"])
+def test_agents_travel_in_initialize_which_every_supported_cli_reads(delivery: Any) -> None:
+    planned = launch(delivery, agents={"a": {"description": "d", "prompt": "p"}})
+    assert planned.initialize == {"agents": {"a": {"description": "d", "prompt": "p"}}}
+    assert planned.files == ()
+    assert planned.argv == ("claude", *FIXED_ARGUMENTS)
+
+
+def test_a_launch_names_what_it_needs_of_the_cli_as_the_table_of_features_does() -> None:
+    planned = launch(restricted=True, name="--safe-mode", append_subagent_system_prompt="s", skills=["a"], extra_args={"advisor": "opus"})
+    needs = needs_of(planned)
+    assert {"--restricted", "--name", "--advisor", "--append-subagent-system-prompt-file", "initialize.skills"} <= set(needs)
+    assert "--safe-mode" not in needs
 
 
 def test_the_number_of_paths_must_be_the_number_of_files() -> None:
@@ -115,7 +130,7 @@ def test_the_number_of_paths_must_be_the_number_of_files() -> None:
 def test_for_another_machine_everything_travels_in_initialize_which_must_come_first() -> None:
     planned = launch("initialize", system_prompt="s", mcp_servers={"a": {"command": "x"}}, settings={"model": "opus"})
     assert planned.files == ()
-    assert planned.initialize == {"systemPrompt": ["s"], "mcpServers": {"a": {"command": "x"}}, "settings": {"model": "opus"}}
+    assert planned.initialize == {"systemPrompt": "s", "mcpServers": {"a": {"command": "x"}}, "settings": {"model": "opus"}}
     assert planned.initialize_first
     assert {"--await-initialize", "--initialize-fields=settings"} <= set(planned.argv)
 

@@ -176,6 +176,12 @@ def test_the_version_stands_beside_the_bundled_binary(tmp_path: Path) -> None:
     assert read_cli_version(binary) == "2.1.329"
 
 
+def test_the_version_of_an_older_official_sdk_stands_in_its_package(tmp_path: Path) -> None:
+    binary = make(tmp_path / "claude_agent_sdk/_bundled/claude")
+    (tmp_path / "claude_agent_sdk/_cli_version.py").write_text('"""Bundled version."""\n\n__cli_version__ = "2.1.92"\n', "utf-8")
+    assert read_cli_version(binary) == "2.1.92"
+
+
 def test_the_version_is_the_name_that_the_native_installer_links_to(tmp_path: Path) -> None:
     make(tmp_path / "versions/2.1.400")
     (tmp_path / "claude").symlink_to(tmp_path / "versions/2.1.400")

@@ -46,9 +46,9 @@ class Agent:
 @pytest.mark.parametrize(
     ("options", "as_file", "as_field"),
     [
-        ({"system_prompt": "text"}, {"--system-prompt-file": "text"}, {"systemPrompt": ["text"]}),
-        ({"system_prompt": ""}, {"--system-prompt-file": ""}, {"systemPrompt": [""]}),
-        ({"system_prompt": {"type": "custom", "prompt": "c"}}, {"--system-prompt-file": "c"}, {"systemPrompt": ["c"]}),
+        ({"system_prompt": "text"}, {"--system-prompt-file": "text"}, {"systemPrompt": "text"}),
+        ({"system_prompt": ""}, {"--system-prompt-file": ""}, {"systemPrompt": ""}),
+        ({"system_prompt": {"type": "custom", "prompt": "c"}}, {"--system-prompt-file": "c"}, {"systemPrompt": "c"}),
         (
             {"system_prompt": {"type": "preset", "preset": "claude_code", "append": "more"}},
             {"--append-system-prompt-file": "more"},
@@ -60,11 +60,6 @@ class Agent:
             {"append_subagent_system_prompt": "x"},
             {"--append-subagent-system-prompt-file": "x"},
             {"appendSubagentSystemPrompt": "x"},
-        ),
-        (
-            {"agents": {"a": Agent("d", "p"), "b": {"description": "e", "prompt": "q", "model": None}}},
-            {"--agents": {"a": {"description": "d", "prompt": "p"}, "b": {"description": "e", "prompt": "q"}}},
-            {"agents": {"a": {"description": "d", "prompt": "p"}, "b": {"description": "e", "prompt": "q"}}},
         ),
         ({"mcp_servers": SERVERS}, {"--mcp-config": {"mcpServers": SERVERS}}, {"mcpServers": SERVERS}),
         ({"mcp_servers": json.dumps({"mcpServers": SERVERS})}, {"--mcp-config": {"mcpServers": SERVERS}}, {"mcpServers": SERVERS}),
@@ -123,6 +118,11 @@ def test_a_path_that_looks_like_json_is_made_a_path() -> None:
         ({"supported_dialog_kinds": ("k",)}, {"supportedDialogKinds": ["k"]}),
         ({"per_task_stop_affordance": True}, {"perTaskStopAffordance": True}),
         ({"title": "t"}, {"title": "t"}),
+        (
+            {"agents": {"a": Agent("d", "p"), "b": {"description": "e", "prompt": "q", "model": None}}},
+            {"agents": {"a": {"description": "d", "prompt": "p"}, "b": {"description": "e", "prompt": "q"}}},
+        ),
+        ({"agents": {}}, {}),
         ({}, {}),
     ],
 )

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from cli_under_test import binary_under_test
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import FIXED_ARGUMENTS, FLAGS, build_argv
-from claude_transport.launch.discovery import CLI, find_bundled_directory, find_cli, read_cli_version
+from claude_transport.launch.discovery import CLI, find_cli, read_cli_version
 from claude_transport.launch.launch import build_launch
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import PAYLOADS, build_payloads
@@ -99,11 +100,8 @@ class RealCLI:
 
 
 @pytest.fixture(scope="module")
-def bundled() -> CLI:
-    directory = find_bundled_directory()
-    if directory is None:
-        pytest.fail("these tests run the binary inside claude-agent-sdk: install the dependency group `test`, or pass -m 'not e2e'")
-    return find_cli(directory / ("claude.exe" if os.name == "nt" else "claude"))
+def bundled(request: pytest.FixtureRequest) -> CLI:
+    return find_cli(binary_under_test(request.config))
 
 
 @pytest.fixture
@@ -272,10 +270,6 @@ REFUSED_BY_THE_CLI: list[tuple[dict[str, Any], str]] = [
     ({"settings": "no-such-file.json"}, "not found"),
     ({"mcp_servers": "no-such-file.json"}, "not found"),
     ({"output_format": {"type": "json_schema", "schema": [1]}}, "must be a JSON object"),
-    ({"agents": {"a": {"prompt": "p"}}}, "description"),
-    ({"agents": {"a": {"description": "", "prompt": "p"}}}, "cannot be empty"),
-    ({"agents": {"a": {"description": "d"}}}, "prompt"),
-    ({"agents": {"a": "text"}}, "expected object"),
     ({"files": ["file_id:path"]}, "CLAUDE_CODE_SESSION_ACCESS_TOKEN"),
 ]
 BYPASSING: list[dict[str, Any]] = [
@@ -325,6 +319,10 @@ def test_a_restricted_session_may_not_bypass_permissions(options: dict[str, Any]
         ({"settings": "[1]"}, "--settings=[1]", "not found"),
         ({"mcp_servers": "{bad}"}, "--mcp-config={bad}", "Invalid MCP configuration"),
         ({"mcp_servers": '{"mcpServers": 3}'}, '--mcp-config={"mcpServers": 3}', "mcpServers"),
+        ({"agents": {"a": {"prompt": "p"}}}, '--agents={"a": {"prompt": "p"}}', "description"),
+        ({"agents": {"a": {"description": "", "prompt": "p"}}}, '--agents={"a": {"description": "", "prompt": "p"}}', "cannot be empty"),
+        ({"agents": {"a": {"description": "d"}}}, '--agents={"a": {"description": "d"}}', "prompt"),
+        ({"agents": {"a": "text"}}, '--agents={"a": "text"}', "expected object"),
         ({"extra_args": {"sdk-url": "ws://127.0.0.1:9/"}}, "--sdk-url=ws://127.0.0.1:9/", "rejected"),
     ],
 )

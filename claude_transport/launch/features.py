@@ -1,0 +1,295 @@
+"""Which CLI can do what: the supported range of versions, and the first version that has each feature.
+
+A program asks `supports()` whether a feature is there, and `require()` refuses where it is not. Both look at `capabilities` first, which
+the CLI lists itself, and at the version second. What neither of them tells is left to the CLI.
+
+How the versions were found: the binary of each version in `OBSERVED` was started with each flag, and was asked each control request.
+`since` is the first of those versions that has the feature, or the version that the CLI's own change log names; `lacked_by` is the last
+one that was seen without it. Of the versions between these two a flag or a request is tried, because the CLI refuses what it does not
+know. Anything else the CLI drops without a word when it does not know it, so there it counts as missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Collection, Iterable
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from claude_transport.errors import CLIVersionMismatch
+
+__all__ = [
+    "FEATURES",
+    "NEWEST_CLI",
+    "OBSERVED",
+    "OLDEST_CLI",
+    "Feature",
+    "FeatureKind",
+    "check_range",
+    "find_feature",
+    "first_lacking",
+    "parse_version",
+    "range_note",
+    "require",
+    "supports",
+]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+OLDEST_CLI: Final = "2.1.92"
+"""The oldest CLI that this library talks to; an older one is refused."""
+
+NEWEST_CLI: Final = "2.1.330"
+"""The newest CLI that this library was tested with; a newer one is used, with one warning."""
+
+OBSERVED: Final[tuple[str, ...]] = tuple(
+    f"2.1.{patch}" for patch in (92, 113, 121, 131, 150, 169, 178, 191, 204, 211, 219, 235, 247, 251, 257, 275, 280, 294, 308, 321, 330)
+)
+"""The versions whose binaries were examined for the table."""
+
+FeatureKind: TypeAlias = Literal["flag", "initialize", "request", "hook", "prompt", "behaviour"]
+"""Where a feature shows: a command-line flag, a field of `initialize`, a control request, a hook event, a field of a prompt, or nowhere."""
+
+
+class Feature(msgspec.Struct, frozen=True, kw_only=True):
+    """One row: its name on the wire, the first version that has it, and what of this library needs it.
+
+    `name` is unique: the flag with its dashes, `initialize.<field>`, the subtype of a control request (with `.<field>` for one of its
+    fields), `hook.<event>`, `prompt.<field>`, or a few words for a behaviour. `lacked_by` is the last version seen without it.
+    `capability` is the entry of `capabilities` that says the same.
+    """
+
+    kind: FeatureKind
+    name: str
+    since: str
+    lacked_by: str
+    use: str
+    capability: str | None = None
+
+    @property
+    def is_loud(self) -> bool:
+        """Tell whether a CLI without it says so, and so can be tried."""
+        return self.kind == "flag" or (self.kind == "request" and "." not in self.name)
+
+
+def _rows(kind: FeatureKind, *rows: tuple[str, int, int, str]) -> tuple[Feature, ...]:
+    """Rows of one kind, each (name, first version with it, last version without it, what needs it); versions are those of 2.1."""
+    return tuple(
+        Feature(kind=kind, name=name, since=f"2.1.{since}", lacked_by=f"2.1.{lacked_by}", use=use) for name, since, lacked_by, use in rows
+    )
+
+
+_FLAGS: Final = _rows(
+    "flag",
+    ("--exclude-dynamic-system-prompt-sections", 98, 92, "the option exclude_dynamic_system_prompt_sections"),
+    ("--session-mirror", 113, 92, "the option session_mirror"),
+    ("--thinking-display", 113, 92, "`display` in the option thinking"),
+    ("--plugin-url", 129, 121, "the option plugin_urls"),
+    ("--prompt-suggestions", 169, 150, "the option prompt_suggestions"),
+    ("--safe-mode", 169, 150, "the option safe_mode"),
+    ("--advisor", 178, 169, "the option advisor"),
+    ("--forward-subagent-text", 211, 204, "the option forward_subagent_text"),
+    ("--autocompact", 235, 219, "the option autocompact"),
+    ("--resume-drops-turn", 235, 219, "the option resume_drops_turn"),
+    ("--restricted", 248, 247, "the option restricted"),
+    ("--system-prompt-snapshot", 257, 251, "the option system_prompt_snapshot"),
+    ("--append-subagent-system-prompt-file", 275, 257, "the option append_subagent_system_prompt"),
+    ("--await-initialize", 275, 257, "the option await_initialize, and settings or MCP servers for a CLI on another machine"),
+    ("--permission-prompts", 275, 257, "the option permission_prompts"),
+    ("--project-config-root", 275, 257, "the option project_config_root"),
+    ("--initialize-fields", 330, 321, "the options settings and sandbox for a CLI on another machine"),
+)
+
+_INITIALIZE: Final = _rows(
+    "initialize",
+    ("initialize.planModeInstructions", 121, 113, "the option plan_mode_instructions"),
+    ("initialize.toolAliases", 150, 131, "the option tool_aliases"),
+    ("initialize.supportedDialogKinds", 169, 150, "the option supported_dialog_kinds"),
+    ("initialize.skills", 191, 92, "the option skills"),
+    ("initialize.title", 191, 92, "the option title"),
+    ("initialize.perTaskStopAffordance", 247, 235, "the option per_task_stop_affordance"),
+    ("initialize.appendSubagentSystemPrompt", 275, 257, "the option append_subagent_system_prompt for a CLI on another machine"),
+)
+
+_REQUESTS: Final = _rows(
+    "request",
+    ("get_binary_version", 121, 113, "binary_version()"),
+    ("get_session_cost", 121, 113, "session_cost()"),
+    ("mcp_call", 121, 113, "mcp_call()"),
+    ("message_rated", 121, 113, "rate_message()"),
+    ("read_file", 121, 113, "read_file()"),
+    ("register_repo_root", 121, 113, "register_repo_root()"),
+    ("file_suggestions", 131, 121, "file_suggestions()"),
+    ("background_tasks", 150, 131, "background()"),
+    ("rename_session", 150, 131, "rename_session()"),
+    ("get_usage", 169, 150, "usage()"),
+    ("reload_skills", 169, 150, "reload_skills()"),
+    ("set_max_thinking_tokens.thinking_display", 178, 169, "`display` of set_max_thinking_tokens()"),
+    ("rewind_conversation", 191, 178, "rewind_conversation()"),
+    ("get_plan", 204, 191, "plan()"),
+    ("get_workspace_diff", 204, 191, "workspace_diff()"),
+    ("list_models", 204, 191, "list_models()"),
+    ("set_cwd", 204, 191, "set_cwd()"),
+    ("update_settings", 257, 251, "update_settings()"),
+    ("fork_conversation", 275, 257, "fork_conversation()"),
+    ("get_hooks_listing", 275, 257, "hooks_listing()"),
+    ("get_memory_dialog", 275, 257, "memory_info()"),
+    ("list_permission_rules", 275, 257, "permission_rules()"),
+    ("reload_output_styles", 275, 257, "reload_output_styles()"),
+    ("export_conversation", 280, 275, "export_conversation()"),
+    ("get_status", 280, 275, "status()"),
+    ("set_prompt_suggestions_paused", 280, 275, "set_prompt_suggestions_paused()"),
+    ("get_task_output", 294, 280, "task_output()"),
+    ("set_proactivity_level", 294, 280, "set_proactivity_level()"),
+    ("set_has_subscribers", 321, 308, "set_has_subscribers()"),
+    ("get_sandbox_dialog", 330, 275, "sandbox_info()"),
+    ("get_skills_dialog", 330, 275, "skills_info()"),
+    ("prompt_draft_activity", 330, 321, "prompt_draft_activity()"),
+    ("reload_connectors", 330, 321, "reload_connectors()"),
+    ("set_message_waiting", 330, 321, "set_message_waiting()"),
+)
+
+_HOOKS: Final = _rows(
+    "hook",
+    ("hook.PostToolBatch", 121, 113, "a hook for PostToolBatch"),
+    ("hook.UserPromptExpansion", 121, 113, "a hook for UserPromptExpansion"),
+    ("hook.MessageDisplay", 152, 150, "a hook for MessageDisplay"),
+    ("hook.DirectoryAdded", 219, 211, "a hook for DirectoryAdded"),
+    ("hook.PostModelSwitch", 251, 247, "a hook for PostModelSwitch"),
+    ("hook.PreModelSwitch", 251, 247, "a hook for PreModelSwitch"),
+)
+
+_BEHAVIOURS: Final = _rows("behaviour")
+
+FEATURES: Final[tuple[Feature, ...]] = (
+    *_FLAGS,
+    *_INITIALIZE,
+    *_REQUESTS,
+    Feature(
+        kind="request",
+        name="mcp_read_resource",
+        since="2.1.280",
+        lacked_by="2.1.275",
+        use="mcp_read_resource()",
+        capability="mcp_read_resource_v1",
+    ),
+    Feature(
+        kind="request",
+        name="interrupt.cancel_queued",
+        since="2.1.219",
+        lacked_by="2.1.211",
+        use="interrupt_all()",
+        capability="interrupt_cancel_queued_v1",
+    ),
+    *_HOOKS,
+    Feature(
+        kind="prompt",
+        name="prompt.client_composed",
+        since="2.1.248",
+        lacked_by="2.1.247",
+        use="a prompt with a command or an @path, and the option verbatim_prompts,",
+    ),
+    *_BEHAVIOURS,
+)
+"""All features that some supported CLI lacks, by kind and then by version."""
+
+
+_BY_NAME: Final = {feature.name: feature for feature in FEATURES}
+_VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?![\d.])")
+_warned: Final[set[str]] = set()
+_warned_lock: Final = threading.Lock()
+
+
+def parse_version(text: str | None) -> tuple[int, int, int] | None:
+    """Read `"2.1.330"` or `"2.1.330-beta.1"` as three numbers; None for anything else, and for `0.0.0`, which is no release."""
+    match = _VERSION.match(text or "")
+    numbers = None if match is None else (int(match[1]), int(match[2]), int(match[3]))
+    return numbers if numbers != (0, 0, 0) else None
+
+
+def find_feature(name: str) -> Feature | None:
+    """Find the row of this name; None for a feature that every supported CLI has, or that the table does not know."""
+    return _BY_NAME.get(name)
+
+
+def supports(name: str, *, version: str | None, capabilities: Collection[str] = ()) -> bool | None:
+    """Tell whether a CLI has the feature `name`: None when neither its capabilities nor its version tell, and the CLI may be tried.
+
+    A name without a row in `FEATURES` is a feature of every supported CLI.
+    """
+    feature = find_feature(name)
+    if feature is None or (feature.capability is not None and feature.capability in capabilities):
+        return True
+    numbers = parse_version(version)
+    if numbers is None:
+        return None
+    if feature.is_loud and _numbers(feature.lacked_by) < numbers < _numbers(feature.since):
+        return None
+    return numbers >= _numbers(feature.since)
+
+
+def first_lacking(names: Iterable[str], *, version: str | None, capabilities: Collection[str] = ()) -> Feature | None:
+    """Find the first of these features that the CLI is known to lack."""
+    for name in names:
+        if supports(name, version=version, capabilities=capabilities) is False:
+            return find_feature(name)
+    return None
+
+
+def require(*names: str, version: str | None, capabilities: Collection[str] = ()) -> None:
+    """Refuse when the CLI is known to lack one of these features.
+
+    Raises:
+        CLIVersionMismatch: it lacks `flag`; `version` is the CLI's.
+    """
+    feature = first_lacking(names, version=version, capabilities=capabilities)
+    if feature is not None:
+        raise CLIVersionMismatch(
+            f"this claude ({version}) does not know {feature.name}, which {feature.use} needs: "
+            f"update claude to {feature.since} or newer, or do without",
+            flag=feature.name,
+            version=version,
+        )
+
+
+def range_note(version: str | None) -> str | None:
+    """Say how a version lies outside the supported range; None for one inside it, and for one that is not known."""
+    numbers = parse_version(version)
+    if numbers is None:
+        return None
+    if numbers < _numbers(OLDEST_CLI):
+        return f"older than {OLDEST_CLI}, the oldest claude that this library talks to: run `claude update`"
+    if numbers > _numbers(NEWEST_CLI):
+        return f"newer than {NEWEST_CLI}, the newest claude that this library was tested with"
+    return None
+
+
+def check_range(version: str | None) -> None:
+    """Refuse a CLI that is too old, and warn once of each version that is newer than all that were tested.
+
+    Raises:
+        CLIVersionMismatch: it is older than `OLDEST_CLI`; `version` is the CLI's, `flag` is None.
+    """
+    note = range_note(version)
+    if note is None or version is None:
+        return
+    if _numbers(version) < _numbers(OLDEST_CLI):
+        raise CLIVersionMismatch(f"this claude is {version}, {note}", version=version)
+    with _warned_lock:
+        is_news = version not in _warned
+        if len(_warned) < _MAX_WARNED:
+            _warned.add(version)
+    if is_news:
+        logger.warning("this claude is %s, %s; it may say or do things that this library does not know", version, note)
+
+
+_MAX_WARNED: Final = 100  # versions; a peer that names another one each time must not fill the memory
+
+
+def _numbers(version: str) -> tuple[int, int, int]:
+    numbers = parse_version(version)
+    assert numbers is not None  # noqa: S101 - of this module's own constants, and of what was parsed before
+    return numbers

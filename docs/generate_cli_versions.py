@@ -1,0 +1,92 @@
+"""The page of what each version of the CLI can do, from the table of features: `python docs/generate_cli_versions.py` writes it.
+
+The page is committed, so that it can be read without building anything; a test holds that it is what the table says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from claude_transport.launch.features import FEATURES, NEWEST_CLI, OBSERVED, OLDEST_CLI, Feature, FeatureKind
+
+__all__ = ["PAGE", "main", "render"]
+
+PAGE = Path(__file__).parent / "reference" / "cli-versions.md"
+
+INTRODUCTION = f"""\
+# Versions of claude
+
+<!-- Written by docs/generate_cli_versions.py from claude_transport/launch/features.py: change that, and run it again. -->
+
+This library talks to claude **{OLDEST_CLI} to {NEWEST_CLI}**.
+
+* An older one is refused with `CLIVersionMismatch` (`version` is the CLI's, `flag` is None), before any prompt is sent.
+* A newer one is used. The first session with it logs one warning.
+* A feature that the running version lacks is refused with `CLIVersionMismatch`, whose `flag` is the name in the tables below and whose
+  `version` is the CLI's. An option is refused before anything is started, a control request and a prompt before they are sent.
+* What a CLI names in `capabilities` (in its answer to `initialize`, or at the start of a turn) it has, whatever its version.
+* What has no row in the tables, every supported version has.
+
+## How the version is known
+
+| Where | When |
+| --- | --- |
+| `claude.version` beside the binary, `_cli_version.py` in the official SDK's package, the name of the file, `package.json` | before the start; nothing is run |
+| `claude_code_version` in the answer to `initialize` (2.1.308 and newer) | before any prompt |
+| `claude --version` | when the answer to `initialize` does not say it, or to explain an unknown option; once for each state (path, time, size) of the file |
+
+The version of a CLI on another machine, of a `command` of your own and of a program behind a network transport is what its answer to
+`initialize` says. Where that says none, nothing is refused ahead of time: flags and control requests that it does not know it refuses
+itself, and its refusal becomes a `CLIVersionMismatch`. It may drop a field of `initialize` without a word.
+
+`claude-transport doctor` says whether the version it finds is in the range.
+
+## What was examined
+
+The binaries of {", ".join(OBSERVED[:-1])} and {OBSERVED[-1]} were started with each flag and asked each control request. *Since* is the first of
+them that has the feature, or the version that the CLI's own change log names. *Not in* is the last one that was seen without it. Of the
+versions between these two, a flag or a control request is tried; anything else counts as missing.
+"""
+
+HEADINGS: Mapping[FeatureKind, tuple[str, str]] = {
+    "flag": ("Options that become flags", "Flag"),
+    "initialize": ("Options that travel in `initialize`", "Field"),
+    "request": ("Control requests", "Subtype, or field of one"),
+    "hook": ("Hook events", "Event"),
+    "prompt": ("Prompts", "Field"),
+    "behaviour": ("What the CLI does by itself", "Behaviour"),
+}
+
+BEHAVIOURS = """
+Nothing is refused for these: an older CLI does less, or does it in another way, and the library follows what it says.
+"""
+
+
+def rows(features: Iterable[Feature], *, head: str) -> str:
+    """A table of these features."""
+    lines = [f"| {head} | Since | Not in | Needed by |", "| --- | --- | --- | --- |"]
+    for feature in features:
+        name = feature.name if feature.kind == "behaviour" else f"`{feature.name}`"
+        also = f" (or capability `{feature.capability}`)" if feature.capability else ""
+        lines.append(f"| {name} | {feature.since}{also} | {feature.lacked_by} | {feature.use.rstrip(',')} |")
+    return "\n".join(lines) + "\n"
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for kind, (heading, head) in HEADINGS.items():
+        found = [feature for feature in FEATURES if feature.kind == kind]
+        if found:
+            parts.append(f"## {heading}\n{BEHAVIOURS if kind == 'behaviour' else ''}\n{rows(found, head=head)}")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write the page to its place."""
+    PAGE.write_text(render(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
