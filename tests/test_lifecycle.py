@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import proof_map
 import pytest
 import row_maps
 
@@ -24,77 +25,12 @@ from claude_transport.streams.process import ProcessConnectable
 from claude_transport.testing.conformance.census import ALL, LASTING, Census
 
 TESTS = Path(__file__).parent
-CLOSING, READING, WRITING, SPAWNING = (f"transports/test_{name}.py" for name in ("closing", "reading", "writing", "spawning"))
-ONE_SHOT, CANCELLATION, HERE = "test_one_shot.py", "test_cancellation.py", "test_lifecycle.py"
-WINDOWS = "launch/test_windows_decisions.py"
+HERE = "test_lifecycle.py"
 
-PROOFS: dict[str, tuple[str, ...]] = {
-    "L1": ("streams/test_guard.py::test_nothing_a_killed_host_started_is_alive_afterwards",),
-    "L2": (
-        f"{CLOSING}::test_grandchildren_in_the_group_are_gone_after_close",
-        "streams/test_guard.py::test_a_grandchild_in_a_session_of_its_own_is_gone_after_close",
-    ),
-    "L3": (
-        f"{CANCELLATION}::test_a_cancellation_in_any_suspension_leaves_nothing",
-        f"{CANCELLATION}::test_a_cancellation_after_any_step_of_any_task_leaves_nothing",
-    ),
-    "L4": (f"{CLOSING}::test_close_bounded_with_a_child_that_ignores_everything",),
-    "L5": (f"{CLOSING}::test_closing_many_stubborn_children_at_once_takes_one_grace_and_not_many",),
-    "L6": (f"{CLOSING}::test_what_the_child_writes_down_after_the_end_of_input_is_kept",),
-    "L7": (
-        f"{CLOSING}::test_close_any_task_while_the_task_that_connected_is_long_gone",
-        f"{HERE}::test_each_step_in_a_task_of_its_own_and_the_generator_left_to_the_event_loop",
-    ),
-    "L8": (f"{HERE}::test_an_abandoned_session_costs_no_processor_time",),
-    "L9": (f"{HERE}::test_every_proof_runs_on_both_event_loops_and_is_never_skipped",),
-    "L10": (
-        f"{ONE_SHOT}::test_a_break_ends_the_process",
-        f"{ONE_SHOT}::test_a_program_that_leaves_and_ends_leaves_no_process_and_no_warning",
-    ),
-    "L11": (f"{HERE}::test_an_interrupt_at_the_terminal_reaches_the_host_alone_which_closes_the_child",),
-    "L12": (f"{HERE}::test_a_dead_process_is_told_at_once_and_replaced_by_reconnecting",),
-    "L13": (
-        f"{READING}::test_a_grandchild_that_holds_stdout_does_not_hang_the_reader",
-        f"{READING}::test_a_child_that_closes_its_output_and_lives_on_does_not_hang_the_reader",
-    ),
-    "L14": (
-        f"{ONE_SHOT}::test_a_process_that_does_not_end_after_its_result_is_ended",
-        f"{ONE_SHOT}::test_an_end_without_a_result_is_a_missing_result_with_what_came",
-    ),
-    "L15": (
-        "query/test_query_close.py::test_closing_can_wait_for_background_agents",
-        "query/test_query_close.py::test_the_report_names_what_was_lost",
-    ),
-    "L16": (f"{HERE}::test_a_fault_in_any_line_after_the_spawn_leaves_no_process",),
-    "B3": (f"{READING}::test_ten_megabytes_on_stderr_that_nobody_asked_for_block_nothing",),
-    "B4": (f"{WRITING}::test_write_large_while_peer_writes_large",),
-    "B5": (f"{WRITING}::test_a_write_to_a_dead_child_says_how_it_died",),
-    "B7": (f"{HERE}::test_a_one_shot_leaves_the_input_of_its_host_alone",),
-    "E1": (
-        f"{SPAWNING}::test_a_child_that_dies_at_once_leaves_its_last_words_and_its_exit_code",
-        f"{SPAWNING}::test_a_child_that_dies_of_a_signal_says_which",
-    ),
-    "E2": (f"{HERE}::test_a_process_error_is_one_wherever_it_comes_out",),
-    "E3": (f"{READING}::test_a_stderr_callback_that_raises_is_logged_once_and_gets_every_line",),
-    "E4": (
-        f"{SPAWNING}::test_a_missing_binary_is_named",
-        f"{SPAWNING}::test_a_working_directory_that_is_none_is_told_from_a_missing_binary",
-        f"{SPAWNING}::test_a_file_that_may_not_be_executed_is_named",
-        f"{SPAWNING}::test_an_interpreter_that_is_missing_is_told_from_a_missing_binary",
-    ),
-    "W1": ("launch/test_build_launch.py::test_the_command_line_is_short_whatever_the_options_hold",),
-    "W2": ("query/test_query_start.py::test_the_answer_to_initialize_is_typed",),
-    "W3": (f"{WINDOWS}::test_the_selector_loop_is_refused_on_windows_with_the_remedy",),
-    "W4": (f"{WINDOWS}::test_every_spawn_on_windows_is_without_a_console_window_and_in_its_own_group",),
-    "W5": (f"{SPAWNING}::test_an_interpreter_that_is_missing_is_told_from_a_missing_binary",),
-    "W6": (
-        "launch/test_discovery.py::test_nothing_found_reports_every_place_in_order_and_what_to_do",
-        "launch/test_discovery.py::test_on_windows_native_programs_come_before_batch_files_and_npm_scripts_do_not_count",
-    ),
-    "W7": (f"{SPAWNING}::test_an_unknown_option_is_named_with_its_version_mismatch",),
-}
 ROWS = [*(f"L{n}" for n in range(1, 17)), "B3", "B4", "B5", "B7", *(f"E{n}" for n in range(1, 5)), *(f"W{n}" for n in range(1, 8))]
-WITHOUT_A_LOOP = ("launch/", HERE + "::test_every_proof")
+PROOFS = {row: tuple(proof_map.PROOFS[row]) for row in ROWS}
+"""By row: the tests that prove it. `proofs.toml` says what each of them shows."""
+WITHOUT_A_LOOP = ("launch/", "streams/test_platform.py", HERE + "::test_every_proof")
 """Decisions, which are pure, and what looks at the tests themselves."""
 
 PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite

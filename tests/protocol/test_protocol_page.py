@@ -151,6 +151,13 @@ def test_every_reason_and_every_code_that_was_recorded_is_on_the_page() -> None:
     assert sorted(str(word) for word in (reasons | codes) - {None, "success"} - WORDS) == []
 
 
+def test_every_capability_and_every_error_that_was_recorded_is_on_the_page() -> None:
+    capabilities = {name for frame in everything("out") for name in frame.get("capabilities", ())}
+    errors = {frame["error"] for frame in everything("out") if frame["type"] == "assistant" and frame.get("error")}
+    assert len(capabilities) > 10
+    assert sorted((capabilities | errors) - WORDS) == []
+
+
 def test_a_result_always_has_the_fields_that_the_page_says() -> None:
     always = set.intersection(*({*frame} for frame in everything("out") if frame["type"] == "result")) - {"type"}
     (sentence,) = re.findall(r"It always has (.+?)\.\n", PAGE.partition("\n## Results\n")[2], re.DOTALL)
