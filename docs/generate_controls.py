@@ -27,7 +27,16 @@ from claude_transport.protocol.control import (
     UnknownControl,
 )
 from claude_transport.protocol.envelope import HIDDEN
-from claude_transport.protocol.hooks import INPUTS, AdditionalContext, HookEvent, HookInput, HookOutput, SpecificOutput
+from claude_transport.protocol.hooks import (
+    INPUTS,
+    NEEDED_VERSIONS,
+    AdditionalContext,
+    HookEvent,
+    HookInput,
+    HookOutput,
+    SpecificOutput,
+    denial_of,
+)
 from claude_transport.protocol.hooks import outputs as hook_outputs
 from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, MODEL_TIMEOUT, Asking, Controls
 
@@ -88,6 +97,8 @@ something it cannot do without is missing. Every input has {{common}}; it reads 
 A callback returns None, a `HookOutput`, one of the classes in the last column, or a dict in wire spelling, which
 `encode_hook_output(event, output)` checks as strictly. `HookOutput` has {{output}}.
 `AsyncHookOutput(timeout=…)` lets the CLI go on at once. The {len(AdditionalContext.events)} events marked + take `AdditionalContext`, too.
+"When it fails" is what the CLI is told of a hook that raises, is late, or says what it may not, unless `on_callback_error="allow"`, and the
+first CLI that was seen to heed it, where that is later than 2.1.92.
 """
 
 
@@ -178,7 +189,16 @@ def hook_rows() -> Iterator[list[str]]:
         said = [f"`{output.__name__}`" for output in output_classes() if event in output.events]
         if event in AdditionalContext.events:
             said.append("+")
-        yield [f"`{event}`", paragraphs(cls), own or "-", " ".join(said) or "-"]
+        yield [f"`{event}`", paragraphs(cls), own or "-", " ".join(said) or "-", when_it_fails(event)]
+
+
+def when_it_fails(event: HookEvent) -> str:
+    """What is answered for a hook of `event` that failed."""
+    denial = denial_of(event, "…")
+    if denial is None:
+        return "an error: there is nothing to deny"
+    said = {"decision": "it blocks", "continue": "the turn ends", "hookSpecificOutput": "it denies"}[next(iter(denial))]
+    return f"{said} ({NEEDED_VERSIONS[event]})" if event in NEEDED_VERSIONS else said
 
 
 def output_rows() -> Iterator[list[str]]:
@@ -199,7 +219,7 @@ def render() -> str:
             ANSWERS,
             table(("Class", "Fields", "What it is"), answer_rows()),
             hooks,
-            table(("Event", "When, and what it tells", "Its own fields", "What may be said back"), hook_rows()),
+            table(("Event", "When, and what it tells", "Its own fields", "What may be said back", "When it fails"), hook_rows()),
             "### What may be said back\n",
             table(("Class", "Fields", "What it says"), output_rows()),
         ]

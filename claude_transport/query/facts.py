@@ -98,7 +98,7 @@ class Facts:
 
     @property
     def late_answers(self) -> int:
-        """Answers of callbacks that were dropped, because the CLI had withdrawn its question by then."""
+        """Answers of callbacks that were dropped: the CLI had withdrawn its question by then, or a hook had overrun its time."""
         return self._questions.failures.late
 
     @property

@@ -25,22 +25,22 @@ class CallbackFailures:
         self._make_redactor = make_redactor
         self._redactor: Redactor | None = None
         self.failed: int = 0
-        """Callbacks that raised, cancelled themselves, or answered what cannot be told to the CLI."""
+        """Callbacks that raised, cancelled themselves, were late, or answered what cannot be told to the CLI."""
         self.late: int = 0
-        """Answers that came when nobody waited for them any more."""
+        """Answers that came when nothing waited for them any more."""
 
-    def note(self, what: str, error: BaseException | None = None) -> None:
-        """Count a failure of `what`, and log why; None when there is no more to be said."""
+    def note(self, name: str, error: BaseException | None = None, *, what: str = "") -> None:
+        """Count a failure of the callback `name`, and log it: the error that it raised, or else in words what happened."""
         self.failed += 1
         if error is None:
-            logger.error("%s failed: it was cancelled", what)
+            logger.error("%s failed: %s", name, what)
             return
         if self._redactor is None:
             self._redactor = self._make_redactor()
         told = "".join(traceback.format_exception(error))
-        logger.error("%s failed (%s)\n%s", what, type(error).__name__, self._redactor.text(told).rstrip())
+        logger.error("%s failed (%s)\n%s", name, type(error).__name__, self._redactor.text(told).rstrip())
 
     def note_late(self, what: str) -> None:
         """Count an answer of `what` that is of no use any more."""
         self.late += 1
-        logger.debug("%s has answered too late: the CLI has withdrawn the question", what)
+        logger.debug("%s has answered too late: its question was withdrawn, or denied because its time was over", what)

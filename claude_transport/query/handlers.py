@@ -14,7 +14,16 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.control import CanUseTool, HookCallback, PermissionUpdate
-from claude_transport.protocol.hooks import HookEvent, encode_hook_output, parse_hook_input
+from claude_transport.protocol.hooks import (
+    DENIABLE,
+    NEEDED_VERSIONS,
+    HookEvent,
+    denial_of,
+    encode_hook_output,
+    is_at_least,
+    parse_hook_input,
+)
+from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.query.arguments import check_callback, check_hook_event, check_sequence
 from claude_transport.query.cancellation import guarded
 
@@ -30,6 +39,16 @@ __all__ = [
 ]
 
 OnCallbackError = Literal["deny", "allow"]
+
+DEFAULT_HOOK_TIMEOUT = 600.0
+"""Seconds that a hook gets for its answer unless its matcher says otherwise: as many as the CLI gives it."""
+
+_CLI_PATIENCE = 86_400.0
+"""Seconds that the CLI is told to wait longer than this program. Older ones go on as if the hook had agreed when their own time is over,
+so the time of this program must be over first, also when it is busy."""
+
+_LONGEST_HOOK_TIMEOUT = 2_000_000.0
+"""Seconds; the CLI's timers end at once beyond 2**31 milliseconds, which is a little more."""
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -77,8 +96,8 @@ HookCallable = Callable[[Any, str | None, CallbackContext], Awaitable[object]]
 class HookMatcher(msgspec.Struct, frozen=True):
     """Callbacks for one hook event, for the tools that `matcher` names (None: for all of them).
 
-    `timeout` in seconds is the CLI's own: after it the CLI withdraws the question and refuses the tool
-    (docs/reference/protocol.md#hook-callbacks).
+    `timeout` in seconds, 600 by default: a hook that has not answered by then has failed, and is cancelled. At events that only tell
+    something, which nothing can stop, it is the CLI's own limit, and the CLI's own default.
     """
 
     matcher: str | None = None
@@ -133,7 +152,7 @@ class HookRegistry:
 
     def __init__(self, hooks: Mapping[str, Sequence[HookMatcher]] | None, *, on_error: OnCallbackError = "deny") -> None:
         self._on_error = on_error
-        self._callbacks: dict[str, tuple[str, HookCallable]] = {}
+        self._callbacks: dict[str, tuple[str, HookCallable, float | None]] = {}
         self._config: dict[str, list[dict[str, Any]]] = {}
         if hooks is not None and not isinstance(hooks, Mapping):
             raise ConfigurationError(f"hooks maps events to lists of HookMatcher, and is no {type(hooks).__name__}", option="hooks")
@@ -147,33 +166,81 @@ class HookRegistry:
         """What `initialize.hooks` says; None without hooks."""
         return self._config or None
 
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """Events at which a hook that fails must stop something."""
+        return () if self.fails_open else tuple(event for event in self._config if event in DENIABLE)
+
     def _register(self, event: str, matcher: HookMatcher) -> dict[str, Any]:
-        ids = []
         if not isinstance(matcher.hooks, Sequence):
             raise ConfigurationError(f"the hooks of a HookMatcher for {event} are a list of async functions", option="hooks")
+        told = _checked_timeout(event, matcher.timeout)
+        limit = None
+        if event in DENIABLE:
+            limit = told or DEFAULT_HOOK_TIMEOUT
+            told = limit + _CLI_PATIENCE
+        ids = []
         for callback in matcher.hooks:
             check_callback("hooks", callback)
             callback_id = f"hook_{len(self._callbacks)}"
-            self._callbacks[callback_id] = (event, callback)
+            self._callbacks[callback_id] = (event, callback, limit)
             ids.append(callback_id)
         if not ids:
             raise ConfigurationError(f"a HookMatcher for {event!r} has no callbacks", option="hooks")
         config: dict[str, Any] = {"matcher": matcher.matcher, "hookCallbackIds": ids}
-        if matcher.timeout is not None:
-            config["timeout"] = matcher.timeout
+        if told is not None:
+            config["timeout"] = told
         if not self.fails_open:
-            # without it the CLI lets the tool run when a hook fails (recordings 05g, 05h)
+            # for what no answer of this program can say, such as that it is gone: without it the CLI goes on (recordings 05g, 05h)
             config["onFailure"] = "block"
         return config
 
+    def check_kept(self, initialization: InitializationInfo, *, version: str | None) -> None:
+        """Raise when the CLI that answered `initialization` will not ask these hooks. `version` is used when the answer has none.
+
+        Raises:
+            ConfigurationError: it did not register the hooks, or does not know an event at which a guard was registered.
+        """
+        if self._config and initialization.hooks_applied is False:
+            raise ConfigurationError(
+                "the CLI did not register the hooks, so they would never be called: its session was begun by another client. "
+                "Begin a new session, or leave out hooks",
+                option="hooks",
+            )
+        if initialization.hook_on_failure_supported is True:
+            return
+        version = initialization.claude_code_version or version
+        for event in self.guards:
+            needed = NEEDED_VERSIONS.get(HookEvent(event))
+            if needed is not None and not is_at_least(version, needed):
+                named = "of unknown version" if version is None else version
+                raise ConfigurationError(
+                    f"hooks[{event!r}] cannot be kept: CLI {named} does not ask this hook, or does not heed its no; CLI {needed} does. "
+                    'Update the CLI, leave out the hook, or say on_callback_error="allow" if it guards nothing',
+                    option="hooks",
+                )
+
     async def answer(self, body: HookCallback, context: CallbackContext) -> dict[str, Any]:
         """The hook's output as the response payload; raises what the callback raised, and `UsageError` for what is no output."""
-        event, callback = self._callbacks[body.callback_id]
+        event, callback, _ = self._callbacks[body.callback_id]
         return _hook_payload(event, await guarded(callback(parse_hook_input(event, body.input), body.tool_use_id, context)))
 
-    def event_of(self, callback_id: str) -> str:
-        """The event that a callback of ours was registered for."""
-        return self._callbacks[callback_id][0]
+    def answer_for_failure(self, body: HookCallback, what: str) -> dict[str, Any] | None:
+        """Return the response payload for a hook that failed; None when only an error can be answered."""
+        if self.fails_open:
+            return {}
+        event = self.event_of(body)
+        return denial_of(event, f"The {event} hook of this program failed ({what}), so the answer is no.")
+
+    def event_of(self, body: HookCallback) -> str:
+        """Return the event that the hook was registered for; for a hook that is not registered here, the one that the CLI names."""
+        registered = self._callbacks.get(body.callback_id)
+        return body.event if registered is None else registered[0]
+
+    def limit_of(self, body: HookCallback) -> float | None:
+        """Return the seconds that the hook gets for its answer; None when the CLI ends the waiting."""
+        registered = self._callbacks.get(body.callback_id)
+        return None if registered is None else registered[2]
 
     @property
     def fails_open(self) -> bool:
@@ -182,6 +249,19 @@ class HookRegistry:
 
     def __contains__(self, callback_id: str) -> bool:
         return callback_id in self._callbacks
+
+
+def _checked_timeout(event: str, timeout: object) -> float | None:
+    """Return the timeout of a matcher, or raise `ConfigurationError` for what is no time to wait."""
+    if timeout is None:
+        return None
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not 0 < timeout <= _LONGEST_HOOK_TIMEOUT:  # type: ignore[operator]
+        raise ConfigurationError(
+            f"a HookMatcher for {event} has the timeout {timeout!r}: give seconds, above 0 and at most {_LONGEST_HOOK_TIMEOUT:.0f}",
+            option="hooks",
+        )
+    return float(timeout)  # type: ignore[arg-type]
 
 
 def _hook_payload(event: str, output: object) -> dict[str, Any]:

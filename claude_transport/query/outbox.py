@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -13,6 +14,10 @@ from claude_transport.query.endings import raised_again, translated
 from claude_transport.transport import Transport, TransportLike
 
 __all__ = ["Delivery", "Outbox"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_LAST_WRITE = 1.0
 
 _BATCH_BYTES = 1 << 20
 """Bytes joined into one write at most; many small frames in one write cost a fraction of many writes."""
@@ -98,6 +103,15 @@ class Outbox:
         """Nothing is written any more, not even the end of the input: settle everything."""
         self._over = True
         self.fail(error)
+
+    async def write_last(self, line: bytes) -> None:
+        """Write one more line after everything has been settled, if the transport still takes it, within `_LAST_WRITE` seconds."""
+        with anyio.move_on_after(_LAST_WRITE, shield=True):
+            try:
+                await guarded(self._transport.write(line if self._is_ours else line.decode()))  # type: ignore[arg-type]
+            except Exception:
+                # the transport is closed next, and there was no promise that it still takes anything
+                logger.debug("the last line could not be written", exc_info=True)
 
     def _put(self, delivery: Delivery) -> Delivery:
         if delivery.line is not None and self._input_ended:

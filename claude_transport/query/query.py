@@ -278,9 +278,15 @@ class Query(Facts, Talking):
             self._end(None)
             with anyio.move_on_after(_READER_GRACE, shield=True):
                 await self._reading_over.wait()
+            await self._stop_what_was_guarded()
             await self._connection.close()
             if still := self._questions.open:
                 logger.info("closing waits for callbacks that are still at work: %s", ", ".join(still))
+
+    async def _stop_what_was_guarded(self) -> None:
+        """Interrupt a turn that was cut off: without its input, a CLI that does not block on failure would go on unasked."""
+        if self._life.lost_turns and self._questions.guards and not self._start.blocks_on_failure:
+            await self._outbox.write_last(self._requests.line("interrupt"))
 
     async def _close_when_asked(self) -> None:
         await self._close.ending_when_asked()

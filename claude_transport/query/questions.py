@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
@@ -18,6 +19,8 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
+from claude_transport.protocol.hooks import DENIABLE
+from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.query.arguments import check_callback, check_on_error
 from claude_transport.query.cancellation import guarded
@@ -38,6 +41,8 @@ __all__ = ["OnRequest", "Question", "Questions"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any] | None]]
+Reply = Callable[[str, bytes], bool]
+"""Takes the id of a question and the line that answers it; False when the answer is not wanted any more."""
 
 _answering: ContextVar[tuple[Questions, ...]] = ContextVar("_answering", default=())
 
@@ -50,6 +55,8 @@ class Question:
         self.request_id = request_id
         self.scope: anyio.CancelScope = anyio.CancelScope()
         self.call: McpCall | None = None
+        self.deadline: float = math.inf
+        """When the callback must have answered, on the clock of the event loop."""
 
 
 class Questions:
@@ -82,6 +89,15 @@ class Questions:
     def hook_config(self) -> dict[str, list[dict[str, Any]]] | None:
         """The `hooks` field of `initialize`."""
         return self._hooks.config
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """Events at which a hook that fails must stop something."""
+        return self._hooks.guards
+
+    def check_hooks(self, initialization: InitializationInfo, *, version: str | None) -> None:
+        """Raise `ConfigurationError` when the CLI that answered `initialization` will not ask these hooks."""
+        self._hooks.check_kept(initialization, version=version)
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -118,26 +134,62 @@ class Questions:
                 question.call.withdraw()
             question.scope.cancel()
 
-    async def answer(self, question: Question, reply: Callable[[str, bytes], bool]) -> None:
+    async def answer(self, question: Question, reply: Reply) -> None:
         """Work on a question and hand the line that answers it to `reply(request_id, line)`, which says whether it was still wanted.
 
-        Also when its scope was cancelled, which the callback itself may do.
+        Also when its scope was cancelled, which the callback itself may do, and when its time is over, whatever the callback does then.
         """
         _answering.set((*_answering.get(), self))
+        limit = self._limit_of(question)
+        if limit is None:
+            await self._work(question, reply)
+            return
+        question.deadline = anyio.current_time() + limit
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._answer_when_late, question, limit, reply)
+            await self._work(question, reply)
+            tasks.cancel_scope.cancel()
+
+    async def _answer_when_late(self, question: Question, limit: float, reply: Reply) -> None:
+        """Answer for a callback that overruns its time. One that resists its cancellation is not waited for."""
+        await anyio.sleep_until(question.deadline)
+        if self._close(question):
+            self._answer_for_failure(question, reply, _late(limit))
+            question.scope.cancel()
+
+    async def _work(self, question: Question, reply: Reply) -> None:
         line = None
         try:
             with question.scope:
                 if not question.scope.cancel_called:
                     line = await self._line_for(question)
         finally:
-            if is_current := self._open.get(question.request_id) is question:
-                del self._open[question.request_id]
+            is_current = self._close(question)
         # a callback may outlive its question, and the CLI may by then have asked another one under the same id (recording 08e)
-        is_wanted = is_current and reply(question.request_id, line or self._line_for_failure(question, "cancelled"))
-        if is_wanted and line is None:
-            self.failures.note(self._name_of(question))
-        elif line is not None and not is_wanted:
+        if not is_current:
+            if line is not None:
+                self.failures.note_late(self._name_of(question))
+        elif line is None:
+            self._answer_for_failure(question, reply, "cancelled")
+        elif anyio.current_time() >= question.deadline:  # the event loop stood still, so the answer comes before the one for being late
+            self._answer_for_failure(question, reply, _late(self._limit_of(question) or 0.0))
+        elif not reply(question.request_id, line):
             self.failures.note_late(self._name_of(question))
+
+    def _close(self, question: Question) -> bool:
+        """Stop to work on a question; False when that was done before."""
+        if is_current := self._open.get(question.request_id) is question:
+            del self._open[question.request_id]
+        return is_current
+
+    def _answer_for_failure(self, question: Question, reply: Reply, what: str) -> None:
+        """Answer in the place of a callback that has no answer of its own, and note its failure, if the question still stands."""
+        if reply(question.request_id, self._line_for_failure(question, what)):
+            self.failures.note(self._name_of(question), what=what)
+
+    def _limit_of(self, question: Question) -> float | None:
+        body = question.request.request
+        return self._hooks.limit_of(body) if isinstance(body, HookCallback) else None
 
     async def _line_for(self, question: Question) -> bytes:
         try:
@@ -150,10 +202,11 @@ class Questions:
             return self._line_for_failure(question, type(exc).__name__)
 
     def _is_for_a_guard(self, question: Question) -> bool:
-        """Whether can_use_tool or a hook is asked."""
+        """Return whether can_use_tool is asked, or a hook: one of ours, or one that `initialize=` named and that can say no."""
         body = question.request.request
-        asks_permission = isinstance(body, CanUseTool) and self._permission.has_callback
-        return asks_permission or (isinstance(body, HookCallback) and body.callback_id in self._hooks)
+        if isinstance(body, HookCallback):
+            return body.callback_id in self._hooks or body.event in DENIABLE
+        return isinstance(body, CanUseTool) and self._permission.has_callback
 
     def _name_of(self, question: Question) -> str:
         """Which callback works on it, for people who read a log."""
@@ -161,7 +214,7 @@ class Questions:
         if isinstance(body, CanUseTool) and self._permission.has_callback:
             return f"can_use_tool, asked about {body.tool_name!r},"
         if isinstance(body, HookCallback) and body.callback_id in self._hooks:
-            return f"the {self._hooks.event_of(body.callback_id)} hook"
+            return f"the {self._hooks.event_of(body)} hook"
         if isinstance(body, McpMessage) and body.server_name in self.mcp:
             return f"the MCP server {body.server_name!r}"
         return f"on_request, asked {question.request.subtype!r},"
@@ -171,8 +224,10 @@ class Questions:
         body = question.request.request
         if isinstance(body, CanUseTool):
             return encode_control_success(question.request_id, self._permission.answer_for_failure(body, what))
-        if isinstance(body, HookCallback) and self._hooks.fails_open:
-            return encode_control_success(question.request_id, {})
+        if isinstance(body, HookCallback):
+            denial = self._hooks.answer_for_failure(body, what)
+            if denial is not None:
+                return encode_control_success(question.request_id, denial)
         return encode_control_error(question.request_id, f"the host's callback failed ({what})")
 
     async def _response_to(self, question: Question) -> dict[str, Any] | None:
@@ -193,6 +248,10 @@ class Questions:
         if isinstance(body, CanUseTool):
             return await self._permission.answer(body, _permission_context(body, question))
         raise ControlRequestFailed(f"Unsupported control request subtype: {request.subtype}", error_code="unsupported_request")
+
+
+def _late(limit: float) -> str:
+    return f"no answer in {limit:g} s"
 
 
 def _permission_context(body: CanUseTool, question: Question) -> CallbackContext:

@@ -90,8 +90,11 @@ class Requests:
 
     def tell(self, subtype: str, **fields: Any) -> None:
         """Ask for something whose answer is of no interest."""
-        _, line = self._encoded(subtype, fields)
-        self._outbox.post(line)
+        self._outbox.post(self.line(subtype, **fields))
+
+    def line(self, subtype: str, **fields: Any) -> bytes:
+        """Return the line of a request whose answer is of no interest."""
+        return self._encoded(subtype, fields)[1]
 
     def _encoded(self, subtype: str, fields: Mapping[str, Any]) -> tuple[str, bytes]:
         request_id = self._conversation.request(subtype)

@@ -95,6 +95,18 @@ class Starting:
         conversation.expect(session_id=terms.session_id, fork=terms.forks_session, structured_output=structured_output)
 
     @property
+    def cli_name(self) -> str:
+        """The CLI and its version, for people."""
+        answered = None if self.initialization is None else self.initialization.claude_code_version
+        version = answered or self._connection.info.cli_version
+        return "a CLI of unknown version" if version is None else f"CLI {version}"
+
+    @property
+    def blocks_on_failure(self) -> bool:
+        """True when the CLI itself stops what a hook guards when it cannot ask that hook."""
+        return self.initialization is not None and self.initialization.hook_on_failure_supported is True
+
+    @property
     def _all_fields(self) -> dict[str, Any]:
         of_options, own = self._connection.terms.initialize, self._fields
         fields = {**of_options, **own}
@@ -115,6 +127,7 @@ class Starting:
             await self._compatibility.check_start(initialization, fields=self._all_fields)
             check_account(self._connection.terms.billing, initialization.account)
             self._shadowing.check_mode(initialization.current_permission_mode)
+            self._questions.check_hooks(initialization, version=self._connection.info.cli_version)
             await self._set_servers()
         except ControlTimeout as exc:
             message = f"no answer to {exc.subtype} in {exc.waited:g} s"

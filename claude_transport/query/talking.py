@@ -16,7 +16,9 @@ from claude_transport.query.connection import Connection
 from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, Controls
 from claude_transport.query.life import Life
 from claude_transport.query.outbox import Delivery, Outbox
+from claude_transport.query.questions import Questions
 from claude_transport.query.requests import Requests
+from claude_transport.query.starting import Starting
 from claude_transport.query.storage import AllMessages, Storage
 from claude_transport.query.turns import Turn
 from claude_transport.query.watching import Watch
@@ -34,7 +36,9 @@ class Talking(Controls):
     _connection: Connection
     _life: Life
     _outbox: Outbox
+    _questions: Questions
     _requests: Requests
+    _start: Starting
     _storage: Storage
     _watch: Watch
 
@@ -100,8 +104,20 @@ class Talking(Controls):
                 raise explained from exc
 
     async def end_input(self) -> None:
-        """Say that no further prompt will come. The running turn finishes, but nothing can be asked of the host any more."""
+        """Say that no further prompt will come. The running turn finishes, but the CLI can ask nothing of this program any more.
+
+        Raises:
+            UsageError: something runs that hooks of this query guard, and the CLI lets things go on when it cannot ask a hook (code
+                `usage.guards_need_input`). Wait until `is_quiet`, or close the query, which interrupts the turn.
+        """
         self._life.refuse_if_over()
+        guards = self._questions.guards
+        if guards and not self._start.blocks_on_failure and not self._conversation.quiet:
+            raise UsageError(
+                f"the input cannot end while something runs that hooks guard ({', '.join(guards)}): {self._start.cli_name} goes on "
+                "unasked when it cannot ask a hook. Wait until is_quiet, or call aclose()",
+                code="usage.guards_need_input",
+            )
         await self._outbox.end()
 
     def messages(self) -> AllMessages:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-from live_session import Live, bash
+import pytest
+from live_session import Doorkeeper, Live, bash
 
 import claude_transport as ct
 
@@ -29,7 +30,97 @@ async def broken(*_: object) -> None:
     raise ValueError("broken")
 
 
-async def test_a_hook_that_is_late_is_withdrawn_and_its_tool_refused(live: Live) -> None:
+async def misspelt(*_: object) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"permissionDecison": "deny"}}
+
+
+async def unwritable(*_: object) -> dict[str, Any]:
+    return {"systemMessage": object()}
+
+
+async def gives_up(_given: Any, _tool_use_id: str | None, context: ct.CallbackContext) -> None:
+    context.cancel_scope.cancel()
+    await anyio.sleep_forever()
+
+
+async def stubborn(*_: object) -> ct.PreToolUseDecision:
+    with anyio.CancelScope(shield=True):
+        await anyio.sleep(0.5)  # beyond its time of 0.1 s
+    return ct.PreToolUseDecision.allow()
+
+
+@pytest.mark.parametrize("hook", [broken, misspelt, unwritable, gives_up, stubborn])
+async def test_a_hook_that_fails_refuses_its_tool(live: Live, hook: Any) -> None:
+    """Also by a CLI that does not know `onFailure`, and although the tool is allowed without asking."""
+    hooks = {"PreToolUse": [ct.HookMatcher(hooks=[hook], timeout=0.1 if hook is stubborn else None)]}
+    async with live([bash("touch made"), "Done."], hooks=hooks, allowed_tools=["Bash"]) as session:
+        result = await session.ask("Make it")
+        assert not (session.project / "made").exists()
+        assert session.query.failed_callbacks == 1
+        (told,) = session.told()
+    assert "The PreToolUse hook of this program failed" in told
+    assert result.result == "Done."
+
+
+async def test_a_hook_that_fails_refuses_the_prompt(live: Live) -> None:
+    async with live(["Never said."], hooks={"UserPromptSubmit": [ct.HookMatcher(hooks=[broken])]}) as session:
+        result = await session.ask("Let me in")
+        assert len(session.api.conversation) == 0
+    assert result.num_turns == 0
+
+
+async def test_a_hook_that_fails_at_the_end_of_a_turn_ends_it_and_says_so(live: Live) -> None:
+    async with live(["Done.", "Never said."], hooks={"Stop": [ct.HookMatcher(hooks=[broken])]}) as session:
+        result = await session.ask("Hello")
+        assert len(session.api.conversation) == 1
+    assert (result.terminal_reason, result.result) == ("stop_hook_prevented", "Done.")
+
+
+async def test_a_hook_that_fails_after_a_tool_is_told_to_the_model(live: Live) -> None:
+    hooks = {"PostToolUse": [ct.HookMatcher(hooks=[broken])]}
+    async with live([bash("touch made"), "Done."], hooks=hooks, allowed_tools=["Bash"]) as session:
+        await session.ask("Make it")
+        assert (session.project / "made").exists()
+        assert "The PostToolUse hook of this program failed" in str(session.api.conversation[-1].body)
+
+
+async def test_a_permission_that_a_failed_hook_was_asked_for_is_not_given(live: Live) -> None:
+    keeper = Doorkeeper([ct.Deny("not by me")])
+    hooks = {"PermissionRequest": [ct.HookMatcher(hooks=[broken])]}
+    async with live([bash("touch made"), "Done."], hooks=hooks, can_use_tool=keeper) as session:
+        await session.ask("Make it")
+        assert not (session.project / "made").exists()
+
+
+async def test_closing_under_a_hook_that_is_asked_does_not_let_its_tool_run(live: Live) -> None:
+    stuck = Pondering()
+    hooks = {"PreToolUse": [ct.HookMatcher(hooks=[stuck])]}
+    async with live([bash("touch made"), "Done."], hooks=hooks, allowed_tools=["Bash"]) as session:
+        await session.query.send("Make it")
+        await stuck.asked.wait()
+        await session.query.aclose()
+        assert not (session.project / "made").exists()
+
+
+async def test_the_input_is_not_ended_where_that_would_let_a_tool_run_unasked(live: Live) -> None:
+    """CLI 2.1.92 and 2.1.191 run the tool when they cannot ask its hook; one that blocks on failure refuses it."""
+    stuck = Pondering()
+    hooks = {"PreToolUse": [ct.HookMatcher(hooks=[stuck])]}
+    async with live([bash("touch made"), "Done."], hooks=hooks, allowed_tools=["Bash"]) as session:
+        turn = await session.query.send("Make it")
+        await stuck.asked.wait()
+        if session.query.initialization.hook_on_failure_supported:
+            await session.query.end_input()
+        else:
+            with pytest.raises(ct.UsageError) as refused:
+                await session.query.end_input()
+            assert refused.value.code == "usage.guards_need_input"
+            await session.query.interrupt()
+        await turn.result()
+        assert not (session.project / "made").exists()
+
+
+async def test_a_hook_that_is_late_is_cancelled_and_its_tool_refused(live: Live) -> None:
     late = Pondering()
     hooks = {"PreToolUse": [ct.HookMatcher(hooks=[late], timeout=0.2)]}
     async with live([bash("touch made"), "Done."], hooks=hooks, allowed_tools=["Bash"]) as session:

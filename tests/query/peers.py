@@ -13,6 +13,7 @@ import anyio.lowlevel
 T = TypeVar("T")
 Frame = dict[str, Any]
 PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
+_STEPS = 2_000  # of all tasks; what happens inside of one process has happened by then
 
 
 class ForeignTransport:
@@ -129,10 +130,17 @@ def permission(request_id: str = "q1", **fields: Any) -> Frame:
 
 
 async def soon(condition: Callable[[], object]) -> None:
-    """Let everything else run until the condition holds."""
+    """Let everything else run until the condition holds, at most for `PATIENCE` seconds of the loop's clock.
+
+    After many steps it waits between two looks, so that a clock that jumps comes to the end of the patience.
+    """
     with anyio.fail_after(PATIENCE):
-        while not condition():
+        for _ in range(_STEPS):
+            if condition():
+                return
             await anyio.lowlevel.checkpoint()
+        while not condition():
+            await anyio.sleep(0.01)
 
 
 async def in_time(awaitable: Awaitable[T]) -> T:

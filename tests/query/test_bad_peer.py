@@ -255,7 +255,7 @@ async def test_a_permission_that_is_nonsense_is_a_no_and_is_logged(answer: Any, 
 
 
 @pytest.mark.parametrize("answer", ["yes", True, 17, object(), {"decision": object()}], ids=lambda answer: type(answer).__name__)
-async def test_a_hook_output_that_is_nonsense_is_an_error_and_is_logged(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hook_output_that_is_nonsense_denies_and_is_logged(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def hook(*_: object) -> Any:
         return answer
 
@@ -264,7 +264,7 @@ async def test_a_hook_output_that_is_nonsense_is_an_error_and_is_logged(answer: 
     async with Query(transport, hooks={"PreToolUse": [HookMatcher(None, [hook])]}) as talk:
         transport.say({"type": "control_request", "request_id": "q1", "request": body})
         await soon(lambda: "q1" in transport.responses())
-        assert transport.responses()["q1"]["subtype"] == "error"
+        assert transport.responses()["q1"]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
         await still_talks(talk, transport)
     assert caplog.text
 

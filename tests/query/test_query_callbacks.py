@@ -232,23 +232,25 @@ async def test_hooks_are_announced_called_and_answered() -> None:
     hooks = {"PreToolUse": [HookMatcher("Bash", [before, silent], timeout=3)], "Stop": [HookMatcher(hooks=[silent])]}
     async with Query(transport, hooks=hooks):
         announced = transport.written[0]["request"]["hooks"]
-        assert announced["PreToolUse"] == [{"matcher": "Bash", "hookCallbackIds": ["hook_0", "hook_1"], "timeout": 3, "onFailure": "block"}]
+        ids = ["hook_0", "hook_1"]
+        assert announced["PreToolUse"] == [{"matcher": "Bash", "hookCallbackIds": ids, "timeout": 3 + 86_400, "onFailure": "block"}]
         assert announced["Stop"][0]["hookCallbackIds"] == ["hook_2"]
         transport.say(hook_call("hook_0"), hook_call("hook_1", "q2"), hook_call("hook_9", "q3"))
         assert (await answer(transport))["response"] == {"decision": "block", "reason": "no"}
         assert (await answer(transport, "q2"))["response"] == {}
-        assert (await answer(transport, "q3"))["error_code"] == "unsupported_request"
+        assert (await answer(transport, "q3"))["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert seen == [("PreToolUse", "t1")]
 
 
-@pytest.mark.parametrize(("policy", "subtype"), [("deny", "error"), ("allow", "success")])
+@pytest.mark.parametrize("policy", ["deny", "allow"])
 @pytest.mark.parametrize("callback", [fails, cancels_itself])
-async def test_a_failing_hook_answers_by_policy(callback: Any, policy: Any, subtype: str) -> None:
+async def test_a_failing_hook_answers_by_policy(callback: Any, policy: Any) -> None:
     transport = ForeignTransport()
     async with Query(transport, hooks={"PreToolUse": [HookMatcher(hooks=[callback])]}, on_callback_error=policy):
         assert ("onFailure" in transport.written[0]["request"]["hooks"]["PreToolUse"][0]) is (policy == "deny")
         transport.say(hook_call("hook_0"))
-        assert (await answer(transport))["subtype"] == subtype
+        response = (await answer(transport))["response"]
+        assert response.get("hookSpecificOutput", {}).get("permissionDecision") == ("deny" if policy == "deny" else None)
 
 
 async def test_a_hook_output_that_is_no_json_is_a_failure_that_the_cli_hears_of() -> None:
@@ -258,7 +260,7 @@ async def test_a_hook_output_that_is_no_json_is_a_failure_that_the_cli_hears_of(
     transport = ForeignTransport()
     async with Query(transport, hooks={"Stop": [HookMatcher(hooks=[odd])]}):
         transport.say(hook_call("hook_0"))
-        assert (await answer(transport))["subtype"] == "error"
+        assert (await answer(transport))["response"]["continue"] is False
 
 
 @pytest.mark.parametrize("hooks", [{"Stop": HookMatcher(hooks=[fails])}, {"Stop": [HookMatcher()]}])
@@ -295,7 +297,7 @@ async def test_other_requests_can_be_claimed() -> None:
         transport.say(strange(wish="x"), permission("q2"), hook_call("hook_9", "q3"))
         assert (await answer(transport))["response"] == {"ok": 1}
         assert (await answer(transport, "q2"))["response"]["behavior"] == "deny"
-        assert (await answer(transport, "q3"))["subtype"] == "error"
+        assert (await answer(transport, "q3"))["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert sorted(subtype for subtype, _ in seen) == ["can_use_tool", "from_the_future", "hook_callback"]
     assert ("from_the_future", {"wish": "x"}) in seen
 

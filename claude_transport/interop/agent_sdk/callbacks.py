@@ -10,6 +10,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.control import PermissionUpdate
+from claude_transport.protocol.hooks import HookOutput, encode_hook_output
 from claude_transport.query.handlers import Allow, CallbackContext, CanUseToolCallback, Deny, HookCallable, HookMatcher
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["hooks_from", "permission_callback_from"]
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-_RENAMED = {"async_": "async", "continue_": "continue"}
-"""Keys of a hook's answer that are no Python names, as the official SDK has them written."""
 
 
 def permission_callback_from(callback: claude_agent_sdk.CanUseTool) -> CanUseToolCallback:
@@ -72,20 +70,21 @@ def _matcher(event: str, matcher: claude_agent_sdk.HookMatcher) -> HookMatcher:
 
 
 def _hook(event: str, callback: claude_agent_sdk.HookCallback, *, blocks: bool) -> HookCallable:
-    async def run(given: Any, tool_use_id: str | None, _context: CallbackContext) -> dict[str, Any]:
+    async def run(given: Any, tool_use_id: str | None, _context: CallbackContext) -> HookOutput:
         try:
-            answer = _answer(event, await callback(given.to_dict(), tool_use_id, {"signal": None}))
+            # all that can fail belongs in here, the check of the answer too: a hook that does not block has no say then
+            return _answer(event, await callback(given.to_dict(), tool_use_id, {"signal": None}))
         except Exception:
             if blocks:
                 raise
             logger.warning("a %s hook failed and has no say in what happens", event, exc_info=True)
-            return {}
-        return {_RENAMED.get(key, key): value for key, value in answer.items()}
+            return HookOutput()
 
     return run
 
 
-def _answer(event: str, answer: object) -> Mapping[str, Any]:
+def _answer(event: str, answer: object) -> HookOutput:
+    """Check what is known of a hook's answer; the rest is passed on as it is, as the official SDK does."""
     if not isinstance(answer, Mapping):
         raise TypeError(f"the {event} hook returned {type(answer).__name__}, not a dict")
-    return answer
+    return HookOutput(extra=encode_hook_output(event, answer, strict=False))

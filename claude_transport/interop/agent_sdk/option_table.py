@@ -67,7 +67,7 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
         "hooks",
         "`Query(hooks=…)`",
         "A hook that raises has no say, unless its matcher has `on_failure='block'`; in a hook written for this library it blocks. "
-        "One that overruns its `timeout` always blocks here.",
+        "One that overruns its `timeout` always blocks here. Fields of an answer that are not known are passed on, as there.",
     ),
     _same("user"),
     _same("include_partial_messages"),

@@ -4,6 +4,7 @@
 would ignore without a word: a guard whose "no" is misspelt would otherwise let the tool run.
 """
 
+from claude_transport.protocol.hooks.denials import DENIABLE, NEEDED_VERSIONS, denial_of, is_at_least
 from claude_transport.protocol.hooks.encoding import encode_hook_output
 from claude_transport.protocol.hooks.events import HookEvent
 from claude_transport.protocol.hooks.inputs import (
@@ -75,7 +76,9 @@ from claude_transport.protocol.hooks.tool_inputs import (
 )
 
 __all__ = [
+    "DENIABLE",
     "INPUTS",
+    "NEEDED_VERSIONS",
     "AdditionalContext",
     "AsyncHookOutput",
     "BackgroundTaskInfo",
@@ -136,6 +139,8 @@ __all__ = [
     "WorktreeCreateInput",
     "WorktreeCreateOutput",
     "WorktreeRemoveInput",
+    "denial_of",
     "encode_hook_output",
+    "is_at_least",
     "parse_hook_input",
 ]

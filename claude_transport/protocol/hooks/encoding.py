@@ -52,12 +52,12 @@ _PYTHON_SPELLING: Final[dict[str, str]] = {"continue_": "continue", "async_": "a
 _SPECIFIC: Final = "hookSpecificOutput"
 
 
-def encode_hook_output(event: str, output: object) -> dict[str, Any]:
-    """The response payload for what a callback of `event` returned.
+def encode_hook_output(event: str, output: object, *, strict: bool = True) -> dict[str, Any]:
+    """Return the response payload for what a callback of `event` returned.
 
     `output` may be None (nothing to say), a `HookOutput`, a `SpecificOutput` by itself, an `AsyncHookOutput`, or a mapping in wire
     spelling. A mapping is checked as strictly as a class: the CLI ignores what it does not know, and a misspelt refusal would be none.
-    `hookEventName` may be left out.
+    `hookEventName` may be left out. With `strict=False`, keys of a mapping that are not known are passed on as they are.
 
     Raises `UsageError`, naming the event and the fault: an event this version does not know, another type, unknown keys, values that the
     CLI does not know, something that this event does not understand, or what is not JSON.
@@ -65,7 +65,7 @@ def encode_hook_output(event: str, output: object) -> dict[str, Any]:
     if event not in HookEvent.__members__:
         raise UsageError(f"there is no hook event {event!r}")
     name = HookEvent(event)
-    wire = _encode(name, output)
+    wire = _encode(name, output) if strict or not isinstance(output, Mapping) else _encode_loosely(name, output)
     try:
         msgspec.json.encode(wire)
     except (TypeError, ValueError, RecursionError) as exc:
@@ -117,6 +117,51 @@ def _encode_mapping(event: HookEvent, output: Mapping[str, Any]) -> dict[str, An
     if specific is not None:
         wire[_SPECIFIC] = _checked_specific(event, specific)
     return _checked(event, HookOutput, wire)
+
+
+def _encode_loosely(event: HookEvent, output: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what is known of `output`, and put what is not beside it."""
+    wire: dict[str, Any] = {_PYTHON_SPELLING.get(key, key): value for key, value in output.items()}
+    if wire.get("async") is True:
+        return {key: to_wire(value) for key, value in wire.items()}
+    specific = wire.get(_SPECIFIC)
+    known, unknown = _divided(HookOutput, wire)
+    if isinstance(specific, Mapping):
+        # an event that says nothing of its own knows no field but the name
+        cls = next((cls for cls in _CLASSES if event in cls.events), SpecificOutput)
+        said, more = _divided(cls, specific)
+        name = {key: specific[key] for key in ("hookEventName",) if key in specific}
+        more.pop("hookEventName", None)
+        encoded = _encode_mapping(event, {**known, _SPECIFIC: {**said, **name}})
+        return {**encoded, _SPECIFIC: _joined(encoded[_SPECIFIC], more), **unknown}
+    return {**_encode_mapping(event, known), **unknown}
+
+
+def _divided(cls: type[msgspec.Struct], wire: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what of `wire` the class knows, and what it does not; what is inside another class is divided likewise."""
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(cls) if field.name != "extra"}
+    known: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
+    for key, value in wire.items():
+        if key not in fields:
+            unknown[key] = to_wire(value)
+        elif isinstance(value, Mapping) and _is_struct(fields[key]):
+            known[key], inside = _divided(fields[key], value)
+            if inside:
+                unknown[key] = inside
+        else:
+            known[key] = value
+    return known, unknown
+
+
+def _is_struct(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
+
+
+def _joined(known: Mapping[str, Any], unknown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both, joined inside of what stands in both."""
+    inside = {key: {**known[key], **unknown[key]} for key in known.keys() & unknown.keys()}
+    return {**known, **unknown, **inside}
 
 
 def _checked_specific(event: HookEvent, specific: object) -> dict[str, Any]:
