@@ -23,6 +23,7 @@ from claude_transport.launch.discovery import CLI
 from claude_transport.launch.environ import bare_can_authenticate, build_environment
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import INLINE_SCHEMA_LIMIT, path_argument, path_arguments, schema_text
+from claude_transport.launch.rules import check_rules, check_tools, skill_rules
 from claude_transport.launch.settings import is_inline_json, load_settings
 
 __all__ = ["FIXED_ARGUMENTS", "FLAGS", "RESERVED_FLAGS", "Flag", "build_argv", "check_length", "effective_values", "flag_arguments"]
@@ -69,6 +70,16 @@ def _each(value: Any) -> Sequence[str]:
     return tuple(os.fspath(item) for item in value)
 
 
+def _allow_rules(value: Any) -> Sequence[str]:
+    check_rules("allowed_tools", value)
+    return tuple(value)
+
+
+def _deny_rules(value: Any) -> Sequence[str]:
+    check_rules("disallowed_tools", value)
+    return tuple(value)
+
+
 def _switch(value: Any) -> Sequence[str]:
     return ("",) if value is True else ()
 
@@ -93,6 +104,7 @@ def _number(value: Any) -> Sequence[str]:
 def _tools(value: Any) -> Sequence[str]:
     if isinstance(value, Mapping):
         return ("default",)
+    check_tools("tools", value)
     return tuple(value) or ("",)
 
 
@@ -154,8 +166,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
         note=f"Over {INLINE_SCHEMA_LIMIT} characters it goes by `initialize.jsonSchema`, where the CLI drops an invalid schema silently.",
     ),
     Flag("tools", "--tools", "repeat", "The built-in tools to offer; empty for none, the preset for the default set.", _tools),
-    Flag("allowed_tools", "--allowedTools", "repeat", "Permission rules that allow without asking.", _each),
-    Flag("disallowed_tools", "--disallowedTools", "repeat", "Rules that deny; a bare tool name removes the tool.", _each),
+    Flag("allowed_tools", "--allowedTools", "repeat", "Permission rules that allow without asking.", _allow_rules),
+    Flag("disallowed_tools", "--disallowedTools", "repeat", "Rules that deny; a bare tool name removes the tool.", _deny_rules),
     Flag("permission_mode", "--permission-mode", "value", "How tool use is approved.", _one, note="bypassPermissions is refused to root."),
     Flag(
         "permission_prompt_tool_name",
@@ -285,8 +297,8 @@ def effective_values(
     if options.strict_mcp_config is None:
         values["strict_mcp_config"] = bool(options.mcp_servers)
     if options.skills is not None:
-        rules = ["Skill"] if options.skills == "all" else [f"Skill({name})" for name in options.skills]
-        values["allowed_tools"] = [*options.allowed_tools, *(rule for rule in rules if rule not in options.allowed_tools)]
+        rules = [rule for rule in skill_rules(options.skills) if rule not in options.allowed_tools]
+        values["allowed_tools"] = [*options.allowed_tools, *rules]
     if isinstance(options.system_prompt, Mapping):
         if options.system_prompt.get("exclude_dynamic_sections"):
             values["exclude_dynamic_system_prompt_sections"] = True

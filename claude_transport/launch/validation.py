@@ -28,13 +28,13 @@ from claude_transport.launch.options import (
     fields_of,
 )
 from claude_transport.launch.payloads import PAYLOADS, agent_definitions
+from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools
 from claude_transport.launch.settings import load_settings, read_json_object
 
 __all__ = ["check_types", "validate_options"]
 
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FLAG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
-SKILL_NAME: Final = re.compile(r"[^\s(),*]+( [^\s(),*]+)*")
 AUTOCOMPACT_FLOOR: Final = 100_000  # tokens; the CLI's own minimum
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -58,6 +58,7 @@ TEXTS: Final = (
 )
 IDS: Final = ("resume_session_at", "resume_drops_turn", "user")
 LISTS: Final = ("betas", "allowed_tools", "disallowed_tools", "add_dirs", "plugin_urls", "files", "env_allow", "supported_dialog_kinds")
+NAMES: Final[Mapping[str, bool]] = {"betas": False, "plugin_urls": True, "files": True}  # option → whether an item may hold a comma
 # option → (smallest allowed, what it counts)
 MINIMA: Final[Mapping[str, tuple[int, str]]] = {
     "max_turns": (1, "turns; for the CLI 0 would mean no limit, so leave it None for that"),
@@ -96,7 +97,7 @@ def validate_options(
         _check_text(field, getattr(options, field))
     _check_scalars(options)
     _check_lists(options)
-    _check_skills_and_plugins(options)
+    _check_plugins(options)
     _check_session(options)
     _check_permissions(options, uid, environment)
     _check_prompts(options, check_files)
@@ -114,6 +115,7 @@ def _refuse(option: str, message: str) -> NoReturn:
 def check_types(options: ClaudeOptions) -> None:
     """Return when every option has a value of its kind, else raise `ConfigurationError`; `validate_options` begins with it.
 
+    Includes that each permission rule, tool and skill is one for the CLI.
     Switches are bools, counts are ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else.
     """
     for field in fields_of(type(options)):
@@ -130,6 +132,18 @@ def check_types(options: ClaudeOptions) -> None:
             _refuse(option, f"must be values by name, not {type(value).__name__}")
     for option in LISTS:
         _check_sequence(option, getattr(options, option))
+    _check_rules(options)
+
+
+def _check_rules(options: ClaudeOptions) -> None:
+    """Each rule and each name is one for the CLI, too: no text of one option may allow something else (see `launch.rules`)."""
+    check_skills(options.skills)
+    for option in ("allowed_tools", "disallowed_tools"):
+        check_rules(option, getattr(options, option))
+    if options.tools is not None and not isinstance(options.tools, Mapping):
+        check_tools("tools", options.tools)
+    for option, commas in NAMES.items():
+        check_names(option, getattr(options, option), commas=commas)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -183,23 +197,16 @@ def _check_lists(options: ClaudeOptions) -> None:
         for source in options.setting_sources:
             if source not in get_args(SettingSource):
                 _refuse("setting_sources", f"{source!r} is not one of {', '.join(get_args(SettingSource))}")
-    if isinstance(options.tools, Mapping):
-        if options.tools != {"type": "preset", "preset": "claude_code"}:
-            _refuse("tools", 'the only preset is {"type": "preset", "preset": "claude_code"}')
-    elif options.tools is not None:
-        _check_sequence("tools", options.tools)
+    if isinstance(options.tools, Mapping) and options.tools != {"type": "preset", "preset": "claude_code"}:
+        _refuse("tools", 'the only preset is {"type": "preset", "preset": "claude_code"}')
 
 
-def _check_skills_and_plugins(options: ClaudeOptions) -> None:
-    if options.skills is not None and options.skills != "all":
-        _check_sequence("skills", options.skills)
-        for name in options.skills:
-            if not SKILL_NAME.fullmatch(name):
-                _refuse("skills", f"{name!r} is no exact skill name: wildcards, commas, parentheses and outer spaces are not possible")
+def _check_plugins(options: ClaudeOptions) -> None:
     if not isinstance(options.plugins, (list, tuple)):
         _refuse("plugins", f"must be a list or tuple, not {type(options.plugins).__name__}")
     for plugin in options.plugins:
-        if not isinstance(plugin, Mapping) or plugin.get("type") != "local" or not plugin.get("path"):
+        path = plugin.get("path") if isinstance(plugin, Mapping) and plugin.get("type") == "local" else None
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
             _refuse("plugins", 'each must be {"type": "local", "path": ...}')
 
 
@@ -274,7 +281,7 @@ def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
 def _check_model(options: ClaudeOptions) -> None:
     fallback = options.fallback_model
     if fallback is not None and not isinstance(fallback, str):
-        _check_sequence("fallback_model", fallback)
+        check_names("fallback_model", fallback)  # the CLI takes them joined by commas
     if fallback is not None and not fallback:
         _refuse("fallback_model", "must name a model, or several")
     thinking = options.thinking
@@ -324,6 +331,7 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
         texts = definition if isinstance(definition, dict) else {}
         if not isinstance(texts.get("prompt"), str) or not isinstance(texts.get("description"), str) or not texts["description"]:
             _refuse("agents", f"{name!r} needs a description, which is not empty, and a prompt")
+    check_agent_rules(agent_definitions(options))
 
 
 def _check_settings(options: ClaudeOptions, check_files: bool) -> None:

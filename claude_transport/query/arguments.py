@@ -8,9 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.launch.rules import check_agent_rules, check_skills
 from claude_transport.protocol.hooks import HookEvent
 
-__all__ = ["check_callback", "check_hook_event", "check_number", "check_on_error", "check_seconds", "check_sequence", "check_transport"]
+__all__ = [
+    "check_callback",
+    "check_fields",
+    "check_hook_event",
+    "check_number",
+    "check_on_error",
+    "check_seconds",
+    "check_sequence",
+    "check_transport",
+]
 
 _METHODS = ("connect", "write", "read_messages", "end_input", "close", "is_ready")
 
@@ -26,6 +36,15 @@ def check_callback(option: str, callback: object) -> None:
     """Refuse a callback that cannot be called; None is no callback."""
     if callback is not None and not callable(callback):
         _refuse(option, f"{option} is an async function, not {type(callback).__name__}")
+
+
+def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return `fields`; refuse `skills` and agents that would allow other skills or tools than they name."""
+    check_skills(fields.get("skills"))
+    agents = fields.get("agents")
+    if isinstance(agents, Mapping):
+        check_agent_rules(agents)
+    return fields
 
 
 def check_on_error(value: object) -> None:

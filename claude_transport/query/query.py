@@ -24,7 +24,7 @@ from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.messages import Message
-from claude_transport.query.arguments import check_number, check_transport
+from claude_transport.query.arguments import check_fields, check_number, check_transport
 from claude_transport.query.closing import Closing
 from claude_transport.query.compatibility import Compatibility
 from claude_transport.query.connection import Connection
@@ -115,7 +115,7 @@ class Query(Facts, Talking):
         self._storage.check_reader, self._storage.call_in_loop = self._life.refuse_elsewhere, self._life.call
         self._watch = Watch(watchdog, self._conversation, self._connection, self._storage)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
-        fields = {**said(own), **(initialize or {})}
+        fields = check_fields({**said(own), **(initialize or {})})
         self._compatibility = Compatibility(self._connection, self._conversation)
         self._start = Starting(
             self._life,

@@ -116,6 +116,11 @@ class Shadowing:
         self._settings = (*settings, *self._agents)
         self._reveal(self._settings)
 
+    @property
+    def mode_is_open(self) -> bool:
+        """Whether a callback waits for questions while settings that the CLI finds itself may choose the permission mode."""
+        return self._guarded and not any(setting.what == "mode" and setting.option != "settings" for setting in self._settings)
+
     def check_mode(self, mode: str | None) -> None:
         """The same for the permission mode that the CLI says it starts in: the user's own settings may have chosen it [02f]."""
         known = {setting.value for setting in self._settings if setting.what == "mode"}

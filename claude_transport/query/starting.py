@@ -7,7 +7,14 @@ from typing import Any
 
 import anyio
 
-from claude_transport.errors import ClaudeTransportError, ConnectTimeout, ControlRequestFailed, ControlTimeout, TransportClosed
+from claude_transport.errors import (
+    ClaudeTransportError,
+    ConfigurationError,
+    ConnectTimeout,
+    ControlRequestFailed,
+    ControlTimeout,
+    TransportClosed,
+)
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.initialization import InitializationInfo
@@ -126,8 +133,8 @@ class Starting:
             initialization = InitializationInfo.from_payload(response.payload)
             await self._compatibility.check_start(initialization, fields=self._all_fields)
             check_account(self._connection.terms.billing, initialization.account)
-            self._shadowing.check_mode(initialization.current_permission_mode)
-            self._questions.check_hooks(initialization, version=self._connection.info.cli_version)
+            self._shadowing.check_mode(initialization.current_permission_mode or await self._configured_mode(initialization))
+            self._questions.check_hooks(initialization, version=self._compatibility.version)
             await self._set_servers()
         except ControlTimeout as exc:
             message = f"no answer to {exc.subtype} in {exc.waited:g} s"
@@ -139,6 +146,31 @@ class Starting:
         else:
             self.initialization = initialization
             self._life.ready.set()
+
+    async def _configured_mode(self, initialization: InitializationInfo) -> str | None:
+        """Ask a CLI that does not report its permission mode which one its settings chose; None when it cannot matter.
+
+        CLI 2.1.257 and newer report `current_permission_mode`; 2.1.92 and 2.1.191 do not, but answer `get_settings`. Each of them reports
+        its `pid`; a peer without one is no CLI, and has no settings.
+
+        Raises:
+            ConfigurationError: the CLI does not tell, so that `can_use_tool` might never be called.
+        """
+        if initialization.pid is None or not self._shadowing.mode_is_open:
+            return None
+        request = self._requests.prepare("get_settings", {})
+        self._requests.post(request)
+        with self._storage.needing_input(request.is_open):
+            try:
+                response = await self._requests.answer_to(request, timeout=self.timeout)
+            except ControlRequestFailed as exc:
+                raise _unknown_mode(str(exc)) from exc
+        effective = response.payload.get("effective")
+        if not isinstance(effective, Mapping):
+            raise _unknown_mode("its settings have no effective values")
+        permissions = effective.get("permissions")
+        mode = permissions.get("defaultMode") if isinstance(permissions, Mapping) else None
+        return mode if isinstance(mode, str) else None
 
     async def _set_servers(self) -> None:
         """Have the CLI connect to the MCP servers that the query was given configurations of, so that the first prompt has their tools.
@@ -158,3 +190,10 @@ class Starting:
                 message = f"MCP servers could not be set ({', '.join(servers)}): {exc}"
                 raise ControlRequestFailed(message, subtype=exc.subtype, request_id=exc.request_id, error_code=exc.error_code) from exc
         check_change(McpServersChange.from_payload(response.payload))
+
+
+def _unknown_mode(why: str) -> ConfigurationError:
+    message = (
+        f"can_use_tool might never be called: the CLI does not tell which permission mode its settings chose ({why}); set permission_mode"
+    )
+    return ConfigurationError(message, option="permission_mode")

@@ -206,5 +206,5 @@ async def test_a_mode_that_the_users_own_settings_chose_fails_the_start(options:
                 await ct.Query(ct.SubprocessTransport(options(api)), can_use_tool=allow).start()
             async with ct.Query(ct.SubprocessTransport(options(api, permission_mode="default")), can_use_tool=allow):
                 pass
-        assert api.requests == []
+        assert api.conversation == []  # an older CLI looks whether the API is there, which costs nothing
     assert caught.value.option == "permission_mode"

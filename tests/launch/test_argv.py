@@ -38,13 +38,11 @@ TEXTS = {
 }
 LISTS = {
     "betas": "--betas",
-    "tools": "--tools",
-    "allowed_tools": "--allowedTools",
-    "disallowed_tools": "--disallowedTools",
     "plugin_urls": "--plugin-url",
     "add_dirs": "--add-dir",
     "files": "--file",
 }
+RULES = {"tools", "allowed_tools", "disallowed_tools"}  # tried in test_rules.py: a text that is not one rule is refused
 PATHS = {"settings": "--settings", "mcp_servers": "--mcp-config"}
 CLOSED = {
     *("effort", "thinking", "max_thinking_tokens", "autocompact", "system_prompt_snapshot", "output_format", "permission_mode"),
@@ -69,7 +67,7 @@ def test_without_options_only_the_fixed_arguments_are_there() -> None:
 
 
 def test_every_row_that_takes_text_is_tried_with_nasty_text() -> None:
-    assert {row.option for row in FLAGS if row.form != "switch"} == {*TEXTS, *LISTS, *CLOSED, "plugins", "extra_args"}
+    assert {row.option for row in FLAGS if row.form != "switch"} == {*TEXTS, *LISTS, *CLOSED, *RULES, "plugins", "extra_args"}
 
 
 @pytest.mark.parametrize(("option", "flag"), TEXTS.items())
@@ -107,7 +105,8 @@ def test_nasty_values_reach_a_child_process_as_they_were_given(tmp_path: Path) -
     echo = tmp_path / "echo.py"
     echo.write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))\n", "utf-8")
     nasty = [value for value in NASTY if value.isascii()]  # what a child makes of other characters depends on its locale
-    options = ClaudeOptions(name=NASTY[5], allowed_tools=nasty, tools=nasty, add_dirs=nasty, extra_args=dict.fromkeys("abc", NASTY[5]))
+    rules = [f"Odd({value})" for value in nasty if not value.endswith("\\") and ")" not in value]
+    options = ClaudeOptions(name=NASTY[5], allowed_tools=rules, betas=nasty, add_dirs=nasty, extra_args=dict.fromkeys("abc", NASTY[5]))
     argv = build_argv(options, "claude", environment=KEY)
     seen = subprocess.run([sys.executable, str(echo), *argv[1:]], capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL)
     assert json.loads(seen.stdout) == argv[1:]

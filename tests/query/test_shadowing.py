@@ -201,6 +201,76 @@ async def test_a_mode_that_leaves_something_to_ask_is_a_warning(caplog: pytest.L
     assert "acceptEdits" in caplog.text
 
 
+class Older(ForeignTransport):
+    """A CLI such as 2.1.191, which does not report its permission mode: `settings` is what it answers to `get_settings`."""
+
+    def __init__(self, settings: dict[str, Any] | str, **initialization: Any) -> None:
+        super().__init__(answers=False, on_write=self.answer)
+        self.settings = settings
+        self.initialization = {"pid": 5} | initialization
+
+    def answer(self, frame: dict[str, Any]) -> None:
+        if frame["type"] != "control_request":
+            return
+        if frame["request"]["subtype"] == "initialize":
+            self.say(answer_to(frame, **self.initialization))
+        elif isinstance(self.settings, str):
+            failure = {"subtype": "error", "request_id": frame["request_id"], "error": self.settings}
+            self.say({"type": "control_response", "response": failure})
+        else:
+            self.say(answer_to(frame, **self.settings))
+
+    def requested(self) -> list[str]:
+        return [frame["request"]["subtype"] for frame in self.written if frame["type"] == "control_request"]
+
+
+def chose(mode: object) -> dict[str, Any]:
+    return {"effective": {"permissions": {"defaultMode": mode}}}
+
+
+@pytest.mark.parametrize("mode", ["dontAsk", "bypassPermissions"])
+async def test_an_older_cli_is_asked_for_the_mode_that_it_does_not_report(mode: str) -> None:
+    transport = Older(chose(mode))
+    error = await refused(Query(transport, can_use_tool=allow))
+    assert (error.option, error.code, error.retryable) == ("permission_mode", "config.invalid", False)
+    assert f"settings that the CLI found itself say so; the mode {mode}" in str(error)
+    assert (transport.requested(), transport.prompts(), "close" in transport.calls) == (["initialize", "get_settings"], [], True)
+
+
+@pytest.mark.parametrize("answer", ["Unsupported control request subtype: get_settings", {}, {"effective": []}], ids=str)
+async def test_an_older_cli_that_does_not_tell_the_mode_fails_the_start(answer: Any) -> None:
+    transport = Older(answer)
+    error = await refused(Query(transport, can_use_tool=allow))
+    assert (error.option, error.code) == ("permission_mode", "config.invalid")
+    assert "set permission_mode" in str(error)
+    assert (transport.prompts(), "close" in transport.calls) == ([], True)
+
+
+@pytest.mark.parametrize("settings", [chose("default"), chose(3), {"effective": {}}, {"effective": {"permissions": 3}}], ids=str)
+async def test_an_older_cli_whose_settings_choose_nothing_that_matters_is_fine(settings: dict[str, Any]) -> None:
+    async with Query(Older(settings), can_use_tool=allow):
+        pass
+
+
+class Fixed(TransportWrapper):
+    """A transport whose options choose the mode."""
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        return SessionTerms(permissions=[PermissionSetting("mode", "default", "permission_mode")])
+
+
+async def test_settings_are_asked_for_only_when_they_can_matter() -> None:
+    for query, transport in (
+        (Query(a := Older(chose("dontAsk"))), a),
+        (Query(Fixed(b := Older(chose("dontAsk"))), can_use_tool=allow), b),
+        (Query(c := Older(chose("dontAsk"), current_permission_mode="default"), can_use_tool=allow), c),
+        (Query(d := Older(chose("dontAsk"), pid=None), can_use_tool=allow), d),
+    ):
+        async with query:
+            pass
+        assert transport.requested() == ["initialize"]
+
+
 class Announces(TransportWrapper):
     """A transport whose options say `acceptEdits`."""
 

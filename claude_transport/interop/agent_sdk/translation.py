@@ -15,6 +15,7 @@ from claude_transport.interop.agent_sdk.option_table import OPTION_ROWS
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import initialize_fields
+from claude_transport.launch.rules import check_rules, check_skills, skill_rules
 from claude_transport.query.query import Query
 from claude_transport.query.query_options import QueryOptions
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -99,10 +100,10 @@ def transport_from(options: claude_agent_sdk.ClaudeAgentOptions, *, launcher: La
         # this client does not name its servers in `initialize`, where a Query does: the CLI has to know them from its configuration
         servers = {**servers, **{name: {"type": "sdk", "name": name} for name in own}}
     ours = _claude_options(options)
-    skills = [] if ours.skills is None else ["Skill"] if ours.skills == "all" else [f"Skill({name})" for name in ours.skills]
+    check_rules("allowed_tools", ours.allowed_tools)
     ours = ours.replace(
         mcp_servers=servers,
-        allowed_tools=[*ours.allowed_tools, *(rule for rule in skills if rule not in ours.allowed_tools)],
+        allowed_tools=[*ours.allowed_tools, *(rule for rule in skill_rules(ours.skills) if rule not in ours.allowed_tools)],
         agents=None,
         skills=None,
         verbatim_prompts=False,
@@ -129,6 +130,7 @@ def _default_of(field: dataclasses.Field[Any]) -> Any:
 
 def _claude_options(options: claude_agent_sdk.ClaudeAgentOptions) -> ClaudeOptions:
     """What runs the CLI, but for `mcp_servers`."""
+    check_skills(options.skills)
     values: dict[str, Any] = {name: getattr(options, name) for name in _SAME}
     for name in _EMPTY_MEANS_NONE:
         values[name] = values[name] or None
