@@ -33,16 +33,17 @@ SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin:/run/current-system/prof
 
 # A line of the host is "+ MARK GROUP LIMIT" for a child that was started, and "- MARK" for one that is gone.
 _SCRIPT = """
-children=
+children=' '
 while read -r what mark group limit; do
   case $what in
-    +) children="$children $mark:$group:$limit" ;;
-    -) kept=
-       for child in $children; do [ "${child%%:*}" = "$mark" ] || kept="$kept $child"; done
-       children=$kept ;;
+    +) children="$children$mark:$group:$limit " ;;
+    -) case $children in *" $mark:"*)
+         rest=${children#*" $mark:"}
+         children="${children%%" $mark:"*} ${rest#* }" ;;
+       esac ;;
   esac
 done
-[ -n "$children" ] || exit 0
+[ "$children" != ' ' ] || exit 0
 patterns=
 for child in $children; do
   patterns="$patterns $NAME=${child%%:*} ${child##*:}"

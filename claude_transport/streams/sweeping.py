@@ -47,6 +47,9 @@ _HANGS = 0.4
 _MOST_HANGING = 3
 """Threads that may hang one after the other. With more of them, the fault is not in one process."""
 
+_MOST_FORGOTTEN = 1_000
+"""Ended processes that may be remembered before all of them are forgotten, when there are few others."""
+
 _KERNEL_THREADS = b"2"
 """The parent of all kernel threads, which never have an environment."""
 
@@ -112,6 +115,7 @@ class Sweeper:
         self._has_learned = False
         self._known: dict[str, int] = {}
         """Inodes, by process id, of the processes that need not be read again."""
+        self._prune_at = 0
         self.forget()
 
     def forget(self) -> None:
@@ -246,6 +250,7 @@ class Sweeper:
                 else:
                     is_sure = False
         with self._that_may_hang(turn):
+            self._prune()
             strangers = self._list(self._known)
         for name, inode in strangers.items():
             is_sure = self._examine(turn, name, inode) and is_sure
@@ -255,26 +260,25 @@ class Sweeper:
         """Return the inodes of all processes by id, without those that are in `known` with the same inode."""
         if not self._sees:
             return {}
+        inode_of = (known or {}).get
         try:
             with os.scandir(self._proc) as listing:
-                entries = [*listing]
+                # This line is what other processes cost a child that is closed.
+                return {entry.name: entry.inode() for entry in listing if inode_of(entry.name) != entry.inode()}
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return {}
-        if known is None:
-            return {entry.name: entry.inode() for entry in entries}
-        inode_of = known.get
-        # This line is what other processes cost a child that is closed.
-        strangers = {entry.name: entry.inode() for entry in entries if inode_of(entry.name) != entry.inode()}
-        if len(known) > 2 * len(entries) + 1_000:
-            self._prune({entry.name: entry.inode() for entry in entries})
-        return strangers
 
-    def _prune(self, there: Mapping[str, int]) -> None:
+    def _prune(self) -> None:
+        """Forget the processes that have ended, when there may be as many of them as of others."""
+        if len(self._known) < self._prune_at:
+            return
+        there = self._list(None)
         for known in (self._known, self._hanging, *self._marked.values()):
             for name in [name for name, inode in known.items() if there.get(name) != inode]:
                 del known[name]
         for mark in [mark for mark, processes in self._marked.items() if not processes]:
             del self._marked[mark]
+        self._prune_at = 2 * len(there) + _MOST_FORGOTTEN
 
     def _examine(self, turn: int, name: str, inode: int, *, suspected: str | None = None) -> bool:
         """Find out what the process is, and remember it. Return False when that cannot be said yet."""

@@ -402,6 +402,7 @@ def test_a_fork_of_the_host_begins_anew(machine: Machine) -> None:
 def test_what_is_remembered_of_ended_processes_is_forgotten(machine: Machine) -> None:
     sweeper = machine.sweeper()
     sweeper.learn()
+    sweep(sweeper)
     for n in range(1_200):
         machine.start(NOBODY + n)
     sweep(sweeper)
