@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import weakref
-from collections import deque
 from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
@@ -15,6 +14,7 @@ from claude_transport.errors import ClaudeTransportError, ConnectionLost, Missin
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.messages import Message, ResultMessage, StreamEvent
 from claude_transport.query.arguments import check_seconds
+from claude_transport.query.mailbox import RecentMessages
 from claude_transport.query.query import Query
 from claude_transport.query.query_options import QueryOptions
 from claude_transport.query.storage import AllMessages
@@ -87,7 +87,7 @@ class OneShot:
         self._unsent: ClaudeTransportError | None = None  # why the last prompt could not be sent
         self._owed_result = False  # a prompt was sent whose result has not been handed on
         self._messages: AllMessages | None = None
-        self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
+        self._recent = RecentMessages(at_most=_REMEMBERED)
         self._input_ended = False
         self._closed = False
         self._exit_timeout = exit_timeout
@@ -113,12 +113,12 @@ class OneShot:
             missing = self._owed_result and not self._closed
             await self.aclose()
             if missing:
-                raise MissingResult("the conversation ended without a result", messages=self._recent) from self._unsent
+                raise MissingResult("the conversation ended without a result", messages=self._recent.messages()) from self._unsent
             raise StopAsyncIteration
         if isinstance(message, ResultMessage) and message.answers_a_prompt:
             self._owed_result = False
         if not isinstance(message, StreamEvent):
-            self._recent.append(message)
+            self._recent.add(message)
         return message
 
     async def aclose(self) -> None:

@@ -1,58 +1,110 @@
-"""Where messages wait for their readers: filled in batches, emptied one by one, counted in bytes."""
+"""Where messages wait for their readers: filled in batches, emptied one by one, counted by the memory they take."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Coroutine, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Coroutine, Iterable, Sequence
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.protocol.messages import Message, StreamEvent
+from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage, ResultMessage, StreamEvent, UnknownMessage
 from claude_transport.streams.wakeup import Wakeup
 
-__all__ = ["Letter", "Mailbox"]
+__all__ = ["Letter", "Mailbox", "RecentMessages", "cost_at_most", "cost_of"]
 
 Letter = tuple[int, Message]
 """A message and its place in the conversation."""
 
+# What a message takes in memory, in bytes: its line, its Struct, and the objects that were made of the JSON, which are estimated from the
+# characters of the line. tests/query/test_memory_accounting.py measures how far that is from the truth, for every kind of message.
+_BESIDE: Final = 48
+"""Of every message: the header of its bytes, and its place in a list."""
+_OBJECT, _ARRAY, _ITEM, _PAIR = 90, 60, 32, 20
+"""For each `{`, `[`, `,` and `:`. A dict takes 64 bytes or, with up to five keys, 184; a list 56; a short text or a number 28 to 56."""
+_PER_MISFIT: Final = 60
+_FAILURE: Final = 150
+"""Of the text that says what was wrong with a line."""
+_LINE_ONLY: Final = frozenset({UnknownMessage, DecodeFailure, OversizedMessage})
+"""Messages that keep nothing of their line but the line."""
 
-_MOST_IN_RUN = 512
-"""Messages in one run: of the run that is being read, the size is counted whenever somebody asks."""
+_MOST_PER_BYTE: Final = 48
+_MOST_BESIDE: Final = 800
+"""No message costs more than this, and the above for each byte of its line."""
+
+_MOST_IN_RUN: Final = 512
+"""Messages in one run: of the run that is being read, the cost of each message is kept."""
+
+_REMEMBERED_BYTES: Final = 1 << 20
+"""Of the last whole messages, kept for `MissingResult.messages`, whether or not they are read."""
+
+
+def cost_of(message: Message) -> int:
+    """Estimate the bytes of memory that this message takes: between half of the truth and three times as much, for any line."""
+    raw = message.raw
+    size = len(raw)
+    cost = _BESIDE + size + sys.getsizeof(message)
+    if message.damage is not None:
+        cost += _FAILURE + _PER_MISFIT * len(message.damage.misfits)
+    if type(message) in _LINE_ONLY:
+        return cost + (3 * len(message.type) if type(message) is UnknownMessage else _FAILURE)
+    cost += _OBJECT * raw.count(b"{") + _ARRAY * raw.count(b"[") + _ITEM * raw.count(b",") + _PAIR * raw.count(b":")
+    # a text takes one byte for each character, unless one of them is beyond Latin-1: then it is two or four for each
+    return cost + (size if raw.isascii() and b"\\u" not in raw else 2 * size)
+
+
+def cost_at_most(messages: Sequence[Message]) -> int:
+    """The most that `cost_of` can say of these, all together: a small part of the work."""
+    return _MOST_BESIDE * len(messages) + _MOST_PER_BYTE * sum([len(message.raw) for message in messages])
 
 
 class _Run(NamedTuple):
-    """Messages that follow each other in the conversation: the place of the first, and their bytes on the wire."""
+    """Messages that follow each other in the conversation: the place of the first, and what they cost, once that is known."""
 
     first: int
     messages: list[Message]
-    size_bytes: int
+    cost: int = 0
 
 
 class Mailbox:
     """A queue of messages with one wake-up per batch. It ends once, with an error or without.
 
-    It is kept in runs, and not as a queue of letters: what is done for every message costs as much as decoding a small one.
+    It is kept in runs, and not as a queue of letters: what is done for every message costs as much as decoding a small one. For the same
+    reason, what messages cost is worked out when it is asked for, once for each message that is still there.
     """
 
     def __init__(self, *, taken_upto: int = -1) -> None:
         self.ready: list[Message] = []
         """The next messages, the first one last: `ready.pop()` takes it, and `refill()` gets more. Always the same list."""
+        self._ready_costs: list[int] = []  # of the first of that list, of the first two, …; or empty
         self._ready_upto = taken_upto  # the place of the last of them
         self._ready_after = taken_upto  # the place before the first of them
         self._taken_before = taken_upto  # the last that was taken before them: there may be a gap
-        self._runs: deque[_Run] = deque()  # what comes after them
-        self._runs_bytes = 0
+        self._counted: deque[_Run] = deque()  # what comes after them, and what it costs …
+        self._counted_cost = 0
+        self._uncounted: deque[_Run] = deque()  # … and what comes after that
         self._arrival = Wakeup()
         self._ended = False
         self._error: ClaudeTransportError | None = None
 
     def __len__(self) -> int:
-        return len(self.ready) + sum(len(run.messages) for run in self._runs)
+        return len(self.ready) + sum(len(run.messages) for run in (*self._counted, *self._uncounted))
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes on the wire of what is here."""
-        return self._runs_bytes + _size(self.ready)
+    def cost(self) -> int:
+        """Bytes of memory that the messages here take, as `cost_of` estimates it."""
+        while self._uncounted:
+            run = self._uncounted.popleft()
+            cost = sum(map(cost_of, run.messages))
+            self._counted.append(run._replace(cost=cost))
+            self._counted_cost += cost
+        if not self.ready:
+            return self._counted_cost
+        if not self._ready_costs:
+            self._ready_costs = list(accumulate(map(cost_of, self.ready)))
+        return self._counted_cost + self._ready_costs[len(self.ready) - 1]
 
     @property
     def taken_upto(self) -> int:
@@ -70,14 +122,13 @@ class Mailbox:
         """What it ended with."""
         return self._error
 
-    def put(self, first: int, messages: list[Message], size_bytes: int) -> None:
-        """Add a run of messages, of which the first is at the place `first`, that take `size_bytes` on the wire; wakes whoever waits."""
+    def put(self, first: int, messages: list[Message]) -> None:
+        """Add a run of messages, of which the first is at the place `first`; wakes the reader that waits."""
         if len(messages) <= _MOST_IN_RUN:
-            self._add(first, messages, size_bytes)
+            self._add(first, messages)
         else:
             for start in range(0, len(messages), _MOST_IN_RUN):
-                part = messages[start : start + _MOST_IN_RUN]
-                self._add(first + start, part, _size(part))
+                self._add(first + start, messages[start : start + _MOST_IN_RUN])
         self._arrival.fire()
 
     def put_letters(self, letters: Iterable[Letter]) -> None:
@@ -86,13 +137,13 @@ class Mailbox:
         first = 0
         for place, message in letters:
             if run and place != first + len(run):
-                self._add(first, run, _size(run))
+                self._add(first, run)
                 run = []
             if not run:
                 first = place
             run.append(message)
         if run:
-            self.put(first, run, _size(run))
+            self.put(first, run)
 
     def end(self, error: ClaudeTransportError | None = None) -> None:
         """Nothing more will come; what is there can still be taken."""
@@ -107,23 +158,26 @@ class Mailbox:
 
     def refill(self) -> bool:
         """Have the next run ready, when nothing is ready any more: whether there is one."""
-        if not self._runs:
+        if self._counted:
+            run = self._counted.popleft()
+            self._counted_cost -= run.cost
+        elif self._uncounted:
+            run = self._uncounted.popleft()
+        else:
             return False
-        run = self._runs.popleft()
-        self._runs_bytes -= run.size_bytes
         self._make_ready(run.first, run.messages)
         return True
 
     def peek(self) -> tuple[Letter, ...]:
         """What is there, without taking it."""
         letters = list(enumerate(reversed(self.ready), self._ready_upto - len(self.ready) + 1))
-        for run in self._runs:
+        for run in (*self._counted, *self._uncounted):
             letters += enumerate(run.messages, run.first)
         return tuple(letters)
 
     def is_dry(self) -> bool:
         """True while a reader would have to wait."""
-        return not self.ready and not self._runs and not self._ended
+        return not (self.ready or self._counted or self._uncounted or self._ended)
 
     @property
     def is_awaited(self) -> bool:
@@ -134,37 +188,69 @@ class Mailbox:
         """Wait for the next message, or for the end, after having seen that there is none of them yet."""
         return self._arrival.wait()  # not awaited here: that would cost a frame for each message that comes alone
 
-    def shed(self, size_bytes: int) -> tuple[int, int]:
-        """Make room for `size_bytes`: partial messages go first, since they are repeated whole, then the oldest.
+    def shed(self, cost: int) -> tuple[int, int]:
+        """Make room for `cost` bytes: partial messages go first, since they are repeated whole, then the oldest.
 
-        Returns how many messages and how many bytes were given up.
+        Returns how many messages were given up, and what they cost.
         """
-        before, bytes_before, taken_upto = len(self), self.size_bytes, self.taken_upto
+        before, cost_before, taken_upto = len(self), self.cost, self.taken_upto
         kept = deque(letter for letter in self.peek() if type(letter[1]) is not StreamEvent)
-        size = sum(len(message.raw) for _, message in kept)
-        target = max(bytes_before - size_bytes, 0)
-        while kept and size > target:
-            size -= len(kept.popleft()[1].raw)
+        costs = deque(cost_of(message) for _, message in kept)
+        left = sum(costs)
+        target = max(cost_before - cost, 0)
+        while kept and left > target:
+            left -= costs.popleft()
+            kept.popleft()
         self.ready.clear()
-        self._runs.clear()
+        self._counted.clear()
+        self._uncounted.clear()
         self._ready_upto = self._ready_after = self._taken_before = taken_upto
-        self._runs_bytes = 0
+        self._counted_cost = 0
         self.put_letters(kept)
-        return before - len(kept), bytes_before - size
+        return before - len(kept), cost_before - left
 
-    def _add(self, first: int, messages: list[Message], size_bytes: int) -> None:
-        if self.ready or self._runs:
-            self._runs.append(_Run(first, messages, size_bytes))
-            self._runs_bytes += size_bytes
+    def _add(self, first: int, messages: list[Message]) -> None:
+        if self.ready or self._counted or self._uncounted:
+            self._uncounted.append(_Run(first, messages))
         else:
             self._make_ready(first, messages)
 
     def _make_ready(self, first: int, messages: list[Message]) -> None:
         self._taken_before = self.taken_upto
+        self._ready_costs = []
         self.ready.extend(reversed(messages))
         self._ready_after = first - 1
         self._ready_upto = first + len(messages) - 1
 
 
-def _size(messages: list[Message]) -> int:
-    return sum([len(message.raw) for message in messages])
+class RecentMessages:
+    """The last messages, for an error that says what was heard last: at most `at_most` of them, and not much more than 1 MiB.
+
+    Results are kept as they are, since what a conversation knows of them is not in their line; of all others the line is kept.
+    """
+
+    def __init__(self, *, at_most: int | None = None) -> None:
+        self._kept: deque[bytes | ResultMessage] = deque()
+        self._at_most = at_most
+        self._cost = 0
+
+    def add(self, message: Message) -> None:
+        """Remember this one, and forget the oldest when it is too much."""
+        kept = message if isinstance(message, ResultMessage) else message.raw
+        self._kept.append(kept)
+        self._cost += _cost_of_kept(kept)
+        while self._cost > _REMEMBERED_BYTES or (self._at_most is not None and len(self._kept) > self._at_most):
+            self._cost -= _cost_of_kept(self._kept.popleft())
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+        self._cost = 0
+
+    def messages(self) -> tuple[Message, ...]:
+        """The messages, oldest first."""
+        return tuple(kept if isinstance(kept, ResultMessage) else decode_message(kept) for kept in self._kept)
+
+
+def _cost_of_kept(kept: bytes | ResultMessage) -> int:
+    return len(kept) + _BESIDE if isinstance(kept, bytes) else cost_of(kept)

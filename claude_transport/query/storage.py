@@ -1,4 +1,4 @@
-"""Messages that were read and not yet taken: bounded in bytes, without ever standing in the way of the control plane."""
+"""Messages that were read and not yet taken: bounded in memory, without ever standing in the way of the control plane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from claude_transport.errors import ClaudeTransportError
 from claude_transport.protocol.conversation import Settle
 from claude_transport.protocol.messages import Message
 from claude_transport.query.endings import raised_again
-from claude_transport.query.mailbox import Mailbox
+from claude_transport.query.mailbox import Mailbox, cost_at_most
 from claude_transport.query.turns import Turn
 from claude_transport.streams.wakeup import Wakeup
 
@@ -39,7 +39,7 @@ class Storage:
         self._inbox = Mailbox()
         self._subscribers = 0
         self._sequence = 0
-        self._bytes_at_most = 0  # stored, if nobody has taken anything since they were last counted
+        self._cost_at_most = 0  # of what is stored, if nothing was taken since it was last counted
         self._needs: list[Callable[[], bool]] = []
         self._room = Wakeup()
         self.is_full: bool = False
@@ -53,8 +53,8 @@ class Storage:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of messages that nobody has taken yet."""
-        return self._inbox.size_bytes + sum(turn.mailbox.size_bytes for turn in self._turns.values())
+        """Bytes of memory that the messages take which were not taken yet (see `cost_of`)."""
+        return self._inbox.cost + sum(turn.mailbox.cost for turn in self._turns.values())
 
     def add_turn(self, turn: Turn) -> None:
         """Keep messages of this turn for as long as somebody holds its handle."""
@@ -66,17 +66,17 @@ class Storage:
         """Store a run of messages that belong to the same turns."""
         first = self._sequence
         self._sequence += len(messages)
-        size = sum([len(message.raw) for message in messages])
+        cost = cost_at_most(messages)
         claimed = False
         for uuid in turns:
             turn = self._turns.get(uuid)
             if turn is not None:
-                turn.deliver(first, messages, size)
+                turn.deliver(first, messages)
                 claimed = True
-                self._bytes_at_most += size
+                self._cost_at_most += cost
         if self._subscribers or not claimed:
-            self._inbox.put(first, messages, size)
-            self._bytes_at_most += size
+            self._inbox.put(first, messages)
+            self._cost_at_most += cost
         self._change.fire()
 
     def settle(self, settled: Settle, error: ClaudeTransportError | None) -> None:
@@ -117,7 +117,7 @@ class Storage:
                 waiting.update(letter for letter in turn.mailbox.peek() if letter[0] > old.taken_upto)
             self._inbox = Mailbox(taken_upto=old.taken_upto)
             self._inbox.put_letters(sorted(waiting.items()))
-            self._bytes_at_most = self.buffered_bytes
+            self._cost_at_most = self.buffered_bytes
             if old.has_ended:
                 self._inbox.end(old.error)
         return self._inbox
@@ -132,12 +132,12 @@ class Storage:
     @property
     def is_overfull(self) -> bool:
         """True when there may be more stored than should be."""
-        return self._bytes_at_most > self._max_buffered_bytes
+        return self._cost_at_most > self._max_buffered_bytes
 
     async def make_room(self, *, closing: anyio.Event) -> bool:
         """Return when reading may go on: whether it had to wait."""
         waited = False
-        if self._bytes_at_most <= self._max_buffered_bytes:
+        if self._cost_at_most <= self._max_buffered_bytes:
             return waited  # nearly always: to count what is stored takes longer than to store a small message
         while (excess := self.buffered_bytes - self._max_buffered_bytes) > 0:
             if closing.is_set() or self._is_needed():
@@ -147,7 +147,7 @@ class Storage:
             self.is_full = waited = True
             await self._room.wait()
         self.is_full = False
-        self._bytes_at_most = self.buffered_bytes
+        self._cost_at_most = self.buffered_bytes
         return waited
 
     def look_again(self) -> None:
@@ -177,13 +177,13 @@ class Storage:
             return True
         return any(turn.mailbox.is_awaited for turn in self._turns.values())
 
-    def _shed(self, size_bytes: int) -> None:
+    def _shed(self, cost: int) -> None:
         if not self.dropped_messages:
             logger.warning("the consumer does not read: unread messages are given up (Query.dropped_messages counts them)")
         for mailbox in (self._inbox, *(turn.mailbox for turn in self._turns.values())):
-            if size_bytes > 0:
-                count, size = mailbox.shed(size_bytes)
-                size_bytes -= size
+            if cost > 0:
+                count, given_up = mailbox.shed(cost)
+                cost -= given_up
                 self.dropped_messages += count
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
@@ -13,12 +12,9 @@ from claude_transport.errors import ClaudeTransportError, MissingResult
 from claude_transport.protocol.conversation import Conversation, TurnState
 from claude_transport.protocol.messages import AssistantMessage, Message, ResultMessage, UserMessage
 from claude_transport.query.endings import raised_again
-from claude_transport.query.mailbox import Mailbox
+from claude_transport.query.mailbox import Mailbox, RecentMessages
 
 __all__ = ["Turn"]
-
-_REMEMBERED_BYTES = 1 << 20
-"""Of the last whole messages, kept for `MissingResult.messages`, whether or not anybody reads them; partial ones are not kept."""
 
 
 class _Reading(Protocol):
@@ -49,8 +45,7 @@ class Turn:
         self._result: ResultMessage | None = None
         self._error: ClaudeTransportError | None = None
         self._settled = anyio.Event()
-        self._recent: deque[Message] = deque()
-        self._recent_bytes = 0
+        self._recent = RecentMessages()  # whole ones, for `MissingResult.messages`
         self.mailbox: Mailbox = Mailbox()
 
     @property
@@ -103,15 +98,12 @@ class Turn:
             self._reading.look_again()
         return message
 
-    def deliver(self, first: int, messages: list[Message], size_bytes: int) -> None:
+    def deliver(self, first: int, messages: list[Message]) -> None:
         """Add messages of this turn (called by the storage)."""
-        self.mailbox.put(first, messages, size_bytes)
+        self.mailbox.put(first, messages)
         for message in messages:
             if isinstance(message, AssistantMessage | UserMessage):
-                self._recent.append(message)
-                self._recent_bytes += len(message.raw)
-        while self._recent_bytes > _REMEMBERED_BYTES:
-            self._recent_bytes -= len(self._recent.popleft().raw)
+                self._recent.add(message)
 
     def settle(self, state: TurnState, result: ResultMessage | None, error: ClaudeTransportError | None = None) -> None:
         """The prompt has reached its end (called by the storage)."""
@@ -126,6 +118,7 @@ class Turn:
     def _failure(self) -> ClaudeTransportError:
         if self._error is not None:
             return raised_again(self._error)
+        recent = self._recent.messages()
         if self._state is TurnState.dropped:
-            return MissingResult("the message was cancelled before Claude worked on it", messages=self._recent, code="result.cancelled")
-        return MissingResult("the conversation ended before this turn had a result", messages=self._recent)
+            return MissingResult("the message was cancelled before Claude worked on it", messages=recent, code="result.cancelled")
+        return MissingResult("the conversation ended before this turn had a result", messages=recent)

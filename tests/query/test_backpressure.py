@@ -239,11 +239,11 @@ async def allow(*_: Any) -> Allow:
 
 async def test_a_question_that_was_read_is_answered_while_nobody_reads_messages() -> None:
     transport = ForeignTransport()
-    async with Query(transport, can_use_tool=allow, max_buffered_bytes=8 * KB) as query:
+    async with Query(transport, can_use_tool=allow, max_buffered_bytes=32 * KB) as query:
         turn = await query.send("go")
-        transport.say(*[said("x" * 100) for _ in range(20)], permission("q1"), said("x" * 10 * KB), said("behind the pause"))
+        transport.say(*[said("x" * 100) for _ in range(20)], permission("q1"), said("x" * 20 * KB), said("behind the pause"))
         await soon(transport.responses)
-        assert query.buffered_bytes > 2 * KB
+        assert query.buffered_bytes > 32 * KB
         assert turn.is_open()
 
 
