@@ -27,16 +27,25 @@ ONE_SHOT, CANCELLATION, HERE = "test_one_shot.py", "test_cancellation.py", "test
 WINDOWS = "launch/test_windows_decisions.py"
 
 PROOFS: dict[str, tuple[str, ...]] = {
-    "L1": ("streams/test_guard.py::test_nothing_a_killed_host_started_is_alive_afterwards",),
+    "L1": (
+        "streams/test_guard.py::test_nothing_a_killed_host_started_is_alive_afterwards",
+        "streams/test_guard.py::test_a_guard_uses_nothing_from_the_path_of_its_host",
+        "streams/test_guard.py::test_a_guard_ends_what_has_cleared_its_environment_and_lost_its_parent",
+    ),
     "L2": (
         f"{CLOSING}::test_grandchildren_in_the_group_are_gone_after_close",
         "streams/test_guard.py::test_a_grandchild_in_a_session_of_its_own_is_gone_after_close",
+        f"{CLOSING}::test_whatever_the_child_started_is_gone_wherever_it_went",
     ),
     "L3": (
         f"{CANCELLATION}::test_a_cancellation_in_any_suspension_leaves_nothing",
         f"{CANCELLATION}::test_a_cancellation_after_any_step_of_any_task_leaves_nothing",
     ),
-    "L4": (f"{CLOSING}::test_close_bounded_with_a_child_that_ignores_everything",),
+    "L4": (
+        f"{CLOSING}::test_close_bounded_with_a_child_that_ignores_everything",
+        f"{CLOSING}::test_close_bounded_after_a_fork_has_torn_the_event_loop",
+        f"{CLOSING}::test_closing_does_not_wait_for_a_process_that_cannot_be_read",
+    ),
     "L5": (f"{CLOSING}::test_closing_many_stubborn_children_at_once_takes_one_grace_and_not_many",),
     "L6": (f"{CLOSING}::test_what_the_child_writes_down_after_the_end_of_input_is_kept",),
     "L7": (
@@ -185,8 +194,8 @@ async def test_an_abandoned_session_costs_no_processor_time() -> None:
         await anyio.wait_all_tasks_blocked()
         used = time.process_time()
         # time has to pass for a loop that spins to show itself: it would use all of it
-        await anyio.sleep(0.5)
-        assert time.process_time() - used < 0.2
+        await anyio.sleep(2)
+        assert time.process_time() - used < 0.1
         await query.aclose()
 
 
