@@ -197,7 +197,7 @@ class Transport(ABC):
         * `close.wakes-reader`: the iteration of a waiting reader ends.
         * `close.wakes-writer`: a waiting writer gets `TransportClosed`.
         * `close.when-cancelled`: a cancelled close still closes; the cancellation is delivered afterwards.
-        * `close.bounded`: it returns when its timeout is over, or soon after, whatever the peer does.
+        * `close.bounded`: it takes at most one second longer than its timeout.
         * `close.any-task`: any task may call it.
         * `close.leaves-nothing`: no file descriptor, process, thread or task stays behind.
         """

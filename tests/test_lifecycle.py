@@ -187,8 +187,8 @@ async def test_an_abandoned_session_costs_no_processor_time() -> None:
         await anyio.wait_all_tasks_blocked()
         used = time.process_time()
         # time has to pass for a loop that spins to show itself: it would use all of it
-        await anyio.sleep(0.5)
-        assert time.process_time() - used < 0.2
+        await anyio.sleep(2)
+        assert time.process_time() - used < 0.1
         await query.aclose()
 
 

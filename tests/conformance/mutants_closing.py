@@ -92,6 +92,18 @@ class WaitsForTheWriter(Good):
         await super().close()
 
 
+@breaks("close.bounded")
+class ClosesLate(Good):
+    """Its timeout is 0.1 seconds."""
+
+    async def close(self) -> None:
+        is_blocked = self.state == "open" and self.one_writer.locked()
+        await super().close()
+        if is_blocked:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(1.2)  # twelve times its timeout
+
+
 @breaks("close.any-task", "close.when-cancelled", "connect.cancel-is-clean", "connect.closed-meanwhile")
 class BelongsToATask(Good):
     async def connect(self) -> None:

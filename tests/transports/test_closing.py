@@ -122,21 +122,46 @@ async def test_close_wakes_writer() -> None:
 
 
 async def test_close_bounded_with_a_child_that_ignores_everything() -> None:
-    transport = await stubborn()
+    """At most a second longer than its timeout. A machine that stands still for that second is given another chance."""
+    took = [await seconds_of_a_stubborn_close(close_timeout=1)]
+    while took[-1] > 2 and len(took) < 3:
+        took.append(await seconds_of_a_stubborn_close(close_timeout=1))
+    assert took[-1] <= 2, took
+
+
+async def seconds_of_a_stubborn_close(*, close_timeout: float) -> float:
+    transport = await stubborn(close_timeout=close_timeout)
     pid = pid_of(transport)
+    began = anyio.current_time()
     with anyio.fail_after(30):
         await transport.close()
+    took = anyio.current_time() - began
     assert not alive(pid)
     assert transport.info.killed
-    assert transport.info.signal == 9
+    assert (transport.info.exit_code, transport.info.signal) == (None, 9)
+    return took
 
 
-async def test_closing_many_stubborn_children_at_once_takes_one_grace_and_not_many() -> None:
-    transports = [await stubborn(close_timeout=1) for _ in range(16)]
-    with anyio.fail_after(15):  # less than one after the other would take
+async def test_closing_many_stubborn_children_at_once_takes_one_grace_and_not_many(tmp_path: Path) -> None:
+    """When the first of them is gone, each of the others has been asked to leave: no one waits until another one is closed."""
+    journal = tmp_path / "journal"
+    command = ["sh", "-c", 'trap "echo asked >> $0" TERM; trap "" HUP INT; echo "{}"; while :; do sleep 1000; done', str(journal)]
+    transports = [ct.SubprocessTransport(command=command, close_timeout=3) for _ in range(16)]
+    asked: list[int] = []
+
+    async def close(transport: ct.Transport) -> None:
+        await transport.close()
+        asked.append(len(journal.read_text().split()))
+
+    for transport in transports:
+        await transport.connect()
+        with anyio.fail_after(30):
+            assert await read_one(transport) == {}
+    with anyio.fail_after(15):  # 3 were measured
         async with anyio.create_task_group() as tasks:
             for transport in transports:
-                tasks.start_soon(transport.close)
+                tasks.start_soon(close, transport)
+    assert asked[0] == 16
     assert all(transport.info.killed for transport in transports)
 
 
@@ -187,8 +212,8 @@ async def test_a_child_that_ignores_the_end_of_input_is_asked_with_sigterm_befor
 
 
 async def test_what_the_child_writes_down_after_the_end_of_input_is_kept() -> None:
-    with FakeClaude(Scenario(at_eof=(Delay(1.0), WriteFile("transcript", text="kept")))) as fake, anyio.fail_after(30):
-        async with ct.SubprocessTransport(command=fake.command):
+    with FakeClaude(Scenario(at_eof=(Delay(2.0), WriteFile("transcript", text="kept")))) as fake, anyio.fail_after(30):
+        async with ct.SubprocessTransport(command=fake.command, close_timeout=20):
             pass
         assert fake.directory.joinpath("transcript").read_text() == "kept"
         assert fake.calls()[0].signals == []

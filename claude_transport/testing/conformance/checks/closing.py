@@ -62,17 +62,37 @@ async def _cancelled_by_asyncio(bench: Bench) -> None:
             await _is_closed(bench, stand, "a close() cancelled by asyncio")
 
 
-@clause("close.bounded", "It returns when its timeout is over, or soon after, whatever the peer does.", source=f"{_SOURCE}; L4, L5")
+_OVERTIME = 1.0
+"""Seconds by which a `close()` may exceed its timeout: for what it has to do at the end, and for a machine that is busy."""
+
+_TRIES = 3
+"""A machine may stand still for a second. It does not do so each time that a transport closes."""
+
+
+@clause("close.bounded", "It takes at most one second longer than its timeout.", source=f"{_SOURCE}; L4, L5")
 async def bounded(bench: Bench) -> None:
+    for attempt in range(_TRIES):
+        took, bound = await _time_close(bench)
+        if took <= bound:
+            return
+        expect(attempt + 1 < _TRIES, f"close() with a peer that neither reads nor leaves took {took:.1f} s, and may take {bound:g} s")
+
+
+async def _time_close(bench: Bench) -> tuple[float, float]:
+    """Close beside a peer that does nothing for it. Return the seconds that it took, and those that it may take."""
     async with bench.connected() as stand:
         await stand.peer.persist()
         await stand.peer.stop_reading()
         writer = bench.start(lambda: stand.transport.write(wire(stand.flood)))
         await settle()
-        with bench.within("close() with a peer that neither reads nor leaves", seconds=stand.subject.close_timeout + bench.patience / 2):
+        bound = stand.subject.close_timeout + _OVERTIME
+        began = anyio.current_time()
+        with bench.within("close() with a peer that neither reads nor leaves", seconds=bound + bench.patience):
             await stand.transport.close()
+        took = anyio.current_time() - began
         await writer.end("a writer after close()")
         expect(not stand.transport.is_ready(), "is_ready() is True after close()")
+        return took, bound
 
 
 @clause("close.any-task", "Any task may call it.", source=f"{_SOURCE}; L7")
