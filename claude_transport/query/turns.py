@@ -123,7 +123,7 @@ class Turn:
         self.mailbox.end()
         self._settled.set()
 
-    def _failure(self) -> ClaudeTransportError:
+    def _failure(self) -> BaseException:
         if self._error is not None:
             return raised_again(self._error)
         if self._state is TurnState.dropped:
