@@ -107,6 +107,7 @@ MEANINGS: Mapping[str, str] = {
     "result.startup_failed": "The session could not be started.",
     "result.structured_output_invalid": "The model did not produce output that fits the schema.",
     "transport.stalled": "A watchdog ended a conversation that had come to a stand.",
+    "usage.callback_failed": "A callback raised what is no `Exception`, and so ended its conversation.",
     "usage.guards_need_input": "The input cannot end while something runs that hooks guard: this CLI would go on unasked.",
     "usage.wrong_loop": "A query or a pool was used from another event loop than its own.",
 }

@@ -7,6 +7,7 @@ import copy
 from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, ConnectionLost, ProcessError
 from claude_transport.protocol.codec import DecodeCounters
 from claude_transport.protocol.messages import ResultMessage
+from claude_transport.query.cancellation import meant_for_the_program
 
 __all__ = ["cause_of_end", "raised_again", "translated"]
 
@@ -29,8 +30,14 @@ def translated(exc: Exception, what: str) -> ClaudeTransportError:
     return error
 
 
-def raised_again(error: ClaudeTransportError) -> ClaudeTransportError:
-    """A copy to raise: one error may be raised to many waiters, and each raise would add to the traceback of the others."""
+def raised_again(error: ClaudeTransportError) -> BaseException:
+    """Return a copy to raise: one error may be raised to many waiters, and each raise would add to the traceback of the others.
+
+    It is the cause itself when a callback called `sys.exit()`: under trio, only what waits can take that to the program.
+    """
+    exit_of_program = meant_for_the_program(error.__cause__)
+    if isinstance(exit_of_program, SystemExit):
+        return exit_of_program
     again = copy.copy(error)
     again.__cause__ = error.__cause__
     for note in getattr(error, "__notes__", ()):

@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.background import BackgroundTask
-from claude_transport.query.cancellation import guarded
+from claude_transport.query.cancellation import guarded, meant_for_the_program, without_cancellation
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -113,8 +113,14 @@ class McpSession:
         try:
             options = self._server.create_initialization_options()
             await guarded(self._server.run(self._from_cli, _ToCli(self._hear), options))
-        except Exception as exc:  # noqa: BLE001 - a server is a callback, too: whatever it raises is noted, and calls are answered
-            self._on_failure(f"the MCP server {self._name!r}", exc)
+        except BaseException as exc:
+            # a server is a callback, too: whatever it raises is noted, and calls are answered
+            error = without_cancellation(exc)
+            if error is None:
+                raise
+            self._on_failure(f"the MCP server {self._name!r}", error)
+            if (exit_of_program := meant_for_the_program(error)) is not None:
+                raise exit_of_program from None
 
     def _end(self) -> None:
         """Also when the task was cancelled before its first step."""

@@ -104,6 +104,11 @@ class Outbox:
         self._over = True
         self.fail(error)
 
+    async def flush(self) -> None:
+        """Return when everything that was put in the queue so far is settled."""
+        for delivery in (*self._in_flight, *self._queue):
+            await delivery.done.wait()
+
     async def write_last(self, line: bytes) -> None:
         """Write one more line after everything has been settled, if the transport still takes it, within `_LAST_WRITE` seconds."""
         with anyio.move_on_after(_LAST_WRITE, shield=True):

@@ -19,12 +19,13 @@ from typing import Any, Self, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from claude_transport.errors import ClaudeTransportError, ResultError, TransportClosed
+from claude_transport.errors import ClaudeTransportError, ResultError, TransportClosed, UsageError
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.messages import Message
 from claude_transport.query.arguments import check_fields, check_number, check_transport
+from claude_transport.query.cancellation import meant_for_the_program
 from claude_transport.query.closing import Closing
 from claude_transport.query.compatibility import Compatibility
 from claude_transport.query.connection import Connection
@@ -48,6 +49,9 @@ from claude_transport.wrappers.redactor import redactor_for
 __all__ = ["Query"]
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_LAST_WORDS = 1.0
+"""Seconds for what is still to be written when a callback has ended the conversation: its answer above all."""
 
 _READER_GRACE = 1.0
 """Seconds that a cancelled read gets to end before the transport is closed under it."""
@@ -247,7 +251,7 @@ class Query(Facts, Talking):
             case Start(request):
                 question = self._questions.take(request)
                 if question is not None and self._tasks is not None:
-                    self._tasks.start_soon(self._questions.answer, question, self._reply)
+                    self._tasks.start_soon(self._questions.answer, question, self._reply, self._end_by_crash)
             case Cancel(request_id):
                 self._questions.cancel(request_id)
 
@@ -303,6 +307,23 @@ class Query(Facts, Talking):
         self._end(self._watch.error_for(stall))
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
+
+    async def _end_by_crash(self, name: str, crash: BaseException) -> None:
+        """End the conversation, because the callback `name` raised what is no `Exception`; the peer has its answer before."""
+        error = UsageError(
+            f"{name} raised {type(crash).__name__}, which is no Exception and so ends the conversation. Catch it in the callback",
+            code="usage.callback_failed",
+        )
+        error.__cause__ = crash
+        with anyio.move_on_after(_LAST_WORDS, shield=True):
+            await self._outbox.flush()
+        if not self._life.ended.is_set():
+            self._life.ended_by_itself = False
+            self._end(error)
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+        if (exit_of_program := meant_for_the_program(crash)) is not None:
+            raise exit_of_program
 
     def _end(self, error: ClaudeTransportError | None) -> None:
         """The stream has ended: settle everything that is outstanding, at once, with the cause."""

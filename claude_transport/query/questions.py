@@ -23,7 +23,7 @@ from claude_transport.protocol.hooks import DENIABLE
 from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.query.arguments import check_callback, check_on_error
-from claude_transport.query.cancellation import guarded
+from claude_transport.query.cancellation import guarded, without_cancellation
 from claude_transport.query.failures import CallbackFailures
 from claude_transport.query.handlers import (
     CallbackContext,
@@ -43,6 +43,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any] | None]]
 Reply = Callable[[str, bytes], bool]
 """Takes the id of a question and the line that answers it; False when the answer is not wanted any more."""
+OnCrash = Callable[[str, BaseException], Awaitable[None]]
+"""Told which callback raised what is no `Exception`."""
 
 _answering: ContextVar[tuple[Questions, ...]] = ContextVar("_answering", default=())
 
@@ -57,6 +59,8 @@ class Question:
         self.call: McpCall | None = None
         self.deadline: float = math.inf
         """When the callback must have answered, on the clock of the event loop."""
+        self.crash: BaseException | None = None
+        """What the callback raised, if that was no `Exception`."""
 
 
 class Questions:
@@ -134,11 +138,17 @@ class Questions:
                 question.call.withdraw()
             question.scope.cancel()
 
-    async def answer(self, question: Question, reply: Reply) -> None:
+    async def answer(self, question: Question, reply: Reply, on_crash: OnCrash) -> None:
         """Work on a question and hand the line that answers it to `reply(request_id, line)`, which says whether it was still wanted.
 
         Also when its scope was cancelled, which the callback itself may do, and when its time is over, whatever the callback does then.
+        `on_crash(name, error)` is called last, when the callback `name` raised what is no `Exception`.
         """
+        await self._answer(question, reply)
+        if question.crash is not None:
+            await on_crash(self._name_of(question), question.crash)
+
+    async def _answer(self, question: Question, reply: Reply) -> None:
         _answering.set((*_answering.get(), self))
         limit = self._limit_of(question)
         if limit is None:
@@ -194,12 +204,17 @@ class Questions:
     async def _line_for(self, question: Question) -> bytes:
         try:
             return encode_control_success(question.request_id, await self._response_to(question))
-        except Exception as exc:  # noqa: BLE001
+        except BaseException as exc:
+            error = without_cancellation(exc)
+            if error is None:
+                raise
             # whatever went wrong here, the CLI must hear of it: it would wait for ever (docs/reference/protocol.md#unanswered-questions)
-            if isinstance(exc, ControlRequestFailed) and not self._is_for_a_guard(question):
-                return encode_control_error(question.request_id, str(exc), exc.error_code)  # how on_request refuses
-            self.failures.note(self._name_of(question), exc)
-            return self._line_for_failure(question, type(exc).__name__)
+            if isinstance(error, ControlRequestFailed) and not self._is_for_a_guard(question):
+                return encode_control_error(question.request_id, str(error), error.error_code)  # how on_request refuses
+            if not isinstance(error, Exception):
+                question.crash = error
+            self.failures.note(self._name_of(question), error)
+            return self._line_for_failure(question, type(error).__name__)
 
     def _is_for_a_guard(self, question: Question) -> bool:
         """Return whether can_use_tool is asked, or a hook: one of ours, or one that `initialize=` named and that can say no."""

@@ -115,7 +115,7 @@ class Turn:
         self.mailbox.end()
         self._settled.set()
 
-    def _failure(self) -> ClaudeTransportError:
+    def _failure(self) -> BaseException:
         if self._error is not None:
             return raised_again(self._error)
         recent = self._recent.messages()
