@@ -20,6 +20,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from claude_transport.errors import ClaudeTransportError, ResultError, TransportClosed
+from claude_transport.printable import printable
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start
 from claude_transport.protocol.diagnosis import error_for
@@ -270,7 +271,7 @@ class Query(Facts, Talking):
                 await self._reading_over.wait()
             await self._connection.close()
             if still := self._questions.open:
-                logger.info("closing waits for callbacks that are still at work: %s", ", ".join(still))
+                logger.info("closing waits for callbacks that are still at work: %s", printable(", ".join(still)))
 
     async def _close_when_asked(self) -> None:
         await self._close.ending_when_asked()

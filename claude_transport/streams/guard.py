@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from logging import Logger, getLogger
 
+from claude_transport.printable import printable
 from claude_transport.streams.marking import MARK_VARIABLE
 
 __all__ = ["Guard", "guard", "guard_shell"]
@@ -183,7 +184,7 @@ class Guard:
     def _complain(self, message: str) -> None:
         if not self._complained:
             self._complained = True
-            logger.warning("%s", message)
+            logger.warning("%s", printable(message))
 
 
 guard: Guard = Guard()
