@@ -36,14 +36,17 @@ ClaudeTransportError                     .code  .category  .retryable
 
 `code` is stable and meant for programs (`exec.cli.exited`); `category` is the coarse bucket that dashboards and retry policies
 want (`auth`, `rate_limit`, `api`, `transport`, …); `retryable` answers "would the very same call, made again, have a chance?".
-Every constructor takes the message first and data as keywords, so that errors survive `pickle` and `copy`.
+Every constructor takes the message first and data as keywords, so that errors survive `pickle` and `copy`. A message may quote a peer:
+`str()` gives it on one line, with escapes for what is not printable, and cut after 3,000 characters; `args[0]` is the message as it was.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+from claude_transport.printable import printable
 
 __all__ = [
     "APIFailed",
@@ -90,6 +93,9 @@ __all__ = [
 ]
 
 
+_MAX_MESSAGE_CHARS: Final = 3000
+
+
 class ClaudeTransportError(Exception):
     """Any failure this library raises on purpose; catch this one to catch them all."""
 
@@ -105,6 +111,14 @@ class ClaudeTransportError(Exception):
             self.category = category
         if retryable is not None:
             self.retryable = retryable
+
+    def __str__(self) -> str:
+        """Return the message on one line, printable and bounded: it may quote a peer, and stands in logs and tracebacks."""
+        return printable(super().__str__(), at_most=_MAX_MESSAGE_CHARS)
+
+    def __repr__(self) -> str:
+        """Return the name of the class and the message, as `str()` shows it."""
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 # ------------------------------------------------------------------------------------------------ before anything runs

@@ -12,6 +12,7 @@ import anyio
 
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, MissingResult, TransportClosed, UsageError
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.printable import printable
 from claude_transport.protocol.messages import Message, ResultMessage, StreamEvent
 from claude_transport.query.arguments import check_seconds
 from claude_transport.query.mailbox import RecentMessages
@@ -150,7 +151,9 @@ class OneShot:
                     return None
                 if cut := self._query.background_tasks:
                     logger.warning(
-                        "background agents are cut off after %g s of silence: %s", self._background_timeout, ", ".join(cut.values())
+                        "background agents are cut off after %g s of silence: %s",
+                        self._background_timeout,
+                        printable(", ".join(cut.values())),
                     )
                 await self._end_input()
 

@@ -40,6 +40,7 @@ WORDS: Mapping[str, str] = {
     "launch": "what would be run",
     "protocol": "lines, messages, decisions",
     "errors": "one tree: whose fault, and would trying again help",
+    "printable": "text from outside, on one line",
 }
 
 STYLE = """\

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 # The first component below the package is the unit that has a floor. A new unit must be given one here, on purpose.
 FLOORS = {
     "errors": 0,
+    "printable": 0,
     "backoff": 1,
     "background": 1,
     "protocol": 1,
@@ -61,6 +62,7 @@ FORBIDDEN_MODULES: Mapping[str, tuple[frozenset[str], str]] = {
 }
 # Two units on one floor are neighbours, and neighbours do not know each other, except these: "importer → imported": why.
 NEIGHBOURS: Mapping[str, str] = {
+    "errors → printable": "the message of an error may quote a peer, and is shown on one line",
     "bridge → gateway": "a listening socket, private from its first instant, is made in one place",
     "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
 }

@@ -30,6 +30,7 @@ from claude_transport.completion.classification import classify_result
 from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
+from claude_transport.printable import printable
 from claude_transport.protocol.messages import DecodeFailure, InitMessage, Message, OversizedMessage, ResultMessage
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.transport import Transport
@@ -233,11 +234,14 @@ def _library_log(face: Face, *, verbose: bool) -> Iterator[None]:
 
 
 class _FaceHandler(logging.Handler):
-    """Says what is logged, a line for each record."""
+    """Says what is logged: a line for each record, and those of a traceback below it."""
 
     def __init__(self, face: Face, *, level: int) -> None:
         super().__init__(level)
         self._face = face
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._face.say(f"{self._face.look.symbol('dot')} {record.getMessage()}", style="dim")
+        first, *more = record.getMessage().split("\n")
+        self._face.say(f"{self._face.look.symbol('dot')} {printable(first)}", style="dim")
+        for line in more:  # of a traceback
+            self._face.say(f"  {printable(line)}", style="dim")

@@ -20,7 +20,7 @@ from claude_transport.app.output import Output
 from claude_transport.app.path_choice import PathFinding, examine_paths, require_home
 from claude_transport.app.render_report import ReportLines
 from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Report, TestRun, exit_code_for, is_ready
-from claude_transport.app.terminal import choose_look
+from claude_transport.app.terminal import choose_look, json_for_terminals
 from claude_transport.completion.login_status import LoginStatus, read_login_status
 from claude_transport.completion.user_settings import find_config_dir, read_user_settings
 from claude_transport.errors import CLINotFoundError, NotExecutableError
@@ -88,7 +88,7 @@ class _Doctor:
         ready = is_ready(self._credential, self._test_run)
         await self._show(self._lines.verdict(code, self._cli, simulated=self._args.offline, ready=ready))
         if self._args.json:
-            await self._output.write_bytes(msgspec.json.format(msgspec.json.encode(self._report(code))) + b"\n")
+            await self._output.write_bytes(json_for_terminals(msgspec.json.format(msgspec.json.encode(self._report(code)))) + b"\n")
         return code
 
     async def _ask_claude(self) -> LoginStatus | None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from claude_transport.app.arguments import PROGRAM
-from claude_transport.app.terminal import visible
 from claude_transport.errors import (
     APIFailed,
     AuthenticationError,
@@ -31,6 +30,7 @@ from claude_transport.errors import (
     UsageError,
     WrongLibcError,
 )
+from claude_transport.printable import printable, printable_lines
 
 __all__ = [
     "EXIT_FAILED",
@@ -98,13 +98,13 @@ def exit_code_of(error: BaseException) -> int:
 def describe_failure(error: BaseException) -> str:
     """What happened, in one line, without its code."""
     if not isinstance(error, ClaudeTransportError):
-        return visible(f"unexpected {type(error).__name__}: {error}").splitlines()[0]
-    text = str(error).partition("\n")[0]
+        return printable(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    text = str(error)
     if isinstance(error, CLINotFoundError):
         text = text.replace(error.advice, "").replace(f" ({'; '.join(error.searched)})", "")  # hints have both, line by line
     if isinstance(error, ResultError):
         text = text.partition(" (transport=")[0]  # for logs; the code says the same here
-    return visible(text).strip() or type(error).__name__
+    return printable(text).strip() or type(error).__name__
 
 
 def remedy_for(error: BaseException) -> str:
@@ -123,15 +123,15 @@ def hints_for(error: BaseException) -> Iterator[str]:
     """The lines that follow the message: where was searched, what the CLI said, what to do."""
     if isinstance(error, CLINotFoundError):
         yield "Looked at:"
-        yield from (f"  {place}" for place in error.searched or ("no place at all",))
+        yield from (f"  {printable(place)}" for place in error.searched or ("no place at all",))
     if isinstance(error, _MODEL_SIDE) and isinstance(error, ResultError):
         said = getattr(error.result, "result", None)
         if said:
-            yield f"claude says: {visible(said).splitlines()[0]}"
+            yield f"claude says: {printable(said.strip().partition(chr(10))[0])}"
     tail = error.stderr_tail if isinstance(error, ProcessError | ConnectTimeout) else ""
     if tail:
         yield "Its last words:"
-        yield from (f"  {line}" for line in visible(_without_secrets(tail)).splitlines()[-_LAST_WORDS:])
+        yield from (f"  {printable(line)}" for line in _without_secrets(tail).rstrip().split("\n")[-_LAST_WORDS:])
     remedy = remedy_for(error)
     if remedy:
         yield remedy
@@ -151,7 +151,7 @@ def report_failure(error: BaseException) -> int:
     lines = [f"{PROGRAM}: {describe_failure(error)} [{code}]", *(f"  {line}" for line in hints_for(error))]
     try:
         if os.environ.get(TRACEBACK) == "1":
-            traceback.print_exception(error, file=sys.stderr)
+            sys.stderr.write(printable_lines("".join(traceback.format_exception(error)), indent="") + "\n")
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
     except OSError:

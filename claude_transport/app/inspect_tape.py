@@ -15,7 +15,7 @@ from claude_transport.app.arguments import PROGRAM
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.progress import Progress, open_progress
 from claude_transport.app.render_inspection import inspection_lines
-from claude_transport.app.terminal import Look, choose_look, visible
+from claude_transport.app.terminal import Look, choose_look, json_for_terminals, visible
 from claude_transport.app.writing import told_as_output_failure, write_out, write_remark
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection.figures import bytes_text, plural
@@ -50,7 +50,7 @@ def _progress(label: str, look: Look, args: argparse.Namespace) -> Progress:
 
 def _show(summary: TapeSummary, name: str, look: Look, args: argparse.Namespace) -> None:
     if args.json:
-        write_out(msgspec.json.format(msgspec.json.encode(summary)).decode())
+        write_out(json_for_terminals(msgspec.json.format(msgspec.json.encode(summary))).decode())
         return
     for line in inspection_lines(summary, name=name, look=look, everything=args.verbose):
         write_out(line)

@@ -19,6 +19,9 @@ __all__ = ["Keyboard", "PermissionAsker"]
 _TOOL_LINE_PATIENCE: Final = 0.5
 """Seconds to let the line about a tool call be shown before the question about it; with `--json` there is none."""
 
+_MAX_NAME: Final = 80
+"""Characters shown of the name of a tool or a field."""
+
 _MAX_LINES: Final = 40
 """Lines shown of one field. A command is always shown whole: nobody should allow what they have not seen."""
 
@@ -77,14 +80,15 @@ class PermissionAsker:
     async def _decide(self, tool_name: str, tool_input: dict[str, Any]) -> Allow | Deny:
         face = self._face
         bad = face.look.symbol("bad")
+        name = one_line(tool_name, width=_MAX_NAME)
         if tool_name == "AskUserQuestion":
             face.say(f"  {bad} Claude wanted to ask something; `ask` takes one prompt and no more", style="yellow")
             return Deny("Nobody can answer questions here. Decide by yourself, and say what you assumed.")
         if not self._keyboard.is_there:
             gist = one_line(gist_of(tool_input), width=60)
-            face.say(f"  {bad} denied: {tool_name} ({gist}), because there is no terminal to ask on; see --allowed-tools", style="yellow")
+            face.say(f"  {bad} denied: {name} ({gist}), because there is no terminal to ask on; see --allowed-tools", style="yellow")
             return Deny("Permission denied: the program runs without a terminal, so nobody could be asked.")
-        face.say(f"  Claude wants to use {tool_name}:", style="bold")
+        face.say(f"  Claude wants to use {name}:", style="bold")
         for line in _describe(tool_input):
             face.say(f"    {line}")
         answer = await self._keyboard.ask(lambda: face.say("  Allow it? [y/N] ", style="bold", end=""))
@@ -103,7 +107,7 @@ def _describe(tool_input: dict[str, Any]) -> list[str]:
         text = visible(value if isinstance(value, str) else msgspec.json.encode(value).decode())
         first, *rest = text.split("\n")
         kept = rest if name == "command" else rest[:_MAX_LINES]
-        lines += [f"{visible(name)}: {first}", *(f"  {line}" for line in kept)]
+        lines += [f"{one_line(name, width=_MAX_NAME)}: {first}", *(f"  {line}" for line in kept)]
         if len(kept) < len(rest):
             lines.append(f"  … {len(rest) - len(kept)} more lines")
     return lines

@@ -8,9 +8,9 @@ from pathlib import Path
 from claude_transport.app.arguments import PROGRAM
 from claude_transport.app.ask import read_prompt, run_through
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK
-from claude_transport.app.terminal import visible
 from claude_transport.app.writing import write_remark
 from claude_transport.errors import ConfigurationError
+from claude_transport.printable import printable
 from claude_transport.transport import Transport
 from claude_transport.wrappers.recording import RecordingTransport
 
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
     finally:
         failure = next((recording.failure for recording in recordings), None)
         if failure is not None:
-            write_remark(f"{PROGRAM}: the tape {visible(args.output)} is not whole: {visible(str(failure))} [tape.incomplete]")
+            write_remark(f"{PROGRAM}: the tape {printable(args.output)} is not whole: {printable(failure)} [tape.incomplete]")
     return EXIT_FAILED if code == EXIT_OK and failure is not None else code

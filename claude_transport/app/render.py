@@ -10,7 +10,7 @@ import anyio
 from claude_transport.app.answer import Paragraph, Piece, Remark, ToolCall, Words
 from claude_transport.app.output import Output
 from claude_transport.app.progress import Progress
-from claude_transport.app.terminal import Look, is_terminal, one_line, visible
+from claude_transport.app.terminal import Look, is_terminal, json_for_terminals, one_line, visible
 
 __all__ = ["CALM", "Face"]
 
@@ -70,11 +70,11 @@ class Face:
         return self._shown.setdefault(tool_use_id, anyio.Event())
 
     async def raw(self, line: bytes) -> None:
-        """A line of NDJSON for stdout, as it is."""
+        """A line of NDJSON for stdout, as it is; for a terminal the same JSON, with escapes for what a terminal would obey."""
         async with self.lock:
             self._activity = "claude is at work"
             self._rest()
-            await self._output.write_bytes(line + b"\n")
+            await self._output.write_bytes((json_for_terminals(line) if self._on_terminal else line) + b"\n")
 
     async def finish(self) -> None:
         """The answer is over: end its last line."""
@@ -98,9 +98,9 @@ class Face:
     # ------------------------------------------------------------------------------------------------------- beside the answer
 
     def say(self, text: str, *, style: str = "", cut: bool = False, end: str = "\n") -> None:
-        """A line on stderr, at once; `cut` keeps it to the width of the terminal."""
+        """One line on stderr, at once; `cut` keeps it to the width of the terminal. A line break in `text` is shown as what it is not."""
         self._rest()
-        text = one_line_kept(text, width=self.look.width) if cut else visible(text)
+        text = one_line_kept(text, width=self.look.width) if cut else visible(text).replace("\n", "\N{REPLACEMENT CHARACTER}")
         try:
             if self._shares_terminal and self._after_words:
                 self._make_room()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from claude_transport.app.terminal import Look, one_line, visible
+from claude_transport.app.terminal import Look, one_line
 from claude_transport.inspection.figures import bytes_text, count_text, dollars_text, plural, seconds_text
 from claude_transport.inspection.summary import CallStats, Problem, TapeSummary, TurnSummary
 
@@ -13,6 +13,8 @@ __all__ = ["inspection_lines"]
 
 _LABEL: Final = 12
 """Columns of the first column."""
+_MAX_ENTRY: Final = 500
+"""Characters of an entry: names of models and sessions are what a peer calls them."""
 _FEW: Final = 12
 """Rows of each list, unless everything is asked for."""
 
@@ -43,7 +45,7 @@ def _head(summary: TapeSummary, name: str, look: Look) -> Iterator[str]:
     failed = sum(turn.outcome != "ok" for turn in summary.turns)
     how = "no turns" if not summary.turns else plural(len(summary.turns), "turn") + (f", {failed} failed" if failed else ", all ok")
     verdict = look.paint(how, "red" if failed else "green" if summary.turns else "yellow")
-    yield f"{look.paint(visible(name), 'bold')} {dot} {verdict} {dot} {seconds_text(summary.seconds)}"
+    yield f"{look.paint(one_line(name, width=_MAX_ENTRY), 'bold')} {dot} {verdict} {dot} {seconds_text(summary.seconds)}"
     made = [
         plural(summary.records, "record"),
         f"{bytes_text(summary.bytes_in)} to claude, {bytes_text(summary.bytes_out)} from it",
@@ -68,7 +70,7 @@ def _head(summary: TapeSummary, name: str, look: Look) -> Iterator[str]:
     }
     for label, text in entries.items():
         if text:
-            yield look.paint(f"{label:<{_LABEL}}", "dim") + visible(text)
+            yield look.paint(f"{label:<{_LABEL}}", "dim") + one_line(text, width=_MAX_ENTRY)
 
 
 def _turn(turn: TurnSummary, look: Look) -> tuple[str, ...]:
@@ -80,7 +82,7 @@ def _turn(turn: TurnSummary, look: Look) -> tuple[str, ...]:
         look.symbol("good" if turn.outcome == "ok" else "bad"),
         seconds_text(turn.seconds),
         one_line(prompt, width=max(18, look.width - 58)),
-        turn.outcome,
+        one_line(turn.outcome, width=40),
         count_text(read),
         count_text(tokens.output_tokens),
         dollars_text(turn.cost_usd),

@@ -10,6 +10,7 @@ from claude_transport.app.path_choice import PathFinding
 from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Step
 from claude_transport.app.terminal import Look, visible
 from claude_transport.launch.credentials import CredentialReport
+from claude_transport.printable import printable
 
 __all__ = ["ReportLines"]
 
@@ -102,7 +103,7 @@ class ReportLines:
         indent = " " * _LABEL
         first, *more = self._wrapped(f"{failure.message} [{failure.code}]", narrower=_LABEL + 2)
         yield f"{indent}{self._mark(ok=False)} {first}"
-        yield from (f"{indent}  {line}" for line in (*more, *failure.details))
+        yield from (f"{indent}  {line}" for line in (*more, *map(printable, failure.details)))
         yield from (f"{indent}  {line}" for line in self._wrapped(failure.remedy, narrower=_LABEL + 2))
 
     def verdict(self, exit_code: int, cli: CLIFinding, *, simulated: bool, ready: bool) -> Iterator[str]:
@@ -128,7 +129,7 @@ class ReportLines:
 
     def _wrapped(self, text: str, *, narrower: int = 0) -> list[str]:
         width = max(self._look.width - narrower, 40)
-        return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        return textwrap.wrap(visible(text), width, break_long_words=False, break_on_hyphens=False)
 
     def _mark(self, *, ok: bool) -> str:
         return self._paint(self._look.symbol("good" if ok else "bad"), "green" if ok else "red")

@@ -15,6 +15,7 @@ from claude_transport.app.backend import run_on
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.interruption import run_interruptibly
 from claude_transport.app.output import Output
+from claude_transport.app.terminal import is_terminal, visible
 from claude_transport.app.writing import write_remark
 from claude_transport.errors import ProcessError, TransportClosed
 from claude_transport.transports.replay import ReplayTransport
@@ -47,7 +48,8 @@ async def _converse(transport: ReplayTransport) -> int:
     failure = next(iter(failures), None)
     if isinstance(failure, ProcessError):  # the claude on the tape died: so does this one, with its last words
         if failure.stderr_tail:
-            write_remark(failure.stderr_tail.removesuffix("\n"))
+            said = failure.stderr_tail.removesuffix("\n")
+            write_remark(visible(said) if is_terminal(sys.stderr) else said)
         return 128 + failure.signal if failure.signal is not None else failure.exit_code or EXIT_OK
     if failure is not None:
         raise failure

@@ -25,8 +25,15 @@ from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.gateway.serve import GatewaySettings, serve
 from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.printable import printable, printable_lines
 
 __all__ = ["run"]
+
+_MAX_MESSAGE: Final = 4000
+"""Characters of a record's message in the log."""
+
+_MAX_TRACEBACK: Final = 8000
+"""Characters of a traceback in a line of JSON: its end, which says most."""
 
 _FIELD: Final = "gateway_"
 """What the fields of the gateway's log records begin with."""
@@ -53,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace, settings: GatewaySettings) -> int:
     with ExitStack() as stack:
-        stack.enter_context(_log_to_stderr(as_json=args.json, verbose=args.verbose))
+        stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
         cli_path = args.cli_path
         if args.offline:
             from claude_transport.app.offline import simulated_claude
@@ -104,12 +111,12 @@ def _ssl_context(args: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 @contextmanager
-def _log_to_stderr(*, as_json: bool, verbose: bool) -> Iterator[None]:
+def log_to_stderr(*, as_json: bool, verbose: bool) -> Iterator[None]:
     """A block in which the library's log goes to stderr, a line for each record."""
     logger = logging.getLogger("claude_transport")
     before = (logger.level, logger.propagate)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JSONLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_JSONLines() if as_json else _Lines("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
     logger.propagate = False
@@ -121,13 +128,25 @@ def _log_to_stderr(*, as_json: bool, verbose: bool) -> Iterator[None]:
         logger.setLevel(level)
 
 
+class _Lines(logging.Formatter):
+    """Each record as one printable line, and the lines of a traceback below it, indented: none of them can be taken for a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, _, more = super().format(record).partition("\n")
+        return printable(first, at_most=_MAX_MESSAGE) + (f"\n{printable_lines(more)}" if more else "")
+
+
 class _JSONLines(logging.Formatter):
     """Each record as one line of JSON: `time`, `level`, `logger`, `message`, and the gateway's own fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {name.removeprefix(_FIELD): value for name, value in vars(record).items() if name.startswith(_FIELD)}
+        fields = {name.removeprefix(_FIELD): _bounded(value) for name, value in vars(record).items() if name.startswith(_FIELD)}
         time = dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds")
-        line = {"time": time, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage(), **fields}
+        line = {"time": time, "level": record.levelname.lower(), "logger": record.name, "message": _bounded(record.getMessage()), **fields}
         if record.exc_info is not None:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = self.formatException(record.exc_info)[-_MAX_TRACEBACK:]
         return json.dumps(line, default=str)
+
+
+def _bounded(value: object) -> object:
+    return printable(value, at_most=_MAX_MESSAGE) if isinstance(value, str) else value

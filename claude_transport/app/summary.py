@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claude_transport.app.terminal import Look
+from claude_transport.app.terminal import Look, one_line
 from claude_transport.protocol.messages import ResultMessage
 
 __all__ = ["summarize"]
@@ -12,7 +12,7 @@ def summarize(result: ResultMessage, *, model: str, seconds: float, look: Look) 
     """Model, duration, tokens and cost in one line; what is not known is left out. `seconds` is from the start of the program's run."""
     usage = result.usage
     parts = [
-        model,
+        one_line(model, width=80),
         f"{seconds:.1f} s",
         f"{usage.total_input_tokens:,} tokens in, {usage.output_tokens:,} out",
         _dollars(float(result.total_cost_usd)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import select
@@ -12,11 +13,16 @@ from typing import Final, TextIO
 
 import msgspec
 
-__all__ = ["Look", "choose_look", "is_terminal", "one_line", "takes_more", "visible", "width_of"]
+__all__ = ["Look", "choose_look", "is_terminal", "json_for_terminals", "one_line", "takes_more", "visible", "width_of"]
 
-# Everything that moves the cursor, changes colours, rings or hides: C0 but tab and newline, DEL, C1, and the marks that reorder text.
-_INVISIBLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Everything that moves the cursor, changes colours, rings or hides: C0 but tab and newline, DEL, C1, surrogates, separators of lines, and
+# the marks that reorder text or have no width. The two joiners stay: scripts and emoji are written with them.
+_INVISIBLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _STYLES: Final = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33"}
+_MAX_SPACES: Final = 4096
+"""Characters of white space that are looked through for more words of one line."""
 MAX_WIDTH: Final = 100
 """Columns; longer lines of prose are hard to read, however wide the terminal is."""
 
@@ -102,7 +108,13 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
+def json_for_terminals(data: bytes) -> bytes:
+    """The same JSON with escapes for what a terminal would obey, such as `\\u009b`; U+FFFD in place of bytes that are no UTF-8."""
+    text = data.decode("utf-8", "replace")
+    return _INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text).encode("utf-8")
+
+
 def one_line(text: str, *, width: int) -> str:
-    """`text` on one line of at most `width` characters."""
-    flat = " ".join(visible(text).split())
+    """`text` on one line of at most `width` characters. What it costs does not grow with `text`."""
+    flat = " ".join(visible(text[: _MAX_SPACES + width]).split())
     return flat if len(flat) <= width else flat[: max(width - 1, 0)] + "…"

@@ -12,12 +12,16 @@ from anyio.abc import ByteStream
 
 from claude_transport.gateway.choices import check_answers
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.printable import printable
 from claude_transport.transports.lines import is_torn
 
 __all__ = ["Arrival", "Authentication", "Mode", "mode_of", "read_authentication"]
 
 _CHUNK_BYTES: Final = 4096
 """Bytes read at a time before anybody is admitted: a connection that is not admitted costs no more."""
+
+_MAX_PEER_CHARS: Final = 200
+"""Characters of a peer's address: behind a proxy it is what a header says."""
 
 Mode = Literal["link", "plain"]
 _HELLO: Final = b"H "
@@ -52,7 +56,7 @@ class Arrival:
     def __init__(self, stream: ByteStream, *, medium: str, peer: str = "", token: str | None = None, certified: str | None = None) -> None:
         self.stream = stream
         self.medium = medium
-        self.peer = peer
+        self.peer = printable(peer, at_most=_MAX_PEER_CHARS)
         self.token = token
         self.certified = certified
         self.speaks_link: bool = False

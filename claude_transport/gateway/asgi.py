@@ -18,6 +18,7 @@ from claude_transport.errors import ClaudeTransportError, ConfigurationError, Us
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.printable import printable
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.streams.websocket import HandshakeRequest, MessageReader, cut_messages
 
@@ -106,7 +107,7 @@ class GatewayApplication:
             return
         await send({"type": "websocket.accept"})
         client = scope.get("client")
-        peer = f"{client[0]}:{client[1]}" if client else ""
+        peer = printable(f"{client[0]}:{client[1]}", at_most=200) if client else ""
         stream = _MessageStream(receive, send, address=peer)
         await self.gateway.attend(Arrival(stream, medium="asgi", peer=peer, token=request.bearer_token))
 

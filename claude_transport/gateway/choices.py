@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.gateway.ceilings import keep_within
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.validation import check_types
+from claude_transport.launch.validation import check_types, validate_options
 
 __all__ = ["ANSWERS", "DEFAULT_CHOICES", "Choices", "check_answers"]
 
@@ -36,14 +38,17 @@ DEFAULT_CHOICES: Final = frozenset(
 )
 """What concerns the conversation alone: nothing that runs, reads or writes anything on the gateway's machine."""
 
-_LIMITS: Final = ("max_budget_usd", "max_output_tokens", "max_thinking_tokens", "max_turns")
-_RESTRICTIONS: Final = ("disallowed_tools",)
-_TEXT_ONLY: Final = ("system_prompt",)  # as a mapping it may name a file of the gateway's machine
+_MAX_NESTING: Final = 64
+"""Levels of lists and mappings inside a value. What the CLI takes has a dozen; deeper ones exhaust the stack of what walks them."""
+
 ANSWERS: Final = frozenset({"can_use_tool", "hooks", "mcp"})
 
 
 class Choices:
     """An allow-list of option names. A client may lower a limit of the gateway, never raise it, and add to what is disallowed.
+
+    That holds for every option that limits a session, whichever are allowed: see `keep_within()`. But `env`, `extra_args`, `settings`,
+    `agents` and `mcp_servers` can undo any limit: whoever lets clients choose one of them lets them choose everything.
 
     Raises:
         ConfigurationError: a name is no option of `ClaudeOptions`.
@@ -58,7 +63,7 @@ class Choices:
         self.allowed: frozenset[str] = frozenset(allowed)
 
     def apply(self, options: ClaudeOptions, chosen: Mapping[str, Any]) -> ClaudeOptions:
-        """The gateway's `options` with what the client has chosen, checked for its types; the launch checks the rest.
+        """The gateway's `options` with what the client has chosen. Each value is valid in itself, and none allows more than `options`.
 
         Raises:
             TurnedAway: an option is not for the client to choose, or has a value that it cannot have.
@@ -66,9 +71,11 @@ class Choices:
         forbidden = sorted(str(name)[:64] for name in chosen if name not in self.allowed)
         if forbidden:
             raise TurnedAway("options", f"not for a client to choose: {', '.join(forbidden[:8])}")
-        changes = {name: _settled(options, name, value) for name, value in chosen.items()}
         try:
-            made = options.replace(**changes)
+            _check_nesting(chosen)
+            alone = ClaudeOptions(**chosen)
+            validate_options(alone, environment={**os.environ, **_env_of(alone)}, check_files=False)
+            made = options.replace(**keep_within(options, chosen, model_is_free="model" in self.allowed))
             check_types(made)
         except ConfigurationError as exc:
             raise TurnedAway("options", str(exc)) from exc
@@ -82,14 +89,23 @@ def check_answers(answers: object) -> frozenset[str]:
     return ANSWERS.intersection(answers)  # a newer client may answer what this gateway does not know
 
 
-def _settled(options: ClaudeOptions, name: str, value: Any) -> Any:
-    ours = getattr(options, name)
-    if name in _LIMITS and value is not None and isinstance(value, int | float) and ours is not None:
-        return min(ours, value)
-    if name in _LIMITS and value is None:
-        return ours
-    if name in _RESTRICTIONS and isinstance(value, list | tuple):
-        return (*(ours or ()), *value)
-    if name in _TEXT_ONLY and not isinstance(value, str | None):
-        raise TurnedAway("options", f"{name} is text")
-    return value
+def _check_nesting(value: object) -> None:
+    """Raise `TurnedAway` for a value with too many levels, without going down into them one by one."""
+    level: list[object] = [value]
+    for _ in range(_MAX_NESTING):
+        inner: list[object] = []
+        for each in level:
+            if isinstance(each, Mapping):
+                inner.extend(each.values())
+            elif isinstance(each, list | tuple):
+                inner.extend(each)
+        if not inner:
+            return
+        level = inner
+    raise TurnedAway("options", f"an option has more than {_MAX_NESTING} levels")
+
+
+def _env_of(options: ClaudeOptions) -> dict[str, str]:
+    """What the options add to the environment, as far as it is one: `validate_options` says what is wrong with the rest."""
+    given: object = options.env
+    return {str(name): value for name, value in given.items() if isinstance(value, str)} if isinstance(given, Mapping) else {}

@@ -29,6 +29,7 @@ from claude_transport.gateway.starting import Launch, Starter
 from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.printable import printable
 from claude_transport.protocol.link_frames import Hello, Refusal, encode_frame
 from claude_transport.streams.address import Address, parse_address
 from claude_transport.transport import Transport
@@ -361,7 +362,7 @@ class Gateway:
     def _count_refusal(self, refused: TurnedAway, *, peer: str = "") -> None:
         self.metrics.refused[refused.reason] += 1
         extra = {"gateway_event": "turned_away", "gateway_reason": refused.reason, "gateway_peer": peer}
-        logger.warning("turned away (%s): %s", refused.reason, refused, extra=extra)
+        logger.warning("turned away (%s): %s", refused.reason, printable(refused), extra=extra)
 
     def _handshake_failed(self, exc: Exception, peer: str) -> None:
         """TLS or WebSocket could not be agreed on; what the peer sent is not repeated."""

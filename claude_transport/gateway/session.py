@@ -18,6 +18,7 @@ from claude_transport.gateway.initialization import ServerFields
 from claude_transport.gateway.limits import Allowance, GatewayLimits
 from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.printable import printable
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.transport import Transport
@@ -159,10 +160,10 @@ class Session(ABC):
             raise TurnedAway("session_bytes", f"a session may carry {limit} bytes")
 
     def log(self, level: int, event: str, text: str, **details: object) -> None:
-        """Write to the log what has happened to it, in words and as fields."""
+        """Write to the log what has happened to it, in words and as fields. Each may quote the client: they are made `printable()`."""
         fields: dict[str, object] = {"event": event, "session": self.id, "owner": self.owner, "mode": self.mode, **details}
-        extra = {f"gateway_{name}": value for name, value in fields.items()}
-        logger.log(level, "session %s of %s: %s", self.id, self.owner, text, extra=extra)
+        extra = {f"gateway_{name}": printable(value) if isinstance(value, str) else value for name, value in fields.items()}
+        logger.log(level, "session %s of %s: %s", self.id, printable(self.owner), printable(text), extra=extra)
 
     def _note_end(self, reason: str) -> None:
         """The first reason counts."""

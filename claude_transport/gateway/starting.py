@@ -19,6 +19,7 @@ from claude_transport.gateway.reception import Guest
 from claude_transport.gateway.session import Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.printable import printable
 from claude_transport.protocol.link_frames import Hello
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -99,8 +100,8 @@ class Starter:
 
     def _failed(self, exc: Exception, owner: str) -> TurnedAway:
         """What the client is told; paths and names of this machine are for the log."""
-        extra = {"gateway_event": "start_failed", "gateway_owner": owner}
-        logger.error("claude could not be started for %s: %s", owner, exc, extra=extra)
+        extra = {"gateway_event": "start_failed", "gateway_owner": printable(owner)}
+        logger.error("claude could not be started for %s: %s", printable(owner), printable(exc), extra=extra)
         code = getattr(exc, "code", "timeout")
         return TurnedAway("start", f"claude could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))
 

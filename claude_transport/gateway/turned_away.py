@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from claude_transport.errors import ClaudeTransportError
+from claude_transport.printable import printable
 
 __all__ = ["REASONS", "TurnedAway"]
 
@@ -26,8 +27,14 @@ REASONS: Final = {
 """Each reason, with its status in HTTP and what it means. The first three words of the link protocol's refusals are among them."""
 
 
+_MAX_CHARS: Final = 500
+"""Characters of a message: it may quote what the client sent."""
+
+
 class TurnedAway(ClaudeTransportError):
     """A client that is refused: `reason` (one of `REASONS`) and the message are what it is told: no secret, and nobody else's name.
+
+    The message may quote the client: it is made `printable()`, with at most 500 characters.
 
     `retryable` says whether the same client may be let in later, `audible` whether it can be told at all: in the middle of a frame it
     would take the reason for data.
@@ -36,7 +43,7 @@ class TurnedAway(ClaudeTransportError):
     code = "gateway.refused"
 
     def __init__(self, reason: str, message: str = "", *, audible: bool = True, **common: Any) -> None:
-        super().__init__(message, code=f"gateway.{reason}", **common)
+        super().__init__(printable(message, at_most=_MAX_CHARS), code=f"gateway.{reason}", **common)
         self.reason = reason
         self.audible = audible
 

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from claude_transport.launch.discovery import CLI, read_cli_version
+from claude_transport.printable import printable
 
 __all__ = ["CLIChange", "CLIPin", "PinnedCLI", "on_cli_change", "pin_cli"]
 
@@ -77,7 +78,7 @@ def pin_cli(cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange 
     """Record a spawn of this process; a change is logged as a warning, and told to everybody who listens."""
     change = _of_this_process.note(cli, asked=asked)
     if change is not None:
-        logger.warning("%s: pin_cli is on, so nobody should have changed it", change)
+        logger.warning("%s: pin_cli is on, so nobody should have changed it", printable(change))
         for listener in tuple(_listeners):
             try:
                 listener(change)

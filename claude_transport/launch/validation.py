@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, get_args
 
@@ -66,6 +67,9 @@ MINIMA: Final[Mapping[str, tuple[int, str]]] = {
     "max_output_tokens": (1, "tokens"),
     "max_retries": (0, "retries"),
 }
+# as floats: what is beyond them cannot be written for the CLI
+_MIN_POSITIVE: Final = sys.float_info.min
+_MAX_POSITIVE: Final = sys.float_info.max
 POSITIVE: Final = ("max_budget_usd", "mcp_timeout", "mcp_tool_timeout", "background_wait_ceiling")
 PLAIN_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {
     bool: (bool,),
@@ -187,7 +191,7 @@ def _check_scalars(options: ClaudeOptions) -> None:
         value = getattr(options, option)
         if value is None or (option == "background_wait_ceiling" and value == math.inf):
             continue
-        if not math.isfinite(value) or value <= 0:
+        if not _MIN_POSITIVE <= value <= _MAX_POSITIVE:
             _refuse(option, f"{value} is not a positive number; leave it None for the CLI's default")
 
 
@@ -261,7 +265,8 @@ def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
             "custom": lambda: isinstance(prompt.get("prompt"), str),
             "file": lambda: isinstance(prompt.get("path"), (str, os.PathLike)) and bool(prompt["path"]),
         }
-        shape = shapes.get(prompt.get("type"))
+        kind = prompt.get("type")
+        shape = shapes.get(kind) if isinstance(kind, str) else None
         if shape is None or not shape():
             _refuse("system_prompt", "a mapping needs a type of preset (with preset claude_code), custom (with prompt) or file (with path)")
         if prompt.get("append") is not None and options.append_system_prompt is not None:

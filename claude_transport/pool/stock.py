@@ -30,6 +30,7 @@ from claude_transport.pool.recipe import Recipe
 from claude_transport.pool.session import PooledSession, SessionStart
 from claude_transport.pool.snapshot import PoolSnapshot
 from claude_transport.pool.waiter import Waiter
+from claude_transport.printable import printable
 
 __all__ = ["Stock"]
 
@@ -181,7 +182,7 @@ class Stock:
         if self._waiters:
             self._waiters.popleft().fail(error)
         elif not self.is_over:
-            logger.warning("a session could not be started on spare; none is for %g s: %s", pause, error)
+            logger.warning("a session could not be started on spare; none is for %g s: %s", pause, printable(error))
 
     # ------------------------------------------------------------------------------------------------------ tending, ending
 

@@ -6,6 +6,7 @@ import logging
 import traceback
 from collections.abc import Callable
 
+from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.redaction import Redactor
 
 __all__ = ["CallbackFailures"]
@@ -18,7 +19,7 @@ class CallbackFailures:
 
     `make_redactor` is called for the first failure; what it gives cleans what is logged. The record is at level ERROR and holds the
     traceback as text and not as `exc_info`: that would be the error itself, as it is, with everything that its message quotes of the
-    CLI's question, and every variable of every frame.
+    CLI's question, and every variable of every frame. Each line of the traceback is printable and indented.
     """
 
     def __init__(self, make_redactor: Callable[[], Redactor] = Redactor) -> None:
@@ -33,14 +34,14 @@ class CallbackFailures:
         """Count a failure of the callback `name`, and log it: the error that it raised, or else in words what happened."""
         self.failed += 1
         if error is None:
-            logger.error("%s failed: %s", name, what)
+            logger.error("%s failed: %s", printable(name), printable(what))
             return
         if self._redactor is None:
             self._redactor = self._make_redactor()
-        told = "".join(traceback.format_exception(error))
-        logger.error("%s failed (%s)\n%s", name, type(error).__name__, self._redactor.text(told).rstrip())
+        told = self._redactor.text("".join(traceback.format_exception(error)))
+        logger.error("%s failed (%s)\n%s", printable(name), type(error).__name__, printable_lines(told.rstrip()))
 
     def note_late(self, what: str) -> None:
         """Count an answer of `what` that is of no use any more."""
         self.late += 1
-        logger.debug("%s has answered too late: its question was withdrawn, or denied because its time was over", what)
+        logger.debug("%s has answered too late: its question was withdrawn, or denied because its time was over", printable(what))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.printable import printable
 from claude_transport.query.mcp_configuration import checked_configuration
 from claude_transport.query.mcp_session import INTERNAL_ERROR, McpCall, McpSession, OnFailure
 
@@ -95,7 +96,7 @@ class McpServers:
 
 
 def _tell_nobody(name: str, message: dict[str, Any]) -> None:
-    logger.debug("the MCP server %r said something before there was anybody to hear it: %s", name, message.get("method"))
+    logger.debug("the MCP server %r said something before there was anybody to hear it: %s", name, printable(message.get("method")))
 
 
 def _refused(message: str) -> ConfigurationError:

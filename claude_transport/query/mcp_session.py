@@ -16,6 +16,7 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.background import BackgroundTask
+from claude_transport.printable import printable
 from claude_transport.query.cancellation import guarded, meant_for_the_program, without_cancellation
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class McpSession:
             return
         outcome: dict[str, Any] = {key: message[key] for key in ("result", "error") if key in message}
         if not self._settle(message.get("id", ""), outcome):
-            logger.debug("the MCP server %r answered a request that nobody waits for: %r", self._name, message.get("id"))
+            logger.debug("the MCP server %r answered a request that nobody waits for: %s", self._name, printable(message.get("id")))
 
     def _note_cancellation(self, message: Mapping[str, Any]) -> None:
         """A cancelled request gets no answer from the server, but the control request around it still needs one."""

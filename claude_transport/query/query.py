@@ -20,6 +20,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from claude_transport.errors import ClaudeTransportError, ResultError, TransportClosed, UsageError
+from claude_transport.printable import printable
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start
 from claude_transport.protocol.diagnosis import error_for
@@ -285,7 +286,7 @@ class Query(Facts, Talking):
             await self._stop_what_was_guarded()
             await self._connection.close()
             if still := self._questions.open:
-                logger.info("closing waits for callbacks that are still at work: %s", ", ".join(still))
+                logger.info("closing waits for callbacks that are still at work: %s", printable(", ".join(still)))
 
     async def _stop_what_was_guarded(self) -> None:
         """Interrupt a turn that was cut off: without its input, a CLI that does not block on failure would go on unasked."""

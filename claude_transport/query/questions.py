@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from claude_transport.errors import ControlRequestFailed
+from claude_transport.printable import printable
 from claude_transport.protocol.control import (
     CanUseTool,
     ControlRequest,
@@ -115,7 +116,7 @@ class Questions:
     def take(self, request: ControlRequest) -> Question | None:
         """Note a question before its task is started, so that it can be withdrawn from the first moment on."""
         if request.request_id is None:
-            logger.warning("the CLI sent a %r request without an id: it cannot be answered", request.subtype)
+            logger.warning("the CLI sent a '%s' request without an id: it cannot be answered", printable(request.subtype))
             return None
         question = self._open[request.request_id] = Question(request, request.request_id)
         body = request.request
@@ -210,7 +211,7 @@ class Questions:
                 raise
             # whatever went wrong here, the CLI must hear of it: it would wait for ever (docs/reference/protocol.md#unanswered-questions)
             if isinstance(error, ControlRequestFailed) and not self._is_for_a_guard(question):
-                return encode_control_error(question.request_id, str(error), error.error_code)  # how on_request refuses
+                return encode_control_error(question.request_id, str(error.args[0]), error.error_code)  # how on_request refuses
             if not isinstance(error, Exception):
                 question.crash = error
             self.failures.note(self._name_of(question), error)

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.printable import printable
 from claude_transport.transport import PermissionSetting
 
 __all__ = ["Shadow", "Shadowing", "find_shadows"]
@@ -139,7 +140,7 @@ class Shadowing:
                 raise ConfigurationError(message, option=shadow.option)
         if shadows:
             reasons = "; ".join(f"{shadow.option}: {shadow.why}" for shadow in shadows)
-            logger.warning("can_use_tool is not asked about everything: %s%s", source, reasons)
+            logger.warning("can_use_tool is not asked about everything: %s%s", source, printable(reasons))
 
 
 def _agent_settings(agents: object) -> tuple[PermissionSetting, ...]:

@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from logging import Logger, getLogger
 
+from claude_transport.printable import printable
 from claude_transport.streams.marking import MARK_VARIABLE, SPARED_VARIABLE, limit_of
 
 __all__ = ["SYSTEM_PATH", "Guard", "guard", "guard_shell"]
@@ -221,7 +222,7 @@ class Guard:
     def _complain(self, message: str) -> None:
         if not self._complained:
             self._complained = True
-            logger.warning("%s", message)
+            logger.warning("%s", printable(message))
 
 
 def _started(mark: str, pgid: int) -> str:

@@ -16,6 +16,7 @@ from anyio.abc import ByteStream
 from claude_transport.background import BackgroundTask
 from claude_transport.backoff import Backoff
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError
+from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.heartbeat import DEFAULT_HEARTBEAT, Heartbeat
 from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.protocol.link import DEFAULT_REPLAY_BYTES, DEFAULT_WINDOW_BYTES, LinkEnd, LinkEvent
@@ -252,7 +253,7 @@ class LinkStream(ByteStream):
                     await self._release()
                 if self._done:
                     return
-                logger.info("the link was cut (%s), trying to come back", cause or "closed by the other side")
+                logger.info("the link was cut (%s), trying to come back", printable(cause or "closed by the other side"))
                 self._connection = await self._dialler.redial(self._end, session=self._session, lease=self._lease)
         except ClaudeTransportError as exc:
             self._finish(exc)
@@ -307,7 +308,7 @@ class LinkStream(ByteStream):
             if end.stderr_tail:
                 redactor = redactor_knowing([os.environ], confidential=self._confidential)
                 # before it is cut: half a key looks like none
-                error.add_note("its last words: " + redactor.text(end.stderr_tail)[-_SHOWN_CHARS:])
+                error.add_note("its last words: " + printable_lines(redactor.text(end.stderr_tail)[-_SHOWN_CHARS:]).lstrip())
             return error
         if end.error is not None:
             return ConnectionLost(end.error)

@@ -11,6 +11,7 @@ import msgspec
 
 from claude_transport.backoff import Backoff
 from claude_transport.errors import AuthenticationError, CLIConnectionError, ConfigurationError, ConnectionLost, ConnectTimeout
+from claude_transport.printable import printable
 from claude_transport.protocol.link import LinkEnd
 from claude_transport.protocol.link_frames import LINK_VERSION, Hello
 from claude_transport.streams.link_handshake import ByteStreamOpener, LinkConnection, open_link_connection
@@ -92,7 +93,7 @@ class LinkDialler:
             except (CLIConnectionError, ConfigurationError) as exc:
                 if not exc.retryable:
                     raise ConnectionLost(f"the connection was cut, and cannot be made again: {exc}") from exc
-                logger.info("the link is cut, and could not be made again yet: %s", exc)
+                logger.info("the link is cut, and could not be made again yet: %s", printable(exc))
                 if anyio.current_time() >= deadline:
                     raise ConnectionLost(f"the connection was cut, and could not be made again within {lease:g} s: {exc}") from exc
             delay = next(self._delays)

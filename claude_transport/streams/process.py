@@ -27,6 +27,7 @@ from claude_transport.errors import (
     WorkingDirectoryError,
     WrongLibcError,
 )
+from claude_transport.printable import printable_lines
 from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.streams.guard import guard
@@ -298,7 +299,7 @@ class ProcessStream(ByteStream):
     def add_last_words(self, error: ProcessError) -> None:
         """Add a note with the end of what it said on standard error, for whoever reads the traceback; without secrets, as far as known."""
         if error.stderr_tail:
-            error.add_note("its last words: " + self._last_words(error.stderr_tail))
+            error.add_note("its last words: " + printable_lines(self._last_words(error.stderr_tail)).lstrip())
 
     async def _cause_of(self, broken_pipe: BrokenPipeError) -> BaseException:
         cause = await self._how_it_ended()

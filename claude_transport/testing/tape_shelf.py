@@ -125,7 +125,7 @@ class TapeShelf:
         if path.exists():
             return self._mode == "new" and not _can_be_replayed(path)
         if self._mode == "none":
-            raise TapeMissing(f"there is no tape at {path}; record it with\n    {self._command}", path=str(path), command=self._command)
+            raise TapeMissing(f"there is no tape at {path}; record it with: {self._command}", path=str(path), command=self._command)
         return True
 
 

@@ -29,6 +29,7 @@ from claude_transport.launch.pin import pin_cli
 from claude_transport.launch.planning import PlannedLaunch, plan_launch, without_supervisor
 from claude_transport.launch.sessions import find_transcript, options_to_continue
 from claude_transport.launch.validation import UUID
+from claude_transport.printable import printable
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.messages import DecodeFailure
 from claude_transport.streams.marking import new_mark
@@ -179,7 +180,7 @@ class SubprocessTransport(StreamTransport):
         if launch.initialize and self._answers is None:
             logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
         for note in launch.notes:
-            logger.info("%s", note)
+            logger.info("%s", printable(note))
         payloads = _Payloads()
         try:
             return await self._connect(planned, payloads)

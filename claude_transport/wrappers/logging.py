@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
+from claude_transport.printable import printable
 from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import TransportLike
@@ -29,9 +29,6 @@ _MAX_NAME_CHARS = 100
 
 _MAX_ERROR_CHARS = 500
 """Characters of an error's text."""
-
-# what would break a line of a log, or make a terminal do something; U+2028 and U+2029 are line breaks to some viewers
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class LoggingTransport(ObservingWrapper):
@@ -167,9 +164,9 @@ class LoggingTransport(ObservingWrapper):
             self._log("line", "%s %s (%d bytes)", direction, what, size, **fields)
             return
         text, is_whole = redacted_head(line, redact=self._secrets.line, at_most=self._max_body_chars)
-        text = _CONTROL.sub(_escape, text)
         limit = self._max_body_chars
-        fields["body"] = body = _cut(text, at_most=limit) if is_whole else f"{text[:limit]}… ({size} bytes in all)"
+        text = printable(text, at_most=limit if is_whole else len(text))
+        fields["body"] = body = text if is_whole else f"{text[:limit]}… ({size} bytes in all)"
         self._log("line", "%s %s (%d bytes): %s", direction, what, size, body, **fields)
 
     @property
@@ -180,7 +177,7 @@ class LoggingTransport(ObservingWrapper):
 
     def _clean(self, text: str, *, at_most: int) -> str:
         """`text` without secrets, on one line."""
-        return _cut(_CONTROL.sub(_escape, self._secrets.text(text)), at_most=at_most)
+        return printable(self._secrets.text(text), at_most=at_most)
 
 
 # Only the outermost names are decoded; what is inside stays bytes, and is skipped.
@@ -223,11 +220,3 @@ def _level_of(level: int | str) -> int:
     if isinstance(number, bool) or not isinstance(number, int):
         raise ConfigurationError(f"level is a number or a name such as DEBUG, not {level!r}", option="level")
     return number
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
-
-
-def _cut(text: str, *, at_most: int) -> str:
-    return text if len(text) <= at_most else f"{text[:at_most]}… ({len(text) - at_most} more characters)"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import anyio
 
 from claude_transport.background import HostLoop
+from claude_transport.printable import printable
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import Direction, TapeHeader, TapeRecord
 
@@ -118,7 +119,7 @@ class _Writer:
             if self.failure is not None:
                 return
             self.failure = error
-        logger.warning("recording to %s has stopped: %s", self._path, error)
+        logger.warning("recording to %s has stopped: %s", printable(self._path), printable(error))
 
     def _join(self, patience: float) -> None:
         if self._thread.ident is not None:  # else it was never started

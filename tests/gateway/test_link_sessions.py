@@ -6,15 +6,13 @@ import sys
 
 import anyio
 import pytest
-import trio.testing
 from rehearsal import ALICE, Talker, rehearsal
+from virtual_time import virtual_time
 
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Hello, Ping, ProcessEnd, Refusal, Welcome
+from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Hello, Ping, Pong, ProcessEnd, Refusal, Welcome
 from claude_transport.transports.network import NetworkTransport
-
-virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
 
 async def test_lines_travel_both_ways_as_bytes_with_positions() -> None:
@@ -350,3 +348,19 @@ async def test_last_words_leave_the_gateway_without_its_secrets(monkeypatch: pyt
     assert end.stderr_tail.startswith("out of coffee")
     assert "Curlew" not in end.stderr_tail
     assert "Dunlin" not in end.stderr_tail
+
+
+@virtual_time
+async def test_ten_idle_minutes_leave_no_minute_without_a_byte_from_the_gateway() -> None:
+    async with rehearsal(limits=GatewayLimits(heartbeat=20.0)) as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await client.hear_frame(Welcome)
+        began = anyio.current_time()
+        while anyio.current_time() < began + 600.0:
+            asked = anyio.current_time()
+            ping = await client.hear_frame(Ping)
+            assert 15.0 <= anyio.current_time() - asked <= 30.0
+            await client.frame(Pong(ping.id))
+        await process.say(b'{"n":1}')
+        assert await client.hear_line() == b'{"n":1}'

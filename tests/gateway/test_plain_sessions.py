@@ -6,9 +6,9 @@ import json
 
 import anyio
 import pytest
-import trio.testing
 from anyio.abc import ByteStream
 from rehearsal import ALICE, BOB, rehearsal
+from virtual_time import virtual_time
 
 from claude_transport.errors import ProtocolError
 from claude_transport.gateway.arrival import Arrival
@@ -16,8 +16,6 @@ from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.protocol.link_frames import Refusal
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.transports.stream import StreamTransport
-
-virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
 
 async def test_lines_pass_as_they_are_in_both_directions() -> None:

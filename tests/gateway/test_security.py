@@ -14,10 +14,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rehearsal import ALICE, BOB, TOKENS, Rehearsal, Talker, rehearsal
+from virtual_time import virtual_time
 
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
@@ -27,8 +27,6 @@ from claude_transport.streams.compression import load_zstd
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
-
-virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
 
 class Bystander:

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-import trio.testing
 from breaking_streams import CuttingDoor, Door, MeteringDoor
+from virtual_time import virtual_time
 
 from claude_transport.backoff import Backoff
 from claude_transport.errors import (
@@ -335,9 +335,6 @@ async def test_the_newest_connection_counts_while_the_server_still_believes_in_t
         assert [batch async for batch in first_batch(transport)] == [[line(0)]]
         await transport.write(line(1))
         assert await peer.receive_line() == line(1)
-
-
-virtual_time = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})], ids=["trio"])
 
 
 @virtual_time

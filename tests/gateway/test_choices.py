@@ -1,0 +1,301 @@
+"""What a client chooses: every malformed value is refused in words, and no value allows more than the gateway's own options."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from rehearsal import rehearsal
+
+from claude_transport.gateway.ceilings import LIMITED
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.launch.options import ClaudeOptions, Effort, PermissionMode
+from claude_transport.protocol.link_frames import Hello, Refusal
+from claude_transport.transports.subprocess import SubprocessTransport
+
+EVERYTHING = Choices(ClaudeOptions.__struct_fields__)
+
+# Options that limit nothing: what is said to the model, what is put on stdout, which conversation it is.
+FREE = {
+    *("model", "betas", "autocompact", "append_system_prompt", "append_subagent_system_prompt", "exclude_dynamic_system_prompt_sections"),
+    *("system_prompt_snapshot", "plan_mode_instructions", "output_format", "agent_progress_summaries", "supported_dialog_kinds"),
+    *(
+        "per_task_stop_affordance",
+        "continue_conversation",
+        "resume",
+        "session_id",
+        "fork_session",
+        "resume_session_at",
+        "resume_drops_turn",
+    ),
+    *("session_mirror", "name", "title", "enable_file_checkpointing", "include_partial_messages", "include_hook_events"),
+    *("forward_subagent_text", "replay_user_messages", "prompt_suggestions", "auth_status_events", "session_state_events"),
+    *("await_initialize", "debug", "debug_to_stderr", "client_app", "entrypoint", "workload"),
+}
+TOGETHER = {"thinking", "max_thinking_tokens", "fallback_model"}
+
+
+def test_of_every_option_it_is_known_whether_it_limits_a_session() -> None:
+    assert FREE | set(LIMITED) | TOGETHER == set(ClaudeOptions.__struct_fields__)
+    assert not FREE.intersection(LIMITED)
+
+
+# ------------------------------------------------------------------------------------------------------------ malformed values
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["enabled", "json_schema", "file", "all"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=5) | st.sampled_from(["type", "schema", "budget_tokens", "path", "total", "preset"]), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+OURS = (
+    ClaudeOptions(),
+    ClaudeOptions(
+        thinking={"type": "enabled", "budget_tokens": 1024},
+        effort="low",
+        max_turns=3,
+        task_budget={"total": 9},
+        permission_mode="plan",
+        allowed_tools=("Read",),
+        disallowed_tools=("Bash",),
+        tools=("Read", "Bash"),
+        add_dirs=("/srv",),
+        skills=("pdf",),
+        setting_sources=("user",),
+    ),
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(name=st.sampled_from(sorted(ClaudeOptions.__struct_fields__)), value=JSON, ours=st.sampled_from(OURS))
+@example(name="output_format", value={"type": "json_schema"}, ours=OURS[0])
+@example(name="output_format", value={}, ours=OURS[0])
+@example(name="output_format", value={"type": "json_schema", "schema": []}, ours=OURS[0])
+@example(name="system_prompt", value={"type": []}, ours=OURS[0])
+@example(name="system_prompt", value={"type": "preset", "preset": "claude_code", "append": "\ud800"}, ours=OURS[0])
+@example(name="thinking", value={"type": "enabled"}, ours=OURS[1])
+@example(name="thinking", value={"type": {}}, ours=OURS[1])
+@example(name="task_budget", value={"total": "all"}, ours=OURS[1])
+@example(name="skills", value=[7], ours=OURS[0])
+@example(name="plugins", value=[{"type": "local", "path": 7}], ours=OURS[0])
+@example(name="max_budget_usd", value=10**400, ours=OURS[0])
+@example(name="env", value=[], ours=OURS[0])
+@example(name="mcp_servers", value=7, ours=OURS[0])
+@example(name="settings", value=7, ours=OURS[0])
+@example(name="project_config_root", value="a\0b", ours=OURS[0])
+@example(name="title", value="a\0b", ours=OURS[0])
+@example(name="agents", value={"a": 7}, ours=OURS[0])
+@example(name="sandbox", value={"": {"": [{}]}}, ours=OURS[0])
+def test_a_value_is_taken_as_it_should_be_or_refused_in_words_and_never_an_internal_error(
+    name: str, value: Any, ours: ClaudeOptions
+) -> None:
+    try:
+        made = EVERYTHING.apply(ours, {name: value})
+        SubprocessTransport(made).announce(answers=frozenset({"can_use_tool"}))
+    except TurnedAway as exc:
+        refused = exc
+    else:
+        return
+    assert (refused.reason, refused.code, refused.status) == ("options", "gateway.options", 400)
+    assert str(refused)
+
+
+@pytest.mark.parametrize("depth", [64, 900, 100_000])
+def test_a_value_with_too_many_levels_is_refused_before_anything_goes_down_into_it(depth: int) -> None:
+    value: Any = {}
+    for _ in range(depth):
+        value = {"a": value}
+    with pytest.raises(TurnedAway, match="more than 64 levels"):
+        EVERYTHING.apply(ClaudeOptions(), {"output_format": {"type": "json_schema", "schema": value}})
+
+
+MALFORMED: list[Mapping[str, Any]] = [
+    {"output_format": {"type": "json_schema"}},
+    {"output_format": {}},
+    {"output_format": "json"},
+    {"thinking": {"type": "enabled"}},
+    {"thinking": {"type": "adaptive"}, "max_thinking_tokens": 5},
+    {"max_turns": "3"},
+    {"max_turns": True},
+    {"effort": ["low"]},
+    {"disallowed_tools": "Bash"},
+    {"disallowed_tools": None},
+    {"fallback_model": {}},
+    {"fallback_model": [7]},
+    {"system_prompt": {"type": "file", "path": "/etc/passwd"}},
+    {"system_prompt": {"type": []}},
+    {"title": "\0"},
+]
+
+
+@pytest.mark.parametrize("chosen", MALFORMED, ids=[json.dumps(each) for each in MALFORMED])
+async def test_a_malformed_choice_is_a_typed_refusal_on_the_wire(chosen: Mapping[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "claude_transport")
+    async with rehearsal(tokens={}, launch=None, command=None) as stage:
+        link = stage.connect()
+        await link.frame(Hello(version=1, options=dict(chosen)))
+        refusal = await link.hear_frame(Refusal)
+        assert (refusal.code, refusal.retryable) == ("options", False)
+        plain = stage.connect()
+        await plain.say({"type": "authenticate", "options": chosen})
+        assert json.loads(await plain.hear())["error"] == {"code": "options", "message": refusal.text, "retryable": False}
+        assert stage.gateway.metrics.refused == {"options": 2}
+    assert next(iter(chosen)).partition("[")[0] in refusal.text or "max_thinking_tokens" in refusal.text
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+# ---------------------------------------------------------------------------------------------------------------------- limits
+
+ALLOWS = {  # an independent account of what a mode lets happen without or with a question
+    "dontAsk": {"rules"},
+    "plan": {"read"},
+    "default": {"rules", "read", "ask"},
+    "manual": {"rules", "read", "ask"},
+    "acceptEdits": {"rules", "read", "ask", "edit"},
+    "auto": {"rules", "read", "ask", "edit", "judge"},
+    "bypassPermissions": {"rules", "read", "ask", "edit", "judge", "all"},
+}
+AMOUNTS = ("max_turns", "max_output_tokens", "max_retries")
+TIMES = ("max_budget_usd", "background_wait_ceiling", "mcp_timeout", "mcp_tool_timeout")
+NAMES = st.lists(st.sampled_from(["Read", "Bash", "Bash(git:*)", "Edit", "Write(/srv/**)"]), max_size=4)
+WISHES = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: st.integers(1, 50) | st.none() for name in AMOUNTS},
+        **{name: st.floats(0.1, 50) | st.none() for name in TIMES},
+        "effort": st.sampled_from(get_args(Effort)) | st.none(),
+        "permission_mode": st.sampled_from(get_args(PermissionMode)) | st.none(),
+        "task_budget": st.integers(1, 50).map(lambda total: {"total": total}) | st.none(),
+        "allowed_tools": NAMES,
+        "disallowed_tools": NAMES,
+        "tools": NAMES | st.none(),
+        "add_dirs": st.lists(st.sampled_from(["/srv", "/home", "/"]), max_size=2),
+        "setting_sources": st.lists(st.sampled_from(["user", "project", "local"]), max_size=3) | st.none(),
+        "restricted": st.booleans(),
+        "safe_mode": st.booleans(),
+        "disable_background_tasks": st.booleans(),
+    },
+)
+THINKING = st.one_of(
+    st.just({}),
+    st.integers(0, 50).map(lambda tokens: {"max_thinking_tokens": tokens}),
+    st.integers(1, 50).map(lambda tokens: {"thinking": {"type": "enabled", "budget_tokens": tokens}}),
+    st.sampled_from(
+        [{"thinking": {"type": "adaptive"}}, {"thinking": {"type": "disabled"}}, {"thinking": None}, {"max_thinking_tokens": None}]
+    ),
+)
+
+
+def budget(options: ClaudeOptions) -> float:
+    """Tokens that may be thought."""
+    if options.max_thinking_tokens is not None:
+        return options.max_thinking_tokens
+    if options.thinking is None or options.thinking["type"] == "adaptive":
+        return math.inf
+    return 0 if options.thinking["type"] == "disabled" else options.thinking["budget_tokens"]
+
+
+def unlimited(value: Any) -> Any:
+    return math.inf if value is None else value
+
+
+def allows_no_more(made: ClaudeOptions, ours: ClaudeOptions) -> None:
+    for name in (*AMOUNTS, *TIMES):
+        assert unlimited(getattr(made, name)) <= unlimited(getattr(ours, name)), name
+    efforts = [*get_args(Effort), None]
+    assert ours.effort is None or efforts.index(made.effort) <= efforts.index(ours.effort)
+    assert ALLOWS[made.permission_mode or "default"] <= ALLOWS[ours.permission_mode or "default"]
+    assert unlimited((made.task_budget or {}).get("total")) <= unlimited((ours.task_budget or {}).get("total"))
+    for rule in made.allowed_tools:
+        assert rule in ours.allowed_tools or rule.split("(")[0] in ours.allowed_tools
+    assert set(ours.disallowed_tools) <= set(made.disallowed_tools)
+    for name in ("tools", "setting_sources"):
+        limit = getattr(ours, name)
+        if limit is not None:
+            assert getattr(made, name) is not None
+            assert {each for each in getattr(made, name) if each.split("(")[0] not in limit} <= set(limit)
+    assert set(made.add_dirs) <= set(ours.add_dirs)
+    for name in ("restricted", "safe_mode", "disable_background_tasks"):
+        assert getattr(made, name) or not getattr(ours, name)
+    assert budget(made) <= budget(ours)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(ours=WISHES, our_thinking=THINKING, theirs=WISHES, their_thinking=THINKING)
+@example(
+    ours={}, our_thinking={"thinking": {"type": "enabled", "budget_tokens": 1024}}, theirs={}, their_thinking={"max_thinking_tokens": 10**6}
+)
+@example(ours={}, our_thinking={"max_thinking_tokens": 0}, theirs={}, their_thinking={"thinking": {"type": "adaptive"}})
+def test_no_choice_allows_more_than_the_gateway_does(
+    ours: dict[str, Any], our_thinking: dict[str, Any], theirs: dict[str, Any], their_thinking: dict[str, Any]
+) -> None:
+    options = ClaudeOptions(**ours, **our_thinking)
+    for chosen in (theirs, their_thinking, {**theirs, **their_thinking}):
+        try:
+            made = EVERYTHING.apply(options, chosen)
+        except TurnedAway:
+            continue
+        allows_no_more(made, options)
+
+
+@pytest.mark.parametrize(
+    ("ours", "chosen", "made"),
+    [
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": {"type": "enabled", "budget_tokens": 10**6}}, 1024),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": {"type": "enabled", "budget_tokens": 99}}, 99),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": {"type": "adaptive"}}, 1024),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": {"type": "disabled"}}, 0),
+        ({"thinking": {"type": "disabled"}}, {"thinking": {"type": "adaptive"}}, 0),
+        ({"thinking": {"type": "adaptive"}}, {"thinking": {"type": "enabled", "budget_tokens": 99}}, 99),
+        ({"max_thinking_tokens": 1024}, {"thinking": {"type": "enabled", "budget_tokens": 10**6}}, 1024),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"max_thinking_tokens": 10**6}, 1024),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": None}, 1024),
+        ({}, {"thinking": {"type": "enabled", "budget_tokens": 10**6}}, 10**6),
+    ],
+)
+def test_a_thinking_budget_can_be_lowered_and_not_raised(ours: dict[str, Any], chosen: dict[str, Any], made: int) -> None:
+    assert budget(Choices().apply(ClaudeOptions(**ours), chosen)) == made
+
+
+def test_how_thoughts_are_shown_stays_the_clients_choice() -> None:
+    ours = ClaudeOptions(thinking={"type": "enabled", "budget_tokens": 1024})
+    made = Choices().apply(ours, {"thinking": {"type": "enabled", "budget_tokens": 2048, "display": "omitted"}})
+    assert made.thinking == {"type": "enabled", "budget_tokens": 1024, "display": "omitted"}
+
+
+def test_who_may_not_choose_the_model_may_not_choose_it_as_a_fallback() -> None:
+    choices = Choices(DEFAULT_CHOICES - {"model"})
+    ours = ClaudeOptions(model="haiku", fallback_model=("sonnet", "haiku"))
+    with pytest.raises(TurnedAway, match="fallback_model"):
+        choices.apply(ours, {"fallback_model": "opus"})
+    assert choices.apply(ours, {"fallback_model": "sonnet"}).fallback_model == "sonnet"
+    assert choices.apply(ours, {"fallback_model": None}).fallback_model == ("sonnet", "haiku")
+    assert Choices().apply(ours, {"fallback_model": "opus"}).fallback_model == "opus"
+
+
+def test_what_the_gateway_has_set_for_its_machine_is_not_replaced() -> None:
+    ours = ClaudeOptions(cwd="/srv", env={"A": "1"}, sandbox={"enabled": True})
+    for chosen in ({"cwd": "/"}, {"env": {"A": "2"}}, {"sandbox": {"enabled": False}}):
+        with pytest.raises(TurnedAway, match="cannot be replaced"):
+            EVERYTHING.apply(ours, chosen)
+    assert EVERYTHING.apply(ClaudeOptions(), {"cwd": "/"}).cwd == "/"
+
+
+def test_the_account_of_the_modes_knows_all_of_them() -> None:
+    assert set(ALLOWS) == set(get_args(PermissionMode))
