@@ -58,11 +58,8 @@ def fetch_cli(session: nox.Session, version: str) -> Path:
         (wheel,) = folder.glob("claude_agent_sdk-*.whl")
         binary.parent.mkdir(parents=True, exist_ok=True)
         partial = binary.with_suffix(".partial")  # an interrupted copy must not be taken for the binary
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(f"claude_agent_sdk/_bundled/{binary.name}") as source,
-            partial.open("wb") as to,
-        ):
+        inside = f"claude_agent_sdk/_bundled/{binary.name}"
+        with zipfile.ZipFile(wheel) as archive, archive.open(inside) as source, partial.open("wb") as to:
             shutil.copyfileobj(source, to)
         partial.chmod(0o755)
         partial.replace(binary)

@@ -30,11 +30,11 @@ This library talks to claude **{OLDEST_CLI} to {NEWEST_CLI}**.
 
 ## How the version is known
 
-| Where | When |
-| --- | --- |
-| `claude.version` beside the binary, `_cli_version.py` in the official SDK's package, the name of the file, `package.json` | before the start; nothing is run |
-| `claude_code_version` in the answer to `initialize` (2.1.308 and newer) | before any prompt |
-| `claude --version` | when the answer to `initialize` does not say it, or to explain an unknown option; once for each state (path, time, size) of the file |
+1. Before the start, from a file; nothing is run: `claude.version` beside the binary, `_cli_version.py` in the official SDK's package, the
+   name of the file (native installer), `package.json` (npm).
+2. From `claude_code_version` in the answer to `initialize`, before any prompt. Version 2.1.308 and newer say it.
+3. By `claude --version`, when neither tells, before any prompt, or to explain an unknown option. One state of the file (path, time,
+   size) is asked once.
 
 The version of a CLI on another machine, of a `command` of your own and of a program behind a network transport is what its answer to
 `initialize` says. Where that says none, nothing is refused ahead of time: flags and control requests that it does not know it refuses
@@ -44,9 +44,10 @@ itself, and its refusal becomes a `CLIVersionMismatch`. It may drop a field of `
 
 ## What was examined
 
-The binaries of {", ".join(OBSERVED[:-1])} and {OBSERVED[-1]} were started with each flag and asked each control request. *Since* is the first of
-them that has the feature, or the version that the CLI's own change log names. *Not in* is the last one that was seen without it. Of the
-versions between these two, a flag or a control request is tried; anything else counts as missing.
+The binaries of these versions were started with each flag and asked each control request:
+{", ".join(OBSERVED)}.
+*Since* is the first of them that has the feature, or the version that the CLI's own change log names. *Not in* is the last one that was
+seen without it. Of the versions between these two, a flag or a control request is tried; anything else counts as missing.
 """
 
 HEADINGS: Mapping[FeatureKind, tuple[str, str]] = {

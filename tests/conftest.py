@@ -77,8 +77,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Hold the tests for an old CLI to their number, and then keep the garbage collector off what stays.
 
-    The latter: take what thousands of collected tests consist of out of every later garbage collection: it is no garbage until the run ends.
-
+    Thousands of collected tests are no garbage until the run ends, so what they consist of is taken out of every later collection.
     Without this, a test that collects garbage after each of its steps looks through all of them again, a third of a second each time.
     (Hypothesis must be imported by now: it asks who refers to trio's random numbers, and of what is frozen that is not to be learned.)
     """

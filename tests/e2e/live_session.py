@@ -85,9 +85,8 @@ class Live:
         asked = {name: arguments.pop(name) for name in QUERY_ARGUMENTS & arguments.keys()}
         carried = {name: arguments.pop(name) for name in TRANSPORT_ARGUMENTS & arguments.keys()}
         environment = self.environment(api, CLAUDE_CODE_MAX_RETRIES="0", **(env or {}))
-        options = ct.ClaudeOptions(
-            cli_path=self.cli, cwd=self.home.project, env=environment, env_mode="exact", **arguments, **(chosen or {})
-        )
+        arguments |= chosen or {}
+        options = ct.ClaudeOptions(cli_path=self.cli, cwd=self.home.project, env=environment, env_mode="exact", **arguments)
         with anyio.fail_after(PATIENCE):
             async with ct.Query(ct.SubprocessTransport(options, **carried), mcp_servers=in_process, **asked) as query:
                 yield LiveSession(query, api, self.home.project)

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from live_session import from_subagent
 
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies

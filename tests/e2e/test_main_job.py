@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from live_session import from_subagent
 
 import claude_transport as ct
 from claude_transport import errors

@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from live_session import from_subagent
 from mcp.server import MCPServer
 
 import claude_transport as ct
