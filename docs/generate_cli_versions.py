@@ -55,6 +55,7 @@ HEADINGS: Mapping[FeatureKind, tuple[str, str]] = {
     "initialize": ("Options that travel in `initialize`", "Field"),
     "request": ("Control requests", "Subtype, or field of one"),
     "hook": ("Hook events", "Event"),
+    "denial": ("Hooks that deny", "Denial"),
     "prompt": ("Prompts", "Field"),
     "behaviour": ("What the CLI does by itself", "Behaviour"),
 }
@@ -68,7 +69,7 @@ def rows(features: Iterable[Feature], *, head: str) -> str:
     """A table of these features."""
     lines = [f"| {head} | Since | Not in | Needed by |", "| --- | --- | --- | --- |"]
     for feature in features:
-        name = feature.name if feature.kind == "behaviour" else f"`{feature.name}`"
+        name = f"`{feature.name}`"
         also = f" (or capability `{feature.capability}`)" if feature.capability else ""
         lines.append(f"| {name} | {feature.since}{also} | {feature.lacked_by} | {feature.use.rstrip(',')} |")
     return "\n".join(lines) + "\n"

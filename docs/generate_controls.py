@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from claude_transport.launch.features import find_feature
 from claude_transport.protocol import answers
 from claude_transport.protocol.answers import Answer
 from claude_transport.protocol.control import (
@@ -29,7 +30,6 @@ from claude_transport.protocol.control import (
 from claude_transport.protocol.envelope import HIDDEN
 from claude_transport.protocol.hooks import (
     INPUTS,
-    NEEDED_VERSIONS,
     AdditionalContext,
     HookEvent,
     HookInput,
@@ -198,7 +198,8 @@ def when_it_fails(event: HookEvent) -> str:
     if denial is None:
         return "an error: there is nothing to deny"
     said = {"decision": "it blocks", "continue": "the turn ends", "hookSpecificOutput": "it denies"}[next(iter(denial))]
-    return f"{said} ({NEEDED_VERSIONS[event]})" if event in NEEDED_VERSIONS else said
+    feature = find_feature(f"hook.{event}.denial")
+    return said if feature is None else f"{said} ({feature.since})"
 
 
 def output_rows() -> Iterator[list[str]]:

@@ -50,15 +50,16 @@ OBSERVED: Final[tuple[str, ...]] = tuple(
 )
 """The versions whose binaries were examined for the table."""
 
-FeatureKind: TypeAlias = Literal["flag", "initialize", "request", "hook", "prompt", "behaviour"]
-"""Where a feature shows: a command-line flag, a field of `initialize`, a control request, a hook event, a field of a prompt, or nowhere."""
+FeatureKind: TypeAlias = Literal["flag", "initialize", "request", "hook", "denial", "prompt", "behaviour"]
+"""Where a feature shows: a command-line flag, a field of `initialize`, a control request, a hook event, what the CLI makes of a hook's
+denial, a field of a prompt, or nowhere."""
 
 
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """One row: its name on the wire, the first version that has it, and what of this library needs it.
 
     `name` is unique: the flag with its dashes, `initialize.<field>`, the subtype of a control request (with `.<field>` for one of its
-    fields), `hook.<event>`, `prompt.<field>`, or a few words for a behaviour. `lacked_by` is the last version seen without it.
+    fields), `hook.<event>` (with `.denial` for what a hook denies), `prompt.<field>`, or a few words for a behaviour. `lacked_by` is the last version seen without it.
     `capability` is the entry of `capabilities` that says the same.
     """
 
@@ -162,6 +163,14 @@ _HOOKS: Final = _rows(
     ("hook.PreModelSwitch", 251, 247, "a hook for PreModelSwitch"),
 )
 
+_DENIALS: Final = _rows(
+    "denial",
+    ("hook.PostToolBatch.denial", 191, 92, "a hook that guards PostToolBatch"),
+    ("hook.PreCompact.denial", 191, 92, "a hook that guards PreCompact"),
+    ("hook.UserPromptExpansion.denial", 191, 92, "a hook that guards UserPromptExpansion"),
+    ("hook.PreModelSwitch.denial", 257, 191, "a hook that guards PreModelSwitch"),
+)
+
 _BEHAVIOURS: Final = _rows("behaviour")
 
 FEATURES: Final[tuple[Feature, ...]] = (
@@ -185,6 +194,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
         capability="interrupt_cancel_queued_v1",
     ),
     *_HOOKS,
+    *_DENIALS,
     Feature(
         kind="prompt",
         name="prompt.client_composed",

@@ -16,7 +16,7 @@ from claude_transport.launch.discovery import CLI, CLIState, read_cli_state, rea
 __all__ = ["PROBE_TIMEOUT", "ask_cli_version"]
 
 PROBE_TIMEOUT: Final = 5.0
-"""Seconds that `claude --version` gets. It takes 10 ms (docs/reference/protocol.md#timing), and 300 ms when the binary is read from a slow disk."""
+"""Seconds that `claude --version` gets. It takes 10 ms (docs/reference/protocol.md#timing), and 300 ms from a slow disk."""
 
 _KILL_TIMEOUT: Final = 1.0  # seconds for a killed process to be gone
 _LONGEST_ANSWER: Final = 200  # bytes; "2.1.330 (Claude Code)" has 21

@@ -13,14 +13,13 @@ import anyio
 import msgspec
 
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.launch.features import require, supports
 from claude_transport.protocol.control import CanUseTool, HookCallback, PermissionUpdate
 from claude_transport.protocol.hooks import (
     DENIABLE,
-    NEEDED_VERSIONS,
     HookEvent,
     denial_of,
     encode_hook_output,
-    is_at_least,
     parse_hook_input,
 )
 from claude_transport.protocol.initialization import InitializationInfo
@@ -196,10 +195,11 @@ class HookRegistry:
         return config
 
     def check_kept(self, initialization: InitializationInfo, *, version: str | None) -> None:
-        """Raise when the CLI that answered `initialization` will not ask these hooks. `version` is used when the answer has none.
+        """Raise when the CLI that answered `initialization` will not ask or heed these hooks. `version` is used when the answer has none.
 
         Raises:
-            ConfigurationError: it did not register the hooks, or does not know an event at which a guard was registered.
+            ConfigurationError: it did not register the hooks; or its version is not known, and not every CLI heeds one of the guards.
+            CLIVersionMismatch: it does not heed what a hook denies at one of the events.
         """
         if self._config and initialization.hooks_applied is False:
             raise ConfigurationError(
@@ -211,12 +211,12 @@ class HookRegistry:
             return
         version = initialization.claude_code_version or version
         for event in self.guards:
-            needed = NEEDED_VERSIONS.get(HookEvent(event))
-            if needed is not None and not is_at_least(version, needed):
-                named = "of unknown version" if version is None else version
+            denial = f"hook.{event}.denial"
+            require(denial, version=version)
+            if supports(denial, version=version) is None:
                 raise ConfigurationError(
-                    f"hooks[{event!r}] cannot be kept: CLI {named} does not ask this hook, or does not heed its no; CLI {needed} does. "
-                    'Update the CLI, leave out the hook, or say on_callback_error="allow" if it guards nothing',
+                    f"hooks[{event!r}] cannot be kept: a CLI of unknown version may ignore what this hook denies. "
+                    'Use a CLI that tells its version, leave out the hook, or say on_callback_error="allow" if it guards nothing',
                     option="hooks",
                 )
 

@@ -158,9 +158,7 @@ def _children(tasks: str) -> list[int]:
     return children
 
 
-def find_marked(
-    mark: str, *, proc: str = "/proc", platform: str = sys.platform, read: Callable[[str], bytes] = read_file
-) -> list[int]:
+def find_marked(mark: str, *, proc: str = "/proc", platform: str = sys.platform, read: Callable[[str], bytes] = read_file) -> list[int]:
     """Return the process ids of everything that carries `mark`; empty where that cannot be read. Looks at every process of the machine."""
     found: list[int] = []
     if not platform.startswith("linux"):

@@ -18,7 +18,7 @@ from peers import ForeignTransport, Frame, answer_to, in_time, said, soon
 from virtual_time import Backend, jumping_backends
 
 from claude_transport import CallbackContext, HookMatcher, PreToolUseDecision, Query
-from claude_transport.errors import ConfigurationError, ControlRequestFailed, UsageError
+from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ControlRequestFailed, UsageError
 from claude_transport.protocol.hooks import HookEvent
 
 Hook = Callable[[Any, str | None, CallbackContext], Awaitable[Any]]
@@ -301,13 +301,16 @@ async def test_a_cli_that_was_told_of_no_hooks_need_not_register_any() -> None:
 @pytest.mark.parametrize("version", [None, "2.1.92", "2.1.190", "rubbish"])
 async def test_a_guard_that_this_cli_would_never_ask_fails_the_start(event: str, version: str | None) -> None:
     peer = Peer(**({} if version is None else {"claude_code_version": version}))
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError if version in (None, "rubbish") else CLIVersionMismatch) as caught:
         await Query(peer, hooks={event: [HookMatcher(hooks=[never])]}).start()
-    assert caught.value.option == "hooks"
-    said_of_it = str(caught.value)
-    assert event in said_of_it
-    assert ("of unknown version" if version is None else version) in said_of_it
-    assert 'on_callback_error="allow"' in said_of_it
+    error = caught.value
+    if isinstance(error, CLIVersionMismatch):
+        assert error.flag in (f"hook.{event}", f"hook.{event}.denial")
+        assert (error.code, error.version) == ("exec.cli.version_mismatch", version)
+    else:
+        assert (error.code, error.option) == ("config.invalid", "hooks")
+        assert f"hooks['{event}']" in str(error)
+        assert 'on_callback_error="allow"' in str(error)
 
 
 @pytest.mark.parametrize(

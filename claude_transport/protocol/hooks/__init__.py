@@ -4,7 +4,7 @@
 would ignore without a word: a guard whose "no" is misspelt would otherwise let the tool run.
 """
 
-from claude_transport.protocol.hooks.denials import DENIABLE, NEEDED_VERSIONS, denial_of, is_at_least
+from claude_transport.protocol.hooks.denials import DENIABLE, denial_of
 from claude_transport.protocol.hooks.encoding import encode_hook_output
 from claude_transport.protocol.hooks.events import HookEvent
 from claude_transport.protocol.hooks.inputs import (
@@ -78,7 +78,6 @@ from claude_transport.protocol.hooks.tool_inputs import (
 __all__ = [
     "DENIABLE",
     "INPUTS",
-    "NEEDED_VERSIONS",
     "AdditionalContext",
     "AsyncHookOutput",
     "BackgroundTaskInfo",
@@ -141,6 +140,5 @@ __all__ = [
     "WorktreeRemoveInput",
     "denial_of",
     "encode_hook_output",
-    "is_at_least",
     "parse_hook_input",
 ]

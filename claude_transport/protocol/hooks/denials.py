@@ -1,14 +1,15 @@
-"""How a hook says no at each event, and since which CLI: what a program answers for a hook of its own that failed."""
+"""How a hook says no at each event: what a program answers for a hook of its own that failed.
+
+Which CLI heeds it is in `launch.features`.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from claude_transport.protocol.hooks.events import HookEvent
 
-__all__ = ["DENIABLE", "NEEDED_VERSIONS", "denial_of", "is_at_least"]
+__all__ = ["DENIABLE", "denial_of"]
 
 _PERMISSION: Final = frozenset({HookEvent.PreToolUse, HookEvent.PreModelSwitch})
 _STOP: Final = frozenset({HookEvent.Stop, HookEvent.SubagentStop, HookEvent.TaskCreated, HookEvent.TaskCompleted, HookEvent.TeammateIdle})
@@ -29,14 +30,6 @@ _BLOCK: Final = frozenset(
 DENIABLE: Final[frozenset[HookEvent]] = frozenset({HookEvent.PermissionRequest}) | _PERMISSION | _STOP | _BLOCK
 """Events whose hooks can say no. The hooks of all others are told of something that nothing they say can stop."""
 
-NEEDED_VERSIONS: Final[Mapping[HookEvent, str]] = {
-    HookEvent.PostToolBatch: "2.1.191",
-    HookEvent.PreCompact: "2.1.191",
-    HookEvent.PreModelSwitch: "2.1.257",
-    HookEvent.UserPromptExpansion: "2.1.191",
-}
-"""The first CLI that was seen to ask the hook of an event, and to heed its no. 2.1.92 does so for all other events of `DENIABLE`."""
-
 
 def denial_of(event: str, reason: str) -> dict[str, Any] | None:
     """Return the response payload that says no at `event`, for `reason`; None when the event has no way to say it.
@@ -56,9 +49,3 @@ def denial_of(event: str, reason: str) -> dict[str, Any] | None:
 
 def _specific(event: str, **fields: Any) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": str(event), **fields}}
-
-
-def is_at_least(version: str | None, needed: str) -> bool:
-    """Return whether `version` is `needed` or later; False for a version that is not known or has no three numbers."""
-    found = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", version or "")
-    return found is not None and tuple(map(int, found.groups())) >= tuple(map(int, needed.split(".")))
