@@ -119,7 +119,7 @@ class OneShot:
         if isinstance(message, ResultMessage) and message.answers_a_prompt:
             self._owed_result = False
         if not isinstance(message, StreamEvent):
-            self._recent.add(message)
+            self._recent.add((message,))
         return message
 
     async def aclose(self) -> None:

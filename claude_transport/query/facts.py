@@ -108,7 +108,12 @@ class Facts:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of messages that were read and not yet taken by anybody."""
+        """Bytes of memory that messages take which were read and not yet taken.
+
+        It is an estimate: the line of each message, its Struct, and the objects that were made of its JSON, which are counted by the
+        brackets, commas and colons of the line. What they really take is never more than twice as much. A message that waits both in
+        a turn and for `messages()` counts twice.
+        """
         return self._storage.buffered_bytes
 
     @property

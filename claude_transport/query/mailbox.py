@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
-from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import Any, Final
 
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.protocol.codec import decode_message
@@ -24,6 +24,7 @@ _BESIDE: Final = 48
 """Of every message: the header of its bytes, and its place in a list."""
 _OBJECT, _ARRAY, _ITEM, _PAIR = 90, 60, 32, 20
 """For each `{`, `[`, `,` and `:`. A dict takes 64 bytes or, with up to five keys, 184; a list 56; a short text or a number 28 to 56."""
+_NO_STRUCTURE: Final = bytes(set(range(256)).difference(b"{[,:"))
 _PER_MISFIT: Final = 60
 _FAILURE: Final = 150
 """Of the text that says what was wrong with a line."""
@@ -50,9 +51,11 @@ def cost_of(message: Message) -> int:
         cost += _FAILURE + _PER_MISFIT * len(message.damage.misfits)
     if type(message) in _LINE_ONLY:
         return cost + (3 * len(message.type) if type(message) is UnknownMessage else _FAILURE)
-    cost += _OBJECT * raw.count(b"{") + _ARRAY * raw.count(b"[") + _ITEM * raw.count(b",") + _PAIR * raw.count(b":")
+    shape = raw.translate(None, _NO_STRUCTURE)  # one look at each byte of the line, not four
+    cost += _OBJECT * shape.count(b"{") + _ARRAY * shape.count(b"[") + _ITEM * shape.count(b",") + _PAIR * shape.count(b":")
     # a text takes one byte for each character, unless one of them is beyond Latin-1: then it is two or four for each
-    return cost + (size if raw.isascii() and b"\\u" not in raw else 2 * size)
+    is_narrow = raw.isascii() and (b"\\" not in raw or b"\\u" not in raw)
+    return cost + (size if is_narrow else 2 * size)
 
 
 def cost_at_most(messages: Sequence[Message]) -> int:
@@ -60,25 +63,35 @@ def cost_at_most(messages: Sequence[Message]) -> int:
     return _MOST_BESIDE * len(messages) + _MOST_PER_BYTE * sum([len(message.raw) for message in messages])
 
 
-class _Run(NamedTuple):
-    """Messages that follow each other in the conversation: the place of the first, and what they cost, once that is known."""
+class _Run:
+    """Messages that follow each other in the conversation, and the place of the first; and what each of them costs, once it was asked."""
 
-    first: int
-    messages: list[Message]
-    cost: int = 0
+    __slots__ = ("_costs", "first", "messages")
+
+    def __init__(self, first: int, messages: list[Message], costs: list[int] | None = None) -> None:
+        self.first = first
+        self.messages = messages
+        self._costs = costs
+
+    @property
+    def costs(self) -> list[int]:
+        """What each message costs."""
+        if self._costs is None:
+            self._costs = list(map(cost_of, self.messages))
+        return self._costs
 
 
 class Mailbox:
     """A queue of messages with one wake-up per batch. It ends once, with an error or without.
 
     It is kept in runs, and not as a queue of letters: what is done for every message costs as much as decoding a small one. For the same
-    reason, what messages cost is worked out when it is asked for, once for each message that is still there.
+    reason, what messages cost is worked out when it is asked for, of those that are still there, and kept.
     """
 
     def __init__(self, *, taken_upto: int = -1) -> None:
         self.ready: list[Message] = []
         """The next messages, the first one last: `ready.pop()` takes it, and `refill()` gets more. Always the same list."""
-        self._ready_costs: list[int] = []  # of the first of that list, of the first two, …; or empty
+        self._ready_costs: list[int] | None = None  # of the first of that list, of the first two, …; if they are known
         self._ready_upto = taken_upto  # the place of the last of them
         self._ready_after = taken_upto  # the place before the first of them
         self._taken_before = taken_upto  # the last that was taken before them: there may be a gap
@@ -90,21 +103,31 @@ class Mailbox:
         self._error: ClaudeTransportError | None = None
 
     def __len__(self) -> int:
-        return len(self.ready) + sum(len(run.messages) for run in (*self._counted, *self._uncounted))
+        return len(self.ready) + sum(len(run.messages) for run in self._runs())
 
     @property
     def cost(self) -> int:
-        """Bytes of memory that the messages here take, as `cost_of` estimates it."""
+        """Bytes of memory that the messages here take, as `cost_of` estimates it. May be asked from any thread."""
+        uncounted = sum([sum(run.costs) for run in list(self._uncounted)])
+        return self._counted_cost + uncounted + sum(map(cost_of, list(self.ready)))
+
+    def count(self) -> int:
+        """The same as `cost`, for the thread of the event loop only: what was counted is not counted again."""
         while self._uncounted:
             run = self._uncounted.popleft()
-            cost = sum(map(cost_of, run.messages))
-            self._counted.append(run._replace(cost=cost))
-            self._counted_cost += cost
+            self._counted.append(run)
+            self._counted_cost += sum(run.costs)
         if not self.ready:
             return self._counted_cost
-        if not self._ready_costs:
+        if self._ready_costs is None:
             self._ready_costs = list(accumulate(map(cost_of, self.ready)))
         return self._counted_cost + self._ready_costs[len(self.ready) - 1]
+
+    @property
+    def cost_at_most(self) -> int:
+        """The most that `cost` can be, without working out what each message costs that was not counted yet."""
+        uncounted = sum([cost_at_most(run.messages) for run in self._uncounted])
+        return self._counted_cost + uncounted + cost_at_most(self.ready)
 
     @property
     def taken_upto(self) -> int:
@@ -160,7 +183,7 @@ class Mailbox:
         """Have the next run ready, when nothing is ready any more: whether there is one."""
         if self._counted:
             run = self._counted.popleft()
-            self._counted_cost -= run.cost
+            self._counted_cost -= sum(run.costs)
         elif self._uncounted:
             run = self._uncounted.popleft()
         else:
@@ -171,7 +194,7 @@ class Mailbox:
     def peek(self) -> tuple[Letter, ...]:
         """What is there, without taking it."""
         letters = list(enumerate(reversed(self.ready), self._ready_upto - len(self.ready) + 1))
-        for run in (*self._counted, *self._uncounted):
+        for run in self._runs():
             letters += enumerate(run.messages, run.first)
         return tuple(letters)
 
@@ -193,21 +216,38 @@ class Mailbox:
 
         Returns how many messages were given up, and what they cost.
         """
-        before, cost_before, taken_upto = len(self), self.cost, self.taken_upto
-        kept = deque(letter for letter in self.peek() if type(letter[1]) is not StreamEvent)
-        costs = deque(cost_of(message) for _, message in kept)
-        left = sum(costs)
+        before, cost_before, taken_upto = len(self), self.count(), self.taken_upto
+        kept = deque(priced for priced in self._priced() if type(priced[0][1]) is not StreamEvent)
+        left = sum([cost for _, cost in kept])
         target = max(cost_before - cost, 0)
         while kept and left > target:
-            left -= costs.popleft()
-            kept.popleft()
+            left -= kept.popleft()[1]
         self.ready.clear()
         self._counted.clear()
         self._uncounted.clear()
         self._ready_upto = self._ready_after = self._taken_before = taken_upto
         self._counted_cost = 0
-        self.put_letters(kept)
+        self._ready_costs = None
+        for (place, message), each in kept:
+            last = self._counted[-1] if self._counted else None
+            if last is None or len(last.messages) == _MOST_IN_RUN or place != last.first + len(last.messages):
+                self._counted.append(_Run(place, [message], [each]))
+            else:
+                last.messages.append(message)
+                last.costs.append(each)
+        self._counted_cost = left
         return before - len(kept), cost_before - left
+
+    def _runs(self) -> Iterator[_Run]:
+        yield from self._counted
+        yield from self._uncounted
+
+    def _priced(self) -> Iterator[tuple[Letter, int]]:
+        """What is there, with what each message costs, when all of it was counted."""
+        costs = self._ready_costs or []
+        ready = [after - before for before, after in pairwise((0, *costs[: len(self.ready)]))]
+        known = chain(reversed(ready), *(run.costs for run in self._counted))
+        return zip(self.peek(), known, strict=True)
 
     def _add(self, first: int, messages: list[Message]) -> None:
         if self.ready or self._counted or self._uncounted:
@@ -217,7 +257,7 @@ class Mailbox:
 
     def _make_ready(self, first: int, messages: list[Message]) -> None:
         self._taken_before = self.taken_upto
-        self._ready_costs = []
+        self._ready_costs = None
         self.ready.extend(reversed(messages))
         self._ready_after = first - 1
         self._ready_upto = first + len(messages) - 1
@@ -230,17 +270,24 @@ class RecentMessages:
     """
 
     def __init__(self, *, at_most: int | None = None) -> None:
-        self._kept: deque[bytes | ResultMessage] = deque()
+        self._kept: deque[bytes | Message] = deque()
         self._at_most = at_most
         self._cost = 0
 
-    def add(self, message: Message) -> None:
-        """Remember this one, and forget the oldest when it is too much."""
-        kept = message if isinstance(message, ResultMessage) else message.raw
-        self._kept.append(kept)
-        self._cost += _cost_of_kept(kept)
-        while self._cost > _REMEMBERED_BYTES or (self._at_most is not None and len(self._kept) > self._at_most):
-            self._cost -= _cost_of_kept(self._kept.popleft())
+    def add(self, messages: Iterable[Message]) -> None:
+        """Remember these, and forget the oldest when they are too many or too much."""
+        kept, cost = self._kept, self._cost
+        for message in messages:
+            if message.__class__ is ResultMessage:
+                kept.append(message)
+                cost += cost_of(message)
+            else:
+                kept.append(raw := message.raw)
+                cost += len(raw) + _BESIDE
+            while cost > _REMEMBERED_BYTES or (self._at_most is not None and len(kept) > self._at_most):
+                oldest = kept.popleft()
+                cost -= len(oldest) + _BESIDE if isinstance(oldest, bytes) else cost_of(oldest)
+        self._cost = cost
 
     def clear(self) -> None:
         """Forget everything."""
@@ -249,8 +296,4 @@ class RecentMessages:
 
     def messages(self) -> tuple[Message, ...]:
         """The messages, oldest first."""
-        return tuple(kept if isinstance(kept, ResultMessage) else decode_message(kept) for kept in self._kept)
-
-
-def _cost_of_kept(kept: bytes | ResultMessage) -> int:
-    return len(kept) + _BESIDE if isinstance(kept, bytes) else cost_of(kept)
+        return tuple(decode_message(kept) if isinstance(kept, bytes) else kept for kept in self._kept)

@@ -75,8 +75,8 @@ class Query(Facts, Talking):
         on_callback_error: what a callback that raises means: "deny" (default) or "allow".
         initialize_timeout: seconds for connecting, again for the answer to `initialize`, and again for MCP servers to be connected.
         transport_close_timeout: seconds for the transport's own `close()`, before it is given up.
-        max_buffered_bytes: bytes of messages stored for a consumer that does not read; over it, reading pauses, or what nobody
-            reads is given up while somebody waits for what only reading can bring.
+        max_buffered_bytes: bytes of memory for messages that were read and not yet taken (see `buffered_bytes`). Over it, reading
+            pauses; while something waits for what only reading can bring, unread messages are given up instead.
         watchdog: after how long a turn that stands still is called stalled; None for never.
 
     Raises `ConfigurationError` for arguments that would fail, or do nothing, later.

@@ -117,7 +117,7 @@ class Storage:
                 waiting.update(letter for letter in turn.mailbox.peek() if letter[0] > old.taken_upto)
             self._inbox = Mailbox(taken_upto=old.taken_upto)
             self._inbox.put_letters(sorted(waiting.items()))
-            self._cost_at_most = self.buffered_bytes
+            self._cost_at_most = self._count()
             if old.has_ended:
                 self._inbox.end(old.error)
         return self._inbox
@@ -139,7 +139,10 @@ class Storage:
         waited = False
         if self._cost_at_most <= self._max_buffered_bytes:
             return waited  # nearly always: to count what is stored takes longer than to store a small message
-        while (excess := self.buffered_bytes - self._max_buffered_bytes) > 0:
+        self._cost_at_most = self._inbox.cost_at_most + sum(turn.mailbox.cost_at_most for turn in self._turns.values())
+        if self._cost_at_most <= self._max_buffered_bytes // 2:
+            return waited  # most of what came was taken meanwhile
+        while (excess := self._count() - self._max_buffered_bytes) > 0:
             if closing.is_set() or self._is_needed():
                 # some more than necessary, so that the next batch does not have to look through everything again
                 self._shed(excess + self._max_buffered_bytes // 4)
@@ -147,8 +150,12 @@ class Storage:
             self.is_full = waited = True
             await self._room.wait()
         self.is_full = False
-        self._cost_at_most = self.buffered_bytes
+        self._cost_at_most = self._count()
         return waited
+
+    def _count(self) -> int:
+        """The same as `buffered_bytes`, where what was counted is not counted again."""
+        return self._inbox.count() + sum(turn.mailbox.count() for turn in self._turns.values())
 
     def look_again(self) -> None:
         """Something was taken, or something is needed: perhaps reading may go on."""

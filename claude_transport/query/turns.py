@@ -16,6 +16,8 @@ from claude_transport.query.mailbox import Mailbox, RecentMessages
 
 __all__ = ["Turn"]
 
+_SPOKEN = frozenset({AssistantMessage, UserMessage})
+
 
 class _Reading(Protocol):
     """What a turn needs of the storage it is kept in."""
@@ -101,9 +103,8 @@ class Turn:
     def deliver(self, first: int, messages: list[Message]) -> None:
         """Add messages of this turn (called by the storage)."""
         self.mailbox.put(first, messages)
-        for message in messages:
-            if isinstance(message, AssistantMessage | UserMessage):
-                self._recent.add(message)
+        if spoken := [message for message in messages if message.__class__ in _SPOKEN]:
+            self._recent.add(spoken)
 
     def settle(self, state: TurnState, result: ResultMessage | None, error: ClaudeTransportError | None = None) -> None:
         """The prompt has reached its end (called by the storage)."""

@@ -13,6 +13,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 _TAIL_BYTES = 64 * 2**10
 """Bytes kept for error reports: a minified stack excerpt of the CLI is about 1 KB, a Python traceback a few."""
 
+_CRUMB_BYTES = 1024
+"""A piece is joined to the one before while both are no more than this together: small objects cost many times their size."""
+
 _MAX_LINE_BYTES = 16 * 2**10
 """A line longer than this is handed on in pieces, so that a program that never writes a newline costs no memory."""
 
@@ -37,7 +40,10 @@ class StderrTail:
 
     def feed(self, data: bytes) -> None:
         """Take what was read from the pipe."""
-        self._pieces.append(data)
+        if self._pieces and len(self._pieces[-1]) + len(data) <= _CRUMB_BYTES:
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(data)
         self._size += len(data)
         while self._size - len(self._pieces[0]) >= _TAIL_BYTES:
             self._size -= len(self._pieces.popleft())

@@ -17,12 +17,18 @@ from claude_transport.printable import printable
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import Direction, TapeHeader, TapeRecord
 
-__all__ = ["TapeFile"]
+__all__ = ["DEFAULT_MAX_PENDING_BYTES", "TapeFile"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_MAX_PENDING_BYTES = 64 * 2**20
-"""Bytes waiting for the disk, over which it counts as failed: a conversation is not kept in memory because a disk hangs."""
+DEFAULT_MAX_PENDING_BYTES = 64 * 2**20
+"""Bytes of memory waiting for the disk, over which it counts as failed: a conversation is not kept in memory because a disk hangs."""
+
+_BESIDE_BYTES = 192
+"""Of each record beside its line: the record, its time, the header of its bytes, its place in the queue. Measured: 183."""
+
+_BATCH_BYTES = 2**20
+"""Of records that are put into one write: they are in memory twice meanwhile."""
 
 _EXIT_PATIENCE = 1.0
 """Seconds for what is still waiting, when the interpreter ends or nobody holds the file any more."""
@@ -33,10 +39,19 @@ class TapeFile:
 
     `put` never waits and never raises. Whole lines are appended as they come, each batch in one write, so a crash costs what came
     in the last moment, and at most tears the last line. When the file cannot be written, that is logged once, `failure` is set, and
-    everything later is dropped; a file that was begun stays as far as it got.
+    everything later is dropped; a file that was begun stays as far as it got. That is also what happens when more than
+    `max_pending_bytes` of memory wait for the disk.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, header: TapeHeader, redactor: Redactor | None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        header: TapeHeader,
+        redactor: Redactor | None,
+        max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
+    ) -> None:
+        self._max_pending_bytes = max_pending_bytes
         self._writer = _Writer(os.fspath(path), header, redactor)
         self._put_bytes = 0
         self._finish = weakref.finalize(self, self._writer.finish, patience=_EXIT_PATIENCE)
@@ -50,9 +65,9 @@ class TapeFile:
         """Have a record written."""
         if self._writer.failure is not None or not self._finish.alive:
             return
-        self._put_bytes += len(line)
-        if self._put_bytes - self._writer.taken_bytes > _MAX_PENDING_BYTES:
-            self._writer.fail(OSError(f"the disk is too slow: more than {_MAX_PENDING_BYTES} bytes wait for it"))
+        self._put_bytes += len(line) + _BESIDE_BYTES
+        if self._put_bytes - self._writer.written_bytes > self._max_pending_bytes:
+            self._writer.fail(OSError(f"the disk is too slow: more than {self._max_pending_bytes} bytes wait for it"))
             return
         self._writer.inbox.put(TapeRecord(t, direction, line))
 
@@ -80,7 +95,7 @@ class _Writer:
 
     def __init__(self, path: str, header: TapeHeader, redactor: Redactor | None) -> None:
         self.inbox: queue.SimpleQueue[TapeRecord | None] = queue.SimpleQueue()
-        self.taken_bytes = 0
+        self.written_bytes = 0
         self.failure: Exception | None = None
         self._path = path
         self._header = header
@@ -132,6 +147,7 @@ class _Writer:
                 _append(descriptor, self._header.encode())
                 while batch := self._take():
                     _append(descriptor, b"".join(self._encode(record) for record in batch))
+                    self.written_bytes += _size(batch)
             finally:
                 os.close(descriptor)
         except Exception as error:  # noqa: BLE001 - whatever it is: what cannot be redacted and written safely is not written
@@ -142,12 +158,15 @@ class _Writer:
             call()
 
     def _take(self) -> list[TapeRecord]:
-        """Everything that waits, at least one record; an empty list at the end."""
+        """What waits, at least one record, and not much more than `_BATCH_BYTES`; an empty list at the end."""
         batch: list[TapeRecord] = []
+        size = 0
         record = self.inbox.get()
         while record is not None:
             batch.append(record)
-            self.taken_bytes += len(record.line)
+            size += len(record.line) + _BESIDE_BYTES
+            if size >= _BATCH_BYTES:
+                return batch
             try:
                 record = self.inbox.get_nowait()
             except queue.Empty:
@@ -160,6 +179,10 @@ class _Writer:
         if self._redactor is None:
             return record.encode()
         return TapeRecord(record.t, record.dir, self._redactor.line(record.line)).encode()
+
+
+def _size(batch: list[TapeRecord]) -> int:
+    return sum(len(record.line) + _BESIDE_BYTES for record in batch)
 
 
 def _create(path: str) -> int:

@@ -20,6 +20,7 @@ from peers import soon
 from claude_transport import Query, ResultMessage, Transport
 from claude_transport.protocol.codec import LineDecoder, decode_message, encode_line
 from claude_transport.protocol.messages import Message
+from claude_transport.query import mailbox
 from claude_transport.query.mailbox import Mailbox, RecentMessages, cost_at_most, cost_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "protocol"))
@@ -98,6 +99,7 @@ class Hose(Transport):
     def __init__(self, line: bytes) -> None:
         self.line = line
         self.batch = min(max(2**16 // (len(line) + 1), 1), 2000)
+        self.said = 0
         self.control: list[bytes] = []
         self.flowing = False
         self.ended = False
@@ -123,6 +125,7 @@ class Hose(Transport):
             if self.control:
                 yield [self.control.pop(0)]
             elif self.flowing:
+                self.said += self.batch
                 yield [bytes(bytearray(self.line)) for _ in range(self.batch)]
                 await anyio.lowlevel.checkpoint()
             else:
@@ -170,21 +173,49 @@ async def test_what_is_not_read_takes_no_more_memory_than_the_documented_factor(
         assert turn.is_open()
 
 
+@pytest.mark.parametrize("reads", [True, False], ids=["read", "not read"])
+async def test_messages_are_priced_once_and_only_when_they_are_not_read(reads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    priced = 0
+
+    def counting(message: Message) -> int:
+        nonlocal priced
+        priced += 1
+        return cost_of(message)
+
+    monkeypatch.setattr(mailbox, "cost_of", counting)
+    transport = Hose(EVERYDAY["a piece of text"])
+    async with Query(transport, max_buffered_bytes=8 * MB) as query:
+        turn = await query.send("go")
+        if reads:
+            for _ in range(50_000):
+                await anext(turn)
+            assert priced == 0
+        else:
+            said = -1
+            while transport.said > said:
+                said = transport.said
+                for _ in range(20):
+                    await anyio.lowlevel.checkpoint()
+            assert 4000 < priced <= said
+            assert query.buffered_bytes > 8 * MB
+            assert turn.is_open()
+
+
 # ----------------------------------------------------------------------------------------------------- the mailbox, the last messages
 
 
 def test_what_was_counted_is_not_counted_again_and_what_was_taken_no_more() -> None:
-    mailbox = Mailbox()
+    box = Mailbox()
     messages = [decode_message(text("x" * number)) for number in range(2000)]
     for first in range(0, 2000, 100):
-        mailbox.put(first, messages[first : first + 100])
+        box.put(first, messages[first : first + 100])
         left = messages[first // 10 : first + 100]
-        assert mailbox.cost == sum(map(cost_of, left))
+        assert box.cost == box.count() == box.cost == sum(map(cost_of, left)) <= box.cost_at_most
         for expected in left[:10]:
-            assert mailbox.take() is expected
-    while mailbox.take() is not None:
+            assert box.take() is expected
+    while box.take() is not None:
         pass
-    assert mailbox.cost == 0
+    assert box.cost == 0
 
 
 KEPT = ["an empty object", "a bare user message", "a bare result", "an answer of 2.3 KB", "an answer of 1 MB", "many keys", "empty denials"]
@@ -199,7 +230,7 @@ def test_the_last_messages_take_a_bounded_memory(name: str) -> None:
         recent = RecentMessages()
         for _ in range(2 * MB // cost + 2):
             own = bytes(bytearray(line))
-            recent.add(decode_message(own) if b'"result"' in line[:20] else Line(raw=own))
+            recent.add([decode_message(own) if b'"result"' in line[:20] else Line(raw=own)])
         return recent
 
     assert memory_of(remember) < FACTOR * MB + 2**16
@@ -213,8 +244,8 @@ def test_the_last_messages_are_those_that_came_last() -> None:
     recent = RecentMessages(at_most=3)
     result = ResultMessage(result="done", assistant_error="overloaded")
     messages = [decode_message(text(str(number))) for number in range(5)]
-    for message in (*messages, result):
-        recent.add(message)
+    recent.add(messages)
+    recent.add([result])
     assert recent.messages() == (*messages[3:], result)
     assert recent.messages()[2] is result  # with what its line does not say
     recent.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,20 @@ def test_only_the_last_64_kib_are_kept() -> None:
     tail.feed(b"the end")
     assert len(tail.text) == 65536
     assert tail.text.endswith("the end")
+
+
+@pytest.mark.parametrize("size", [1, 2, 33, 700, 1025])
+def test_what_came_in_small_pieces_takes_no_more_memory_than_twice_its_bytes(size: int) -> None:
+    tracemalloc.start()
+    try:
+        tail = StderrTail()
+        for number in range(200_000 // size):
+            tail.feed(b"%d" % (10 ** (size - 1) + number % 10))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(tail.text) == 65536
+    assert held < 2 * 65536
 
 
 def test_a_line_without_an_end_is_handed_on_in_pieces() -> None:

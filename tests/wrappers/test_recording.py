@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from claude_transport.errors import (
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.protocol.tape import Tape
+from claude_transport.protocol.tape import Tape, TapeHeader
 from claude_transport.query.query import Query
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing import FakeClaude, Scenario, steps
@@ -47,6 +48,7 @@ from claude_transport.wrappers.faults import FailWrite
 from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.recording import RecordingTransport
 from claude_transport.wrappers.retrying import RetryingTransport
+from claude_transport.wrappers.tape_file import TapeFile
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
 SECRET = "hunter2-sentinel-Zx7Qw9"
@@ -511,6 +513,30 @@ async def test_a_disk_that_hangs_blocks_nothing_and_closing_waits_for_it_no_long
     with path.open("rb") as reader:  # the writer's thread comes free, and writes what it had
         rows = reader.read().splitlines()
     assert json.loads(rows[-1])["line"] == "closed by host"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+@pytest.mark.parametrize("line", [b"{}", b'{"type":"keep_alive"}', b"x" * 5000], ids=["tiny", "small", "large"])
+async def test_what_waits_for_a_disk_that_hangs_takes_no_more_memory_than_is_counted(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    file = TapeFile(path, header=TapeHeader(), redactor=None, max_pending_bytes=2**20)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        t = 0.0
+        while file.failure is None:
+            t += 0.001
+            file.put(t, "out", bytes(bytearray(line)))
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert str(file.failure) == "the disk is too slow: more than 1048576 bytes wait for it"
+    assert 2**19 < held < 1.2 * 2**20
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.to_thread.run_sync, path.read_bytes)  # the disk comes free
+        await file.aclose(timeout=30)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
