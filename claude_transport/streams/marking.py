@@ -1,7 +1,7 @@
 """The marks of a child, by which everything it started is found again, wherever it has gone.
 
 The CLI starts each tool shell in a session of its own, and SIGKILL leaves those shells behind with init for a parent: neither
-the process group nor the tree of parents leads to them any more (PROTOCOL (d) 12). So a child carries two marks, and processes inherit both:
+the process group nor the tree of parents leads to them any more (PROTOCOL (d) 12). So a child carries two marks, which processes inherit:
 
 * a random value in its environment, from the moment it is started. A program that clears its environment loses it.
 * a number that is made of the same value, as the soft limit of a resource (`RLIMIT_RTTIME`). It has no effect: it is years of processor
@@ -157,9 +157,7 @@ def _children(tasks: str) -> list[int]:
     return children
 
 
-def find_marked(
-    mark: str, *, proc: str = "/proc", platform: str = sys.platform, read: Callable[[str], bytes] = read_file
-) -> list[int]:
+def find_marked(mark: str, *, proc: str = "/proc", platform: str = sys.platform, read: Callable[[str], bytes] = read_file) -> list[int]:
     """Return the process ids of everything that carries `mark`; empty where that cannot be read. Looks at every process of the machine."""
     found: list[int] = []
     if not platform.startswith("linux"):

@@ -306,7 +306,7 @@ async def test_whatever_the_child_started_is_gone_wherever_it_went(ways: str) ->
 
 async def test_what_the_child_started_in_its_first_moment_is_gone_too() -> None:
     """Before it can have been given its second mark: then it is found through its parent."""
-    child = shell("env -i setsid sleep 1000 <&- >&- 2>&- & echo \"{\\\"pid\\\": $!}\"; exec cat")
+    child = shell('env -i setsid sleep 1000 <&- >&- 2>&- & echo "{\\"pid\\": $!}"; exec cat')
     for _ in range(5):
         async with ct.SubprocessTransport(command=child) as transport:
             with anyio.fail_after(30):
