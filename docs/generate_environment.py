@@ -25,7 +25,7 @@ from claude_transport.launch.environ import (
 )
 from claude_transport.launch.options import BillingPolicy
 from claude_transport.launch.supervisor import REMOTE_MARK
-from claude_transport.streams.marking import MARK_VARIABLE
+from claude_transport.streams.marking import MARK_VARIABLE, SPARED_VARIABLE
 
 __all__ = ["PAGE", "main", "render"]
 
@@ -117,6 +117,11 @@ MARKS = (
         MARK_VARIABLE,
         "always, for a child on this machine",
         "Random; by it everything the child has started is found again when it is closed.",
+    ),
+    (
+        SPARED_VARIABLE,
+        "never",
+        "It is removed. A process with it ends others, such as the guard of a host, and is not ended for a number that it inherited.",
     ),
     (REMOTE_MARK, "at the other end of a launcher", "The same there, in its place."),
     ("TRACEPARENT, TRACESTATE", "under `TracingTransport`", "The span that the session belongs to, in place of what is inherited."),

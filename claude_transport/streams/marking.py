@@ -2,7 +2,7 @@
 
 The CLI starts each tool shell in a session of its own, and SIGKILL leaves those shells behind with init for a parent: neither
 the process group nor the tree of parents leads to them any more (docs/reference/protocol.md#signals). So a child carries two marks,
-and processes inherit both:
+which processes inherit:
 
 * a random value in its environment, from the moment it is started. A program that clears its environment loses it.
 * a number that is made of the same value, as the soft limit of a resource (`RLIMIT_RTTIME`). It has no effect: it is years of processor

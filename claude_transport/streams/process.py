@@ -31,7 +31,7 @@ from claude_transport.printable import printable_lines
 from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.streams.attributes import StreamAttribute
 from claude_transport.streams.guard import guard
-from claude_transport.streams.marking import MARK_VARIABLE, new_mark
+from claude_transport.streams.marking import MARK_VARIABLE, SPARED_VARIABLE, new_mark
 from claude_transport.streams.pace import Pace
 from claude_transport.streams.reaping import Child, end_unowned
 from claude_transport.streams.stderr import StderrTail
@@ -130,6 +130,8 @@ class ProcessConnectable:
             raise
 
     def _spawn(self, mark: str) -> subprocess.Popen[bytes]:
+        environment = {**(os.environ if self._env is None else self._env), MARK_VARIABLE: mark}
+        environment.pop(SPARED_VARIABLE, None)  # it is for processes that end others
         try:
             return subprocess.Popen(
                 self._command,
@@ -138,7 +140,7 @@ class ProcessConnectable:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=self._cwd,
-                env={**(os.environ if self._env is None else self._env), MARK_VARIABLE: mark},
+                env=environment,
                 user=self._user,
                 start_new_session=True,
             )

@@ -29,10 +29,10 @@ from collections.abc import Callable, Mapping
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
+from claude_transport.streams.exit_status import ExitStatus
 from claude_transport.streams.guard import guard
 from claude_transport.streams.inflow import Inflow
 from claude_transport.streams.marking import descendants, kill_marked
@@ -60,24 +60,7 @@ _LAST_RESORT = 1.0
 """Seconds to wait for a killed process where nothing can be awaited any more. SIGKILL takes microseconds, or for ever."""
 
 _OVERTIME = 0.8
-"""Seconds after the time for closing in which what the child left behind is looked for. After that the search goes on without the caller."""
-
-
-class ExitStatus(msgspec.Struct, frozen=True):
-    """How a process ended: one of the two is set, or neither when nobody could find out."""
-
-    exit_code: int | None = None
-    signal: int | None = None
-
-    @classmethod
-    def of_returncode(cls, returncode: int) -> ExitStatus:
-        """The status behind `Popen.returncode`, which is negative for signals."""
-        return cls(signal=-returncode) if returncode < 0 else cls(exit_code=returncode)
-
-    @property
-    def failed(self) -> bool:
-        """True for a non-zero exit code and for a death by signal."""
-        return bool(self.exit_code) or self.signal is not None
+"""Seconds after the time for closing in which the caller waits for the sweep. After that, the sweep goes on in the background."""
 
 
 class Child:

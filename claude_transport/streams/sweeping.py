@@ -36,12 +36,13 @@ __all__ = ["Sweep", "Sweeper", "sweeper"]
 logger: Logger = getLogger(__name__)
 
 _PATIENCE = 1.0
-"""Seconds in which a sweep looks again for what is still there, and for processes that are just being started (0.3 were seen under load)."""
+"""Seconds in which a sweep looks again: for what is still there, and for what is just being started (0.3 were seen under load)."""
 
-_PAUSE = 0.005
-"""Seconds between two rounds."""
+_FIRST_PAUSE = 0.005
+_LAST_PAUSE = 0.05
+"""Seconds between two rounds: a short time at first, then longer."""
 
-_HANGS = 0.4
+_HANGS = 0.8
 """Seconds after which a file that is being read is said to hang. Reading it takes a few microseconds."""
 
 _MOST_HANGING = 3
@@ -115,7 +116,7 @@ class Sweeper:
         self._has_learned = False
         self._known: dict[str, int] = {}
         """Inodes, by process id, of the processes that need not be read again."""
-        self._prune_at = 0
+        self._prune_at = _MOST_FORGOTTEN
         self.forget()
 
     def forget(self) -> None:
@@ -143,8 +144,10 @@ class Sweeper:
             return
         with self._learning:
             if not self._has_learned:
-                self._known.update(self._list(None))
                 self._has_learned = True
+                with contextlib.suppress(OSError):  # when no file descriptor is free, each process is read once
+                    self._known.update(self._list(None))
+                self._prune_at = 2 * len(self._known) + _MOST_FORGOTTEN
 
     def watch(self, mark: str, pid: int) -> None:
         """Give the child that was just started its second mark."""
@@ -201,6 +204,10 @@ class Sweeper:
                 self._work_off(turn)
             except _Superseded:
                 return
+            except Exception:
+                logger.exception("what the children have started outside of their groups may live on")
+                while self._pending:
+                    self._finish(self._pending.pop())
             self._thread = None
             self._working.release()
             # a request may have come after the last look into the queue and before the release
@@ -208,6 +215,7 @@ class Sweeper:
                 return
 
     def _work_off(self, turn: int) -> None:
+        pause = _FIRST_PAUSE
         while True:
             while self._queue:
                 self._pending.append(self._queue.popleft())
@@ -224,7 +232,8 @@ class Sweeper:
                     self._pending.remove(sweep)
                     self._finish(sweep)
             if self._pending:
-                time.sleep(_PAUSE)
+                time.sleep(pause)
+                pause = min(2 * pause, _LAST_PAUSE)
 
     def _finish(self, sweep: Sweep) -> None:
         self._marked.pop(sweep.mark, None)

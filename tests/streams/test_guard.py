@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from claude_transport.errors import ProcessError
 from claude_transport.streams.guard import SYSTEM_PATH, Guard, guard, guard_shell
-from claude_transport.streams.marking import MARK_VARIABLE, find_marked, is_running, kill_marked, new_mark
+from claude_transport.streams.marking import MARK_VARIABLE, descendants, find_marked, is_running, kill_marked, new_mark
 from claude_transport.streams.process import ProcessConnectable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks in environments can be read on Linux only")
@@ -127,6 +128,42 @@ async def test_what_a_host_started_that_is_itself_a_child_is_gone_when_it_is_kil
     marks = marks_of(children_of(outer))
     await stream.aclose()
     await until_gone(marks)
+
+
+async def test_a_guard_leaves_the_guards_of_inner_hosts_to_their_work(anyio_backend_name: str) -> None:
+    """An inner host ends with the outer one, and only its own guard knows what it has started."""
+    inner = shlex.join([sys.executable, "-c", HOST, STUBBORN, anyio_backend_name])
+    command = [sys.executable, "-c", HOST, inner, anyio_backend_name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        try:
+            assert host.stdout.readline() == "up\n"
+            marks = marks_of([*descendants(host.pid)])
+        finally:
+            host.kill()
+    assert len(marks) == 6
+    try:
+        await until_gone(marks)
+    finally:
+        assert sum(kill_marked(mark) for mark in marks) == 0
+
+
+def test_a_guard_forgets_a_child_that_is_gone_and_no_other_one() -> None:
+    mine, marks = Guard(), [new_mark() for _ in range(4)]
+    children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True) for mark in marks]
+    for mark, child in zip(marks, children, strict=True):
+        mine.watch(mark, child.pid)
+    for gone in (0, 2):
+        mine.release(marks[gone])
+    pid = mine.pid
+    assert pid is not None
+    mine.forget()  # the pipe ends, as with the end of a host
+    os.waitpid(pid, 0)
+    ended = [child.poll() for child in children]
+    for child in children:
+        child.kill()
+        child.wait()
+    assert ended == [None, -signal.SIGTERM, None, -signal.SIGTERM]
 
 
 async def test_a_grandchild_in_a_session_of_its_own_is_gone_after_close() -> None:

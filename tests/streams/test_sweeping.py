@@ -232,14 +232,14 @@ def test_a_known_descendant_is_killed_without_any_mark() -> None:
     process = sleeper()
     sweeper.learn()
     assert process.pid in descendants(os.getpid())
-    assert sweeper.begin(mark, suspects={process.pid: os.stat(f"/proc/{process.pid}").st_ino}).wait(PATIENCE)
+    assert sweeper.begin(mark, suspects={process.pid: Path(f"/proc/{process.pid}").stat().st_ino}).wait(PATIENCE)
     assert ended(process)
 
 
 def test_a_suspect_whose_id_belongs_to_another_process_by_now_is_left_alone() -> None:
     sweeper = Sweeper()
     process = sleeper()
-    assert sweeper.begin(new_mark(), suspects={process.pid: os.stat("/proc/self").st_ino + 1}).wait(PATIENCE)
+    assert sweeper.begin(new_mark(), suspects={process.pid: Path("/proc/self").stat().st_ino + 1}).wait(PATIENCE)
     assert not ended(process)
 
 

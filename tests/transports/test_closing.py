@@ -304,9 +304,21 @@ async def test_whatever_the_child_started_is_gone_wherever_it_went(ways: str) ->
     assert not alive(pid)
 
 
+async def test_what_has_no_mark_is_found_through_its_parents() -> None:
+    """A child that sets the limit itself loses the mark in it, and what it starts without an environment has none."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_RTTIME, (200_000, 300_000))"
+    transport = ct.SubprocessTransport(command=[sys.executable, "-I", "-S", "-c", limit + LEAVE, "session+bare"])
+    with anyio.fail_after(30):
+        await transport.connect()
+        pid = (await read_one(transport))["pid"]
+        await until(lambda: command_of(pid) == b"sleep")
+        await transport.close()
+    assert not alive(pid)
+
+
 async def test_what_the_child_started_in_its_first_moment_is_gone_too() -> None:
     """Before it can have been given its second mark: then it is found through its parent."""
-    child = shell("env -i setsid sleep 1000 <&- >&- 2>&- & echo \"{\\\"pid\\\": $!}\"; exec cat")
+    child = shell('env -i setsid sleep 1000 <&- >&- 2>&- & echo "{\\"pid\\": $!}"; exec cat')
     for _ in range(5):
         async with ct.SubprocessTransport(command=child) as transport:
             with anyio.fail_after(30):
@@ -322,7 +334,7 @@ async def test_closing_does_not_wait_for_a_process_that_cannot_be_read(
     released = threading.Event()
 
     def hang(path: str) -> bytes:
-        released.wait(60)
+        released.wait(10)
         return read_file(path)
 
     sweeper = Sweeper(read=hang)
