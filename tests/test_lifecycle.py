@@ -56,7 +56,8 @@ PROOFS: dict[str, tuple[str, ...]] = {
         f"{READING}::test_a_child_that_closes_its_output_and_lives_on_does_not_hang_the_reader",
     ),
     "L14": (
-        f"{ONE_SHOT}::test_a_process_that_does_not_end_after_its_result_is_ended",
+        f"{ONE_SHOT}::test_a_process_that_does_not_end_after_its_result_is_ended_in_time",
+        f"{ONE_SHOT}::test_a_peer_that_does_not_end_gets_the_exit_timeout_after_its_result_and_no_more",
         f"{ONE_SHOT}::test_an_end_without_a_result_is_a_missing_result_with_what_came",
     ),
     "L15": (
