@@ -19,6 +19,7 @@ RESOLUTION, CLASSIFICATION, CLI_PATH, API_PATH, ASSEMBLY, HEURISTICS, PREFLIGHT,
 )
 ARGV, REAL_FLAGS = "launch/test_argv.py", "launch/test_real_cli_flags.py"
 COMPLETE, AUTH, MAIN_JOB = "e2e/test_complete.py", "e2e/test_auth_matrix.py", "e2e/test_main_job.py"
+LIVE_EVENTS = "completion/test_live_events.py"
 BRIDGE, HOSTING, STACK = "e2e/test_bridge.py", "e2e/test_hosting.py", "e2e/test_wrapper_stack.py"
 
 PROOFS: dict[str, tuple[str, ...]] = {
@@ -171,6 +172,9 @@ PROOFS: dict[str, tuple[str, ...]] = {
         "completion/test_transport_choice_pages.py::test_s4_5_every_code_of_the_seed_is_in_the_table",
     ),
     "S4.6": (
+        f"{LIVE_EVENTS}::test_a_tool_is_told_of_while_the_call_still_runs",
+        f"{LIVE_EVENTS}::test_what_is_told_is_what_the_completion_holds_in_its_order",
+        f"{COMPLETE}::test_a_tool_that_the_cli_runs_is_told_of_while_the_model_still_works",
         f"{CLI_PATH}::test_s4_6_the_calls_of_tools_are_events_and_not_in_the_message",
         f"{COMPLETE}::test_tools_that_the_cli_has_run_are_events_and_not_in_the_message",
     ),

@@ -108,6 +108,7 @@ async def test_nothing_to_interrupt_is_no_error_and_harms_nobody(live: Live) -> 
 
 async def test_an_interrupt_before_the_cli_is_ready_stops_the_prompt_that_waits_for_it(live: Live) -> None:
     turns: list[ct.Turn] = []
+    outcomes: list[ct.InterruptOutcome] = []
 
     async with FakeMessagesAPI([replies.gated("Never said.", chunks=["Never ", "said."])]) as api:
         environment = live.environment(api, CLAUDE_CODE_MAX_RETRIES="0")
@@ -123,8 +124,8 @@ async def test_an_interrupt_before_the_cli_is_ready_stops_the_prompt_that_waits_
                 await anyio.wait_all_tasks_blocked()
                 tasks.start_soon(send)
                 await anyio.wait_all_tasks_blocked()
-                outcome = await query.interrupt(timeout=PATIENCE)
-            assert outcome is ct.InterruptOutcome.acknowledged
+                outcomes.append(await query.interrupt(timeout=PATIENCE))
+            assert outcomes == [ct.InterruptOutcome.acknowledged]
             assert await interrupted(turns[0]) in {"aborted_streaming", None}
             await query.aclose()
 
