@@ -47,7 +47,8 @@ def query(
         prompt: text, content blocks, or an async iterable of them: each is sent when the one before has its result.
         options: how to run the CLI.
         transport: anything else to talk through, instead of a CLI run as `options` say.
-        exit_timeout: seconds of silence, when there is nothing left to wait for, before a peer that does not end is ended.
+        exit_timeout: seconds of silence, when there is nothing left to wait for, before a peer that does not end is ended. After the last
+            result, the iteration takes at most these and the `close_timeout` of the transport.
         background_timeout: seconds of silence that background agents get once every prompt has its result, before the input ends
             all the same and they are cut off, with a warning that names them; `math.inf` for as long as they take.
         query_options: callbacks and the like, as `Query` takes them.

@@ -436,5 +436,6 @@ async def test_a_process_error_is_one_wherever_it_comes_out() -> None:
     assert sorted(caught) == ["block", "messages", "request"]
     assert {(error.exit_code, error.stderr_tail) for error in caught.values()} == {(3, "boom")}
     assert report.exit_code == 3
-    assert late.value.exit_code == 3
-    assert isinstance(late.value.__cause__, ct.ProcessError)
+    gone = late.value
+    assert (gone.code, gone.exit_code, gone.signal, gone.stderr_tail) == ("usage.closed", 3, None, "boom")
+    assert isinstance(gone.__cause__, ct.ProcessError)

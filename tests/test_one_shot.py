@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from virtual_time import virtual_time
 
 from claude_transport import (
     Allow,
@@ -33,6 +35,7 @@ from claude_transport import (
 from claude_transport.errors import UsageError
 from claude_transport.testing import Answer, FakeClaude, Scenario, Turn, steps
 
+LONG_GRACE = 3.0  # seconds; 0.3 were measured
 PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
 
 Frame = dict[str, Any]
@@ -243,11 +246,25 @@ async def test_a_peer_that_does_not_end_after_its_result_is_ended() -> None:
     assert peer.log[-2:] == ["end_input", "close"]
 
 
-async def test_a_process_that_does_not_end_after_its_result_is_ended() -> None:
+@virtual_time
+@pytest.mark.parametrize(("given", "grace"), [({}, 5.0), ({"exit_timeout": 0.5}, 0.5), ({"exit_timeout": 0}, 0.0)])
+async def test_a_peer_that_does_not_end_gets_the_exit_timeout_after_its_result_and_no_more(given: dict[str, float], grace: float) -> None:
+    peer = Peer([said("one"), result()], ends=False)
+    since = math.inf
+    async for message in query("x", transport=peer, **given):  # type: ignore[arg-type]
+        since = anyio.current_time() if message.type == "result" else since
+    assert anyio.current_time() - since == pytest.approx(grace)
+    assert peer.log[-2:] == ["end_input", "close"]
+
+
+async def test_a_process_that_does_not_end_after_its_result_is_ended_in_time() -> None:
+    """In `exit_timeout`, and the `close_timeout` of its transport, which ends it by force: 0.3 s in all."""
     with FakeClaude(Scenario(at_eof=[steps.IgnoreSignal("SIGTERM"), steps.Hang()])) as fake:
         transport = SubprocessTransport(command=fake.command, close_timeout=0.3)
-        messages = await read(query("x", transport=transport, exit_timeout=0.01))
-        assert "result" in [message.type for message in messages]
+        since = math.inf
+        async for message in query("x", transport=transport, exit_timeout=0.01):
+            since = anyio.current_time() if message.type == "result" else since
+        assert anyio.current_time() - since < LONG_GRACE
         assert not is_alive(fake.calls()[0].pid)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -38,11 +39,12 @@ from claude_transport.launch.discovery import find_cli
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import StreamEvent
 
-__all__ = ["Call", "Sleep"]
+__all__ = ["Call", "OnEvent", "Sleep"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[object]]
+OnEvent = Callable[[Message], object]
 
 
 class Path(Protocol):
@@ -65,12 +67,22 @@ class Call:
     Args:
         request: what is asked.
         on_text: told each piece of the answer's text as it is written. Once it was told one, there is no other attempt.
+        on_event: told each message of each attempt as it comes. When it raises, that is logged, and it is told nothing more.
         sleep: does the waiting between attempts, in seconds.
     """
 
-    def __init__(self, request: CompletionRequest, *, on_text: Callable[[str], object] | None = None, sleep: Sleep = anyio.sleep) -> None:
+    def __init__(
+        self,
+        request: CompletionRequest,
+        *,
+        on_text: Callable[[str], object] | None = None,
+        on_event: OnEvent | None = None,
+        sleep: Sleep = anyio.sleep,
+    ) -> None:
+        _check_observer(on_event)
         self._request = request
         self._on_text = on_text
+        self._on_event = on_event
         self._sleep = sleep
         self._errors: list[ClaudeTransportError] = []
         self._earlier_attempts = 0
@@ -83,7 +95,7 @@ class Call:
         plan = await anyio.to_thread.run_sync(_plan, request)
         notes: tuple[str, ...] = ()
         while True:
-            attempt = _Attempt(request, plan, notes=notes, on_text=self._on_text)
+            attempt = _Attempt(request, plan, notes=notes, on_text=self._on_text, on_event=self._tell)
             error = await attempt.run(timeout=self._time_left)
             if error is None:
                 return self._finished(attempt)
@@ -100,6 +112,16 @@ class Call:
                 plan = _Plan(_fallen_back(plan.resolution, error))
             else:
                 raise self._failed(error, attempt)
+
+    def _tell(self, event: Message) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            # what watches a call must not decide how it ends
+            self._on_event = None
+            logger.exception("on_event failed: it is told nothing more of this call")
 
     @property
     def _attempts(self) -> int:
@@ -148,8 +170,10 @@ class _Attempt:
         *,
         notes: tuple[str, ...],
         on_text: Callable[[str], object] | None,
+        on_event: OnEvent,
     ) -> None:
         self._request = request
+        self._on_event = on_event
         self._resolution = plan.resolution
         self._notes = notes
         self._on_text = on_text
@@ -187,6 +211,7 @@ class _Attempt:
         self._calls_tools = self._calls_tools or may_have_side_effects((message,))
         if not isinstance(message, StreamEvent) or self._request.options.include_partial_messages:
             self._messages.append(message)
+            self._on_event(message)
         piece = self._flow.hear(message)
         if piece and self._on_text is not None:
             if self._flow.was_taken_back:
@@ -233,6 +258,11 @@ class _Attempt:
             category=self._error.category if self._error is not None else None if advice is None else advice.category,
             events=assembly.events,
         )
+
+
+def _check_observer(on_event: object) -> None:
+    if on_event is not None and (not callable(on_event) or inspect.iscoroutinefunction(on_event)):
+        raise ConfigurationError(f"on_event is an ordinary function, which is called and not awaited, not {on_event!r}", option="on_event")
 
 
 def _begun_again() -> ClaudeTransportError:

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from claude_transport.backoff import RetryPolicy
-from claude_transport.completion.call import Call, Sleep
+from claude_transport.completion.call import Call, OnEvent, Sleep
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.request import Prompt, build_request
 from claude_transport.completion.resolution import TransportChoice
@@ -32,6 +32,7 @@ async def complete(
     subject: str | None = None,
     options: ClaudeOptions | None = None,
     fallback: bool = False,
+    on_event: OnEvent | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> Completion:
     """The answer to `prompt`, through the CLI or the Messages API: the same result, the same errors, the same retries.
@@ -51,6 +52,8 @@ async def complete(
         options: how to run the CLI, complete; None runs it with no tools, no servers and no system prompt. What the API path cannot do
             for them it refuses to leave out.
         fallback: whether the API may be asked, and paid, when the CLI has failed before it was given the prompt. The result says so.
+        on_event: told each message as it comes, of every attempt: what will be in `Completion.events`, so the tools that the CLI calls and
+            what they said. An ordinary function. When it raises, that is logged, and it is told nothing more.
         sleep: does the waiting between attempts, in seconds; give your own to wait without time passing.
 
     Raises `ClaudeTransportError`; `partial_completion(error)` is what there was of the call:
@@ -76,4 +79,4 @@ async def complete(
         subject=subject,
         fallback=fallback,
     )
-    return await Call(request, sleep=sleep).run()
+    return await Call(request, on_event=on_event, sleep=sleep).run()

@@ -12,7 +12,7 @@ import anyio
 
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.backoff import RetryPolicy
-from claude_transport.completion.call import Call, Sleep
+from claude_transport.completion.call import Call, OnEvent, Sleep
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.request import CompletionRequest, Prompt, build_request
 from claude_transport.completion.resolution import TransportChoice
@@ -37,6 +37,7 @@ def stream(
     subject: str | None = None,
     options: ClaudeOptions | None = None,
     fallback: bool = False,
+    on_event: OnEvent | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> CompletionStream:
     """The answer to `prompt`, piece by piece: `async for piece in stream("Hello"): ...`. Safe to break out of.
@@ -60,14 +61,14 @@ def stream(
         subject=subject,
         fallback=fallback,
     )
-    return CompletionStream(request, sleep=sleep)
+    return CompletionStream(request, on_event=on_event, sleep=sleep)
 
 
 class CompletionStream:
     """The iteration behind `stream()`. `aclose()` ends it early; so do leaving its `async with`, an error, and dropping it."""
 
-    def __init__(self, request: CompletionRequest, *, sleep: Sleep = anyio.sleep) -> None:
-        self._flow = _Flow(request, sleep)
+    def __init__(self, request: CompletionRequest, *, on_event: OnEvent | None = None, sleep: Sleep = anyio.sleep) -> None:
+        self._flow = _Flow(request, on_event, sleep)
         # an object and a task of its own, not a generator: those must be finished where they were begun
         weakref.finalize(self, self._flow.abandon).atexit = False
 
@@ -106,8 +107,8 @@ class CompletionStream:
 class _Flow:
     """What a stream and the task that fills it share. It does not know the stream, so that one may be dropped while it is filled."""
 
-    def __init__(self, request: CompletionRequest, sleep: Sleep) -> None:
-        self._call = Call(request, on_text=self._put, sleep=sleep)
+    def __init__(self, request: CompletionRequest, on_event: OnEvent | None, sleep: Sleep) -> None:
+        self._call = Call(request, on_text=self._put, on_event=on_event, sleep=sleep)
         # not bounded: an answer is no longer than the model may make it, and holding the model up would use up its time
         self._pieces: deque[str] = deque()
         self._news = anyio.Event()

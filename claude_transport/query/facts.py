@@ -9,6 +9,7 @@ from claude_transport.query.connection import Connection
 from claude_transport.query.life import Life
 from claude_transport.query.questions import Questions
 from claude_transport.query.reports import ResumePoint
+from claude_transport.query.requests import Requests
 from claude_transport.query.starting import Starting
 from claude_transport.query.storage import Storage
 from claude_transport.transport import TransportInfo
@@ -25,6 +26,7 @@ class Facts:
     _start: Starting
     _storage: Storage
     _questions: Questions
+    _requests: Requests
 
     def __repr__(self) -> str:
         counts = {
@@ -83,7 +85,7 @@ class Facts:
     @property
     def pending_requests(self) -> dict[str, str]:
         """Our requests that wait for an answer: id to subtype."""
-        return self._conversation.pending_requests
+        return self._requests.pending
 
     @property
     def pending_questions(self) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import anyio
 
@@ -28,6 +29,7 @@ class Life:
         """The event loop of that task, and of everything that waits; where it was made, or else where it is begun."""
         self.ready: anyio.Event = anyio.Event()
         """The start is over: it succeeded, or `start_error` says why not."""
+        self._early: set[anyio.Event] = set()
         self.start_error: ClaudeTransportError | None = None
         self.close_requested: anyio.Event = anyio.Event()
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
@@ -121,6 +123,26 @@ class Life:
             if self.start_error is not None:
                 raise raised_again(self.start_error)
             self.refuse_if_over()
+
+    @contextlib.contextmanager
+    def awaiting_ready(self) -> Iterator[None]:
+        """Count the block as something that waits for the start, if it is entered before the start is over."""
+        if self.ready.is_set():
+            yield
+            return
+        done = anyio.Event()
+        self._early.add(done)
+        try:
+            yield
+        finally:
+            self._early.discard(done)
+            done.set()
+
+    async def nothing_waits_for_ready(self) -> None:
+        """Return when every block of `awaiting_ready()` that is entered by now has been left."""
+        self.refuse_elsewhere()
+        for done in tuple(self._early):
+            await done.wait()
 
     def gone(self, message: str) -> TransportClosed:
         """`TransportClosed` with what is known of how the peer ended."""

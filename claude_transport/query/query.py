@@ -115,7 +115,7 @@ class Query(Facts, Talking):
         self._decoder = LineDecoder(strict=self._connection.is_strict)
         self._storage = Storage(max_buffered_bytes=max_buffered_bytes)
         self._outbox = Outbox(transport)
-        self._requests = Requests(self._conversation, self._outbox)
+        self._requests = Requests(self._conversation, self._outbox, self._connection)
         self._life = Life(self._connection)
         self._storage.check_reader, self._storage.call_in_loop = self._life.refuse_elsewhere, self._life.call
         self._watch = Watch(watchdog, self._conversation, self._connection, self._storage)

@@ -10,6 +10,7 @@ import anyio
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ControlRequestFailed, ControlTimeout, InputClosed
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
+from claude_transport.query.connection import Connection
 from claude_transport.query.endings import raised_again
 from claude_transport.query.outbox import Outbox
 
@@ -63,13 +64,19 @@ class PendingRequest:
 
 
 class Requests:
-    """The requests of one conversation that somebody waits for. Giving up, for whatever reason, leaves no entry behind."""
+    """Keeps the requests of one conversation that wait for an answer. Giving up, for whatever reason, leaves no entry behind."""
 
-    def __init__(self, conversation: Conversation, outbox: Outbox) -> None:
+    def __init__(self, conversation: Conversation, outbox: Outbox, connection: Connection) -> None:
         self._conversation = conversation
         self._outbox = outbox
+        self._connection = connection
         self._pending: dict[str, PendingRequest] = {}
         self._over = False
+
+    @property
+    def pending(self) -> dict[str, str]:
+        """Everything that is remembered of requests without an answer, by the conversation too: id to subtype."""
+        return {**self._conversation.pending_requests, **{request.request_id: request.subtype for request in self._pending.values()}}
 
     def prepare(self, subtype: str, fields: Mapping[str, Any]) -> PendingRequest:
         """Register a request, before its line is written; `UsageError` when the fields are no JSON."""
@@ -123,7 +130,8 @@ class Requests:
         names = {"subtype": request.subtype, "request_id": request.request_id}
         response = request.response
         if response is None:
-            raise ControlTimeout(f"no answer to {request.subtype} in {timeout:g} s", waited=timeout, **names)
+            tail = self._connection.info.stderr_tail
+            raise ControlTimeout(f"no answer to {request.subtype} in {timeout:g} s", waited=timeout, stderr_tail=tail, **names)
         if not response.ok:
             raise ControlRequestFailed(response.error or f"{request.subtype} was refused", error_code=response.error_code, **names)
         return response

@@ -58,8 +58,11 @@ class Talking(Controls):
             UsageError: the uuid was used before; the CLI would drop it (docs/reference/protocol.md#repeated-uuids). Or it is empty or no
                 text, the content is neither text nor blocks, or the priority is none.
         """
-        await self._life.until_ready()
-        uuid = _checked(uuid)
+        with self._life.awaiting_ready():
+            await self._life.until_ready()
+            return await self._send(content, _checked(uuid), priority)
+
+    async def _send(self, content: str | Sequence[Mapping[str, Any]], uuid: str, priority: Priority | None) -> Turn:
         is_verbatim = self._connection.terms.verbatim_prompts
         self._compatibility.check_prompt(content, verbatim=is_verbatim)
         delivery = Delivery(encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None))
@@ -78,6 +81,9 @@ class Talking(Controls):
                 self._storage.note_change()
             raise
         return turn
+
+    async def _early_prompts_sent(self) -> None:
+        await self._life.nothing_waits_for_ready()
 
     async def request(self, subtype: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT, **fields: Any) -> dict[str, Any]:
         """Ask the CLI anything: the response fields, {} where it answers with none.

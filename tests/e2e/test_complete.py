@@ -277,6 +277,32 @@ async def test_tools_that_the_cli_has_run_are_events_and_not_in_the_message(
     assert used == ["Bash"]
 
 
+async def test_a_tool_that_the_cli_runs_is_told_of_while_the_model_still_works(
+    api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions
+) -> None:
+    """The model's last words wait at a gate, which opens when the tool's call and its result were told of."""
+    api.replace([replies.tool_use("Bash", {"command": "echo hi", "description": "d"}), replies.gated("Done.", chunks=["Do", "ne."])])
+    seen: list[str] = []
+
+    def tell(event: ct.Message) -> None:
+        if isinstance(event, ct.AssistantMessage | ct.UserMessage):
+            seen.extend(type(block).__name__ for block in event.content)
+
+    answers: list[ct.Completion] = []
+
+    async def call() -> None:
+        answers.append(await ask(options=options.replace(tools=["Bash"], allowed_tools=["Bash"]), on_event=tell))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        with anyio.fail_after(PATIENCE):
+            await api.wait_at_gate()
+            assert (seen, answers) == (["ToolUseBlock", "ToolResultBlock"], [])
+            api.open_gate()
+    assert answers[0].text == "Done."
+    assert seen == ["ToolUseBlock", "ToolResultBlock", "TextBlock"]
+
+
 async def test_a_failure_after_a_tool_has_run_is_final(api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions, waits: Waits) -> None:
     api.replace([replies.tool_use("Bash", {"command": "echo hi", "description": "d"}), replies.error(529)])
     with pytest.raises(ct.Overloaded):

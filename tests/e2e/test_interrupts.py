@@ -6,11 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from live_session import Live, bash, from_subagent
+from live_session import PATIENCE, Live, bash, from_subagent
 
 import claude_transport as ct
 from claude_transport import errors
-from claude_transport.testing import replies
+from claude_transport.testing import FakeMessagesAPI, replies
 
 
 async def interrupted(turn: ct.Turn) -> str | None:
@@ -104,6 +104,30 @@ async def test_nothing_to_interrupt_is_no_error_and_harms_nobody(live: Live) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------------- priorities
+
+
+async def test_an_interrupt_before_the_cli_is_ready_stops_the_prompt_that_waits_for_it(live: Live) -> None:
+    turns: list[ct.Turn] = []
+    outcomes: list[ct.InterruptOutcome] = []
+
+    async with FakeMessagesAPI([replies.gated("Never said.", chunks=["Never ", "said."])]) as api:
+        environment = live.environment(api, CLAUDE_CODE_MAX_RETRIES="0")
+        options = ct.ClaudeOptions(cli_path=live.cli, cwd=live.home.project, env=environment, env_mode="exact")
+        query = ct.Query(ct.SubprocessTransport(options))
+
+        async def send() -> None:
+            turns.append(await query.send("Wait"))
+
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(query.start)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(send)
+                await anyio.wait_all_tasks_blocked()
+                outcomes.append(await query.interrupt(timeout=PATIENCE))
+            assert outcomes == [ct.InterruptOutcome.acknowledged]
+            assert await interrupted(turns[0]) in {"aborted_streaming", None}
+            await query.aclose()
 
 
 async def test_a_prompt_of_priority_now_aborts_the_running_turn(live: Live) -> None:

@@ -12,6 +12,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 from peers import ForeignTransport, Frame, answer_to, in_time, permission, result, said, soon
+from virtual_time import virtual_time
 
 from claude_transport import Allow, InterruptOutcome, Query, ResultMessage, SubprocessTransport, Transport
 from claude_transport.protocol.codec import encode_line
@@ -190,12 +191,16 @@ async def test_a_real_child_is_held_back_and_still_interrupted() -> None:
             assert turn is not None
 
 
-async def test_an_interrupt_is_answered_while_ten_thousand_messages_wait() -> None:
+@virtual_time
+async def test_an_interrupt_is_answered_within_a_second_while_ten_thousand_messages_wait() -> None:
+    """The clock jumps, so the second is one in which something waits: reading the messages takes none of it."""
     transport = ForeignTransport()
     async with Query(transport) as query:
         turn = await query.send("go")
         transport.say(*[said(f"{n}") for n in range(10_000)])
+        begun = anyio.current_time()
         assert await in_time(query.interrupt()) is InterruptOutcome.acknowledged
+        assert anyio.current_time() - begun < 1
         transport.say(result())
         assert [message.type async for message in turn] == [*["assistant"] * 10_000, "result"]
         assert query.dropped_messages == 0

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from peers import ForeignTransport, Frame, answer_to, in_time, result, soon
 
-from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query
+from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query, TransportInfo
 from claude_transport.errors import ControlRequestFailed, ControlTimeout, TransportClosed, UsageError
 
 
@@ -79,12 +79,23 @@ async def test_typed_requests_send_what_they_say() -> None:
     ]
 
 
-async def test_a_request_without_an_answer_times_out_and_a_late_answer_is_only_counted() -> None:
-    transport = Answering()
+class Muttering(Answering):
+    """Says something on standard error."""
+
+    info = TransportInfo(kind="muttering", stderr_tail="the last words\n")
+
+
+@pytest.mark.parametrize("timeout", [0.01, 0])
+async def test_a_request_without_an_answer_times_out_and_a_late_answer_is_only_counted(timeout: float) -> None:
+    transport = Muttering()
     async with Query(transport) as query:
         with pytest.raises(ControlTimeout) as caught:
-            await query.request("mcp_status", timeout=0.01)
-        assert (caught.value.subtype, caught.value.waited) == ("mcp_status", 0.01)
+            await query.request("mcp_status", timeout=timeout)
+        timed_out = caught.value
+        assert (timed_out.code, timed_out.subtype, timed_out.waited) == ("control.timeout", "mcp_status", timeout)
+        await soon(lambda: transport.requests("mcp_status"))
+        assert timed_out.request_id == transport.written[-1]["request_id"]
+        assert timed_out.stderr_tail == "the last words\n"
         assert query.pending_requests == {}
         transport.say(answer_to(transport.written[-1]))
         await soon(lambda: query.late_responses)

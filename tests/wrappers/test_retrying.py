@@ -580,7 +580,12 @@ async def test_of_somebody_elses_errors_only_those_of_a_connection_are_tried_aga
     assert numbers(claude) == [*range(written_before), *([9] if written_again else [])]
 
 
-async def test_the_session_to_look_at_is_named_when_the_options_name_it() -> None:
+@pytest.mark.parametrize(
+    "error", [None, RuntimeError("odd"), OSError("pipe"), errors.ConnectionLost("gone")], ids=lambda error: type(error).__name__
+)
+async def test_the_session_to_look_at_is_named_when_the_options_name_it(error: Exception | None) -> None:
+    """In an `OutcomeUncertain` of every kind: one that is a `TransportClosed`, too (None here), and one that is not."""
+
     class WithTerms(MockTransport):
         def __init__(self, terms: SessionTerms) -> None:
             super().__init__()
@@ -598,13 +603,26 @@ async def test_the_session_to_look_at_is_named_when_the_options_name_it() -> Non
         (ClaudeOptions(), None),
     ]:
         terms = SubprocessTransport(options).announce(answers=frozenset())
-        wrapper, *_ = retrying(TransportWrapper(FaultyTransport(WithTerms(terms), [FailWrite(write=1)])))
+        wrapper, *_ = retrying(TransportWrapper(failing_write(WithTerms(terms), error)))
         assert wrapper.announce(answers=frozenset()) == terms
-        for each in (wrapper, wrapper.rewrapped(FaultyTransport(MockTransport(), [FailWrite(write=1)]))):
+        for each in (wrapper, wrapper.rewrapped(failing_write(MockTransport(), error))):
             async with each:
                 with pytest.raises(errors.OutcomeUncertain) as caught:
                     await each.write(line(1))
-            assert caught.value.session_id == named
+            assert (caught.value.code, caught.value.session_id) == ("outcome.uncertain", named)
+            assert isinstance(caught.value, errors.TransportClosed) is (error is None)
+
+
+def failing_write(transport: Transport, error: Exception | None) -> Transport:
+    """`transport`, whose first write raises `error`, or for None a `TransportClosed`."""
+    if error is None:
+        return FaultyTransport(transport, [FailWrite(write=1)])
+
+    class Failing(TransportWrapper):
+        async def write(self, data: str | bytes) -> None:
+            raise error
+
+    return Failing(transport)
 
 
 async def test_errors_of_use_pass_as_they_are() -> None:

@@ -40,6 +40,10 @@ class Asking(ABC):
     def has_ended(self) -> bool:
         """True once there is nobody to ask."""
 
+    @abstractmethod
+    async def _early_prompts_sent(self) -> None:
+        """Return when every prompt that waits for the start has been sent, or will not be."""
+
     async def _ask(self, answer: type[A], subtype: str, *, timeout: float, **fields: Any) -> A:
         """The typed answer; fields that are None are left out."""
         return answer.from_payload(await self.request(subtype, timeout=timeout, **said(fields)))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 
+import anyio
+
 from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected, UsageError
 from claude_transport.protocol.answers import InterruptReceipt, MessageCancellation, TaskOutput
+from claude_transport.query.arguments import check_seconds
 from claude_transport.query.controls.asking import DEFAULT_CONTROL_TIMEOUT, Asking
 from claude_transport.query.reports import InterruptOutcome
 
@@ -25,13 +28,20 @@ class TaskControls(Asking):
 
         Messages that wait in the queue are left alone and make the next turn; `interrupt_all` drops them. A running turn is out of reach
         (`dead`) after `end_input()`, since nothing can be asked any more, and when the peer refuses, which the CLI was never seen to do:
-        it agrees even when nothing runs [07c]. `aclose()` stops it all the same.
+        it agrees even when nothing runs [07c]. `aclose()` stops it all the same. Prompts that wait for the query to start are sent
+        first, within the same `timeout`, and stopped as well.
 
         Raises `UsageError` only for a call from another event loop.
         """
+        check_seconds("timeout", timeout)
+        deadline = anyio.current_time() + timeout
+        with anyio.CancelScope(deadline=deadline) as waiting:
+            await self._early_prompts_sent()
+        if waiting.cancelled_caught:
+            return InterruptOutcome.timed_out
         running = self.is_running
         try:
-            await self.request("interrupt", timeout=timeout)
+            await self.request("interrupt", timeout=max(deadline - anyio.current_time(), 0.0))
         except ControlTimeout:
             return InterruptOutcome.timed_out
         except (ControlRequestFailed, InputClosed) as exc:
