@@ -68,7 +68,8 @@ class BridgeHost:
     `servers` maps names to `mcp.server.Server` or `MCPServer` objects, or to collections of `HostTool` (which need no package `mcp`).
     `listen` is `unix:///path` (made with mode 0600) or `tcp://127.0.0.1:port`; by default a socket in a private directory, or a free
     port where the system has no Unix sockets. `token` is made when none is given. `max_bridges` are let in at once, each with
-    `max_calls` open calls; a message has at most `max_line_bytes` bytes.
+    `max_calls` open calls; a message has at most `max_line_bytes` bytes. `compare` compares the digest of a token that a bridge shows with
+    the right one, in constant time.
 
     Raises `ConfigurationError` for what is no server, for two names that the CLI writes alike, for an address that is not on this
     machine, and for a token that could be guessed.
@@ -83,6 +84,7 @@ class BridgeHost:
         max_bridges: int = 32,
         max_calls: int = 64,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        compare: Callable[[bytes, bytes], bool] = hmac.compare_digest,
     ) -> None:
         if min(max_bridges, max_calls, max_line_bytes) < 1:
             raise ConfigurationError("max_bridges, max_calls and max_line_bytes are at least 1", option="max_bridges")
@@ -90,6 +92,7 @@ class BridgeHost:
         self._address = None if listen is None else check_bridge_url(listen)
         self._token = check_token(token if token is not None else secrets.token_urlsafe(32))
         self._digest = _digest(self._token)
+        self._compare = compare
         self._max_bridges = max_bridges
         self._max_calls = max_calls
         self._max_line_bytes = max_line_bytes
@@ -230,7 +233,7 @@ class BridgeHost:
 
     def _objection(self, greeting: Greeting) -> Refusal | None:
         # the token first: who has none learns nothing else
-        if not hmac.compare_digest(_digest(greeting.token), self._digest):
+        if not self._compare(_digest(greeting.token), self._digest):
             return "auth"
         if greeting.mcp_bridge != GREETING_VERSION:
             return "version"
