@@ -35,7 +35,9 @@ from claude_transport.bridge.greeting import (
 from claude_transport.bridge.registry import RegistrySession
 from claude_transport.bridge.tools import HostTool
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
+from claude_transport.gateway.crowd import Crowd
 from claude_transport.gateway.listeners import Listener, open_listeners
+from claude_transport.gateway.refusal_log import RefusalLog
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.query.failures import CallbackFailures
 from claude_transport.query.mcp import McpServers
@@ -97,10 +99,11 @@ class BridgeHost:
         self._max_calls = max_calls
         self._max_line_bytes = max_line_bytes
         self._failures = CallbackFailures()
+        self._refusals = RefusalLog(logger)
         self._directory: str | None = None
         self._listeners: list[Listener] = []
         self._server: BackgroundTask | None = None
-        self._connected = 0
+        self._crowd = Crowd(full=2 * max_bridges, per_source=2 * max_bridges)  # who has not been let in
         self._bridges = 0
         self._closed = False
 
@@ -187,11 +190,7 @@ class BridgeHost:
                 stream, _peer = await listener.accept()
             except anyio.ClosedResourceError:
                 return
-            if self._connected >= 2 * self._max_bridges:  # as many again may stand at the door
-                stream.abort()
-            else:
-                self._connected += 1
-                tasks.start_soon(self._attend, stream)
+            tasks.start_soon(self._attend, stream)
 
     async def _attend(self, stream: SocketStream) -> None:
         try:
@@ -201,35 +200,42 @@ class BridgeHost:
         except Exception as exc:  # noqa: BLE001 - one connection must not end the others
             self._failures.note("the connection of a bridge", exc)
         finally:
-            self._connected -= 1
             with anyio.move_on_after(_CLOSING, shield=True):
                 await stream.aclose()
 
     async def _receive(self, stream: SocketStream) -> None:
         framer = LineFramer(max_line_bytes=self._max_line_bytes)
-        lines: list[bytes] = []
-        with anyio.move_on_after(_HANDSHAKE_TIMEOUT):
-            lines = await _first_lines(stream, framer)
-        if not lines:
+        admitted: tuple[str, list[bytes]] | None = None
+        with anyio.move_on_after(_HANDSHAKE_TIMEOUT) as scope, self._crowd.hold(scope, source=""):
+            admitted = await self._admit(stream, framer)
+        if admitted is None or scope.cancelled_caught:
             return
+        server, rest = admitted
+        self._bridges += 1
+        try:
+            connection = BridgeConnection(
+                stream, open_session=self._opener(server), max_calls=self._max_calls, max_line_bytes=self._max_line_bytes
+            )
+            await connection.serve(framer, first=rest)
+        finally:
+            self._bridges -= 1
+
+    async def _admit(self, stream: SocketStream, framer: LineFramer) -> tuple[str, list[bytes]] | None:
+        """The server that a bridge wants and may have, and the lines behind its greeting; None for one that was turned away."""
+        lines = await _first_lines(stream, framer)
+        if not lines:
+            return None
         try:
             greeting = decode_greeting(lines[0])
         except ProtocolError:
-            return  # whatever it speaks, it is not ours to answer
+            return None  # whatever it speaks, it is not ours to answer
         refused = self._objection(greeting)
         with anyio.move_on_after(_CLOSING) as answering:
             await stream.send(encode_greeting(Welcome(mcp_bridge=GREETING_VERSION, refused=refused)))
         if refused is not None or answering.cancelled_caught:
-            logger.warning("a bridge was turned away: %s", refused)
-            return
-        self._bridges += 1
-        try:
-            connection = BridgeConnection(
-                stream, open_session=self._opener(greeting.server), max_calls=self._max_calls, max_line_bytes=self._max_line_bytes
-            )
-            await connection.serve(framer, first=lines[1:])
-        finally:
-            self._bridges -= 1
+            self._refusals.note(logging.WARNING, "bridge_turned_away", "a bridge was turned away: %s", refused)
+            return None
+        return greeting.server, lines[1:]
 
     def _objection(self, greeting: Greeting) -> Refusal | None:
         # the token first: who has none learns nothing else

@@ -216,6 +216,16 @@ async def test_a_token_is_compared_as_a_digest_by_one_comparison_that_takes_as_l
         assert compared == [(hashlib.sha256((token or host.token).encode()).digest(), hashlib.sha256(host.token.encode()).digest())]
 
 
+async def test_beside_silent_connections_a_bridge_is_let_in(workshop: Workshop) -> None:
+    async with ct.BridgeHost({"box": workshop.plain()}, listen="tcp://127.0.0.1:0", max_bridges=2) as host:
+        silent = [await SocketConnectable(parse_address(host.url)).connect() for _ in range(50)]
+        async with knock(host.mcp_servers["box"]) as (_, welcome):
+            assert welcome.refused is None
+            assert host.bridges == 1
+        for stream in silent:
+            await stream.aclose()
+
+
 async def test_without_the_token_nobody_learns_which_servers_there_are(workshop: Workshop) -> None:
     given = {"token": "not-the-token-of-this-host", "server": "attic"}
     async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"], **given) as (_, welcome):
