@@ -39,6 +39,7 @@ from claude_transport.gateway.crowd import Crowd
 from claude_transport.gateway.listeners import Listener, open_listeners
 from claude_transport.gateway.refusal_log import RefusalLog
 from claude_transport.protocol.framing import LineFramer
+from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.query.failures import CallbackFailures
 from claude_transport.query.mcp import McpServers
 from claude_transport.query.mcp_session import McpCall, OnFailure
@@ -98,7 +99,7 @@ class BridgeHost:
         self._max_bridges = max_bridges
         self._max_calls = max_calls
         self._max_line_bytes = max_line_bytes
-        self._failures = CallbackFailures()
+        self._failures = CallbackFailures(lambda: redactor_knowing([os.environ]))
         self._refusals = RefusalLog(logger)
         self._directory: str | None = None
         self._listeners: list[Listener] = []
