@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         "tokens": _tokens(args),
         "ssl_context": _ssl_context(args),
         "origins": args.origin,
+        "hosts": args.host_name,
         "choices": DEFAULT_CHOICES.union(split_rules(args.choice)) if not args.no_choices else frozenset(args.choice),
         "limits": GatewayLimits(lease=args.lease, sessions=args.max_sessions, total_sessions=args.max_total_sessions),
         "modes": (args.mode,) if args.mode else ("link", "plain"),

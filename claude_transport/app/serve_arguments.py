@@ -44,6 +44,13 @@ def _add_doors(parser: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="a web page that may connect, https://example.org (default: none); repeatable",
     )
+    doors.add_argument(
+        "--host-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a host name under which /healthz and /metrics may be asked for (default: loopback's, and those of --listen); repeatable",
+    )
     doors.add_argument("--allow-plaintext", action="store_true", help="other machines may connect without TLS: a proxy in front has it")
     doors.add_argument(
         "--mode",

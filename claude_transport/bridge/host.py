@@ -35,8 +35,11 @@ from claude_transport.bridge.greeting import (
 from claude_transport.bridge.registry import RegistrySession
 from claude_transport.bridge.tools import HostTool
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
+from claude_transport.gateway.crowd import Crowd
 from claude_transport.gateway.listeners import Listener, open_listeners
+from claude_transport.gateway.refusal_log import RefusalLog
 from claude_transport.protocol.framing import LineFramer
+from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.query.failures import CallbackFailures
 from claude_transport.query.mcp import McpServers
 from claude_transport.query.mcp_session import McpCall, OnFailure
@@ -68,7 +71,8 @@ class BridgeHost:
     `servers` maps names to `mcp.server.Server` or `MCPServer` objects, or to collections of `HostTool` (which need no package `mcp`).
     `listen` is `unix:///path` (made with mode 0600) or `tcp://127.0.0.1:port`; by default a socket in a private directory, or a free
     port where the system has no Unix sockets. `token` is made when none is given. `max_bridges` are let in at once, each with
-    `max_calls` open calls; a message has at most `max_line_bytes` bytes.
+    `max_calls` open calls; a message has at most `max_line_bytes` bytes. `compare` compares the digest of a token that a bridge shows with
+    the right one, in constant time.
 
     Raises `ConfigurationError` for what is no server, for two names that the CLI writes alike, for an address that is not on this
     machine, and for a token that could be guessed.
@@ -83,6 +87,7 @@ class BridgeHost:
         max_bridges: int = 32,
         max_calls: int = 64,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        compare: Callable[[bytes, bytes], bool] = hmac.compare_digest,
     ) -> None:
         if min(max_bridges, max_calls, max_line_bytes) < 1:
             raise ConfigurationError("max_bridges, max_calls and max_line_bytes are at least 1", option="max_bridges")
@@ -90,14 +95,16 @@ class BridgeHost:
         self._address = None if listen is None else check_bridge_url(listen)
         self._token = check_token(token if token is not None else secrets.token_urlsafe(32))
         self._digest = _digest(self._token)
+        self._compare = compare
         self._max_bridges = max_bridges
         self._max_calls = max_calls
         self._max_line_bytes = max_line_bytes
-        self._failures = CallbackFailures()
+        self._failures = CallbackFailures(lambda: redactor_knowing([os.environ]))
+        self._refusals = RefusalLog(logger)
         self._directory: str | None = None
         self._listeners: list[Listener] = []
         self._server: BackgroundTask | None = None
-        self._connected = 0
+        self._crowd = Crowd(full=2 * max_bridges, per_source=2 * max_bridges)  # who has not been let in
         self._bridges = 0
         self._closed = False
 
@@ -184,11 +191,7 @@ class BridgeHost:
                 stream, _peer = await listener.accept()
             except anyio.ClosedResourceError:
                 return
-            if self._connected >= 2 * self._max_bridges:  # as many again may stand at the door
-                stream.abort()
-            else:
-                self._connected += 1
-                tasks.start_soon(self._attend, stream)
+            tasks.start_soon(self._attend, stream)
 
     async def _attend(self, stream: SocketStream) -> None:
         try:
@@ -198,39 +201,46 @@ class BridgeHost:
         except Exception as exc:  # noqa: BLE001 - one connection must not end the others
             self._failures.note("the connection of a bridge", exc)
         finally:
-            self._connected -= 1
             with anyio.move_on_after(_CLOSING, shield=True):
                 await stream.aclose()
 
     async def _receive(self, stream: SocketStream) -> None:
         framer = LineFramer(max_line_bytes=self._max_line_bytes)
-        lines: list[bytes] = []
-        with anyio.move_on_after(_HANDSHAKE_TIMEOUT):
-            lines = await _first_lines(stream, framer)
-        if not lines:
+        admitted: tuple[str, list[bytes]] | None = None
+        with anyio.move_on_after(_HANDSHAKE_TIMEOUT) as scope, self._crowd.hold(scope, source=""):
+            admitted = await self._admit(stream, framer)
+        if admitted is None or scope.cancelled_caught:
             return
+        server, rest = admitted
+        self._bridges += 1
+        try:
+            connection = BridgeConnection(
+                stream, open_session=self._opener(server), max_calls=self._max_calls, max_line_bytes=self._max_line_bytes
+            )
+            await connection.serve(framer, first=rest)
+        finally:
+            self._bridges -= 1
+
+    async def _admit(self, stream: SocketStream, framer: LineFramer) -> tuple[str, list[bytes]] | None:
+        """The server that a bridge wants and may have, and the lines behind its greeting; None for one that was turned away."""
+        lines = await _first_lines(stream, framer)
+        if not lines:
+            return None
         try:
             greeting = decode_greeting(lines[0])
         except ProtocolError:
-            return  # whatever it speaks, it is not ours to answer
+            return None  # whatever it speaks, it is not ours to answer
         refused = self._objection(greeting)
         with anyio.move_on_after(_CLOSING) as answering:
             await stream.send(encode_greeting(Welcome(mcp_bridge=GREETING_VERSION, refused=refused)))
         if refused is not None or answering.cancelled_caught:
-            logger.warning("a bridge was turned away: %s", refused)
-            return
-        self._bridges += 1
-        try:
-            connection = BridgeConnection(
-                stream, open_session=self._opener(greeting.server), max_calls=self._max_calls, max_line_bytes=self._max_line_bytes
-            )
-            await connection.serve(framer, first=lines[1:])
-        finally:
-            self._bridges -= 1
+            self._refusals.note(logging.WARNING, "bridge_turned_away", "a bridge was turned away: %s", refused)
+            return None
+        return greeting.server, lines[1:]
 
     def _objection(self, greeting: Greeting) -> Refusal | None:
         # the token first: who has none learns nothing else
-        if not hmac.compare_digest(_digest(greeting.token), self._digest):
+        if not self._compare(_digest(greeting.token), self._digest):
             return "auth"
         if greeting.mcp_bridge != GREETING_VERSION:
             return "version"

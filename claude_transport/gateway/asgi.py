@@ -44,6 +44,9 @@ _REFUSED: Final = 1008
 class GatewayApplication:
     """An ASGI 3 callable that serves `gateway`: its WebSocket at any path it is mounted at, `/healthz` and `/metrics` over plain HTTP.
 
+    Those two are answered under a host name of loopback, under the address of this machine that the server names (`server` in the scope),
+    and under the names in the gateway's `hosts`.
+
     With the server's lifespan events the gateway is drained and closed when the server ends. A server or framework that does not send
     them to it leaves that to whoever made the gateway.
 
@@ -90,7 +93,10 @@ class GatewayApplication:
                 return
 
     async def _serve_http(self, scope: Scope, send: Send) -> None:
-        page = self.gateway.health.answer(_path(scope), token=_request(scope).bearer_token)
+        request = _request(scope)
+        server = scope.get("server")
+        here = str(server[0]) if server else None
+        page = self.gateway.health.answer(_path(scope), token=request.bearer_token, host=request.headers.get("host"), here=here)
         status, text, headers = (page.status, page.text, page.headers) if page is not None else (404, "There is nothing here.\n", {})
         await send({"type": "http.response.start", "status": status, "headers": _encode_headers(headers)})
         await send({"type": "http.response.body", "body": text.encode()})

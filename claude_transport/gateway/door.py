@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 import anyio
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.gateway.crowd import Crowd, source_of
 from claude_transport.gateway.limits import Allowance, GatewayLimits
 from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
@@ -22,18 +23,24 @@ class Door:
     """Admits by token and origin, and keeps what each owner has taken of the limits.
 
     `origins` are the values of a browser's `Origin` header that may open a WebSocket, written `https://example.org`; every other page
-    is refused, for a browser lets any page connect to any address.
+    is refused, for a browser lets any page connect to any address. `draw` is the chance in `Crowd`.
     """
 
-    def __init__(self, *, tokens: GatewayTokens, origins: Collection[str] = (), limits: GatewayLimits) -> None:
+    def __init__(
+        self,
+        *,
+        tokens: GatewayTokens,
+        origins: Collection[str] = (),
+        limits: GatewayLimits,
+        draw: Callable[[], float] | None = None,
+    ) -> None:
         if isinstance(origins, str) or not all(isinstance(origin, str) and "://" in origin for origin in origins):
             raise ConfigurationError("origins is a collection of origins, each like 'https://example.org'", option="origins")
         self._tokens = tokens
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._limits = limits
-        self._waiting: dict[anyio.CancelScope, None] = {}  # in the order they came
+        self._crowd = Crowd(full=limits.half_open, per_source=limits.half_open_per_address, draw=draw)
         self._allowances: dict[str, Allowance] = {}
-        self.evicted: int = 0
 
     @property
     def needs_token(self) -> bool:
@@ -42,26 +49,25 @@ class Door:
 
     @property
     def half_open(self) -> int:
-        """Connections that have not said who they are."""
-        return len(self._waiting)
+        """Connections that have not said who they are, and those that were refused and linger."""
+        return len(self._crowd)
+
+    @property
+    def evicted(self) -> int:
+        """How many of those had to leave for others."""
+        return self._crowd.evicted
 
     @contextmanager
-    def knock(self) -> Iterator[anyio.CancelScope]:
-        """A block for everything before admission, cancelled when it takes too long, or when too many others knock meanwhile.
+    def knock(self, peer: str = "") -> Iterator[anyio.CancelScope]:
+        """A block for everything before admission, cancelled when it takes too long, or when others need its place (see `Crowd`)."""
+        with anyio.move_on_after(self._limits.handshake_timeout) as scope, self._crowd.hold(scope, source=source_of(peer)):
+            yield scope
 
-        The oldest goes first: an honest client is through in milliseconds, and one that only holds the door is not.
-        """
-        if len(self._waiting) >= self._limits.half_open:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            oldest.cancel()
-            self.evicted += 1
-        with anyio.move_on_after(self._limits.handshake_timeout) as scope:
-            self._waiting[scope] = None
-            try:
-                yield scope
-            finally:
-                self._waiting.pop(scope, None)
+    @contextmanager
+    def linger(self, peer: str, *, seconds: float) -> Iterator[anyio.CancelScope]:
+        """A block for the last words to a connection that was refused: cancelled after `seconds`, and the first to leave for others."""
+        with anyio.move_on_after(seconds) as scope, self._crowd.hold(scope, source=source_of(peer), lingers=True):
+            yield scope
 
     def admit(self, token: str | None, *, certified: str | None = None) -> str:
         """The owner of this token. Without tokens: the name in the client's certificate, if it had to show one, or `ANYBODY`.

@@ -16,21 +16,23 @@ from claude_transport.errors import ClaudeTransportError, ConfigurationError, Us
 from claude_transport.gateway.arrival import Arrival, Mode
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices
 from claude_transport.gateway.door import Door
+from claude_transport.gateway.farewell import MAX_FAREWELL, close_politely, drop, explain
 from claude_transport.gateway.health import Health
+from claude_transport.gateway.hosts import Hosts
 from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.gateway.link_session import LinkSession
 from claude_transport.gateway.listeners import Listener, check_exposure, open_listeners
 from claude_transport.gateway.metrics import GatewayMetrics
-from claude_transport.gateway.plain_session import PlainSession, plain_refusal
+from claude_transport.gateway.plain_session import PlainSession
 from claude_transport.gateway.reception import Guest, Reception
+from claude_transport.gateway.refusal_log import RefusalLog
 from claude_transport.gateway.roster import Roster
 from claude_transport.gateway.session import GONE, Session, SessionInfo, Surroundings, close_quietly
 from claude_transport.gateway.starting import Launch, Starter
 from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.printable import printable
-from claude_transport.protocol.link_frames import Hello, Refusal, encode_frame
+from claude_transport.protocol.link_frames import Hello
 from claude_transport.streams.address import Address, parse_address
 from claude_transport.transport import Transport
 
@@ -40,12 +42,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
 """Seconds that running turns get when the gateway is to end; service managers wait 90 before they use force."""
-
-_LINGER: Final = 1.0
-"""Seconds for a client that is turned away to take the answer."""
-
-_CLOSING: Final = 2.0
-"""Seconds that closing a connection may take before it is dropped."""
 
 
 class Gateway:
@@ -59,6 +55,8 @@ class Gateway:
         tokens: who may come in. Without them only this machine may, or who has a client certificate that `ssl_context` asks for.
         ssl_context: the certificate for `tls://` and `wss://`; `verify_mode = CERT_REQUIRED` makes TLS mutual.
         origins: of web pages that may connect; none may otherwise.
+        hosts: names under which `/healthz` and `/metrics` may be asked for, besides those of loopback and of `listen`, and the address that
+            a request was sent to. Behind a `GatewayApplication`, and where a load balancer or Prometheus uses a DNS name, name it here.
         choices: names of the options that clients in link mode (and with an `authenticate` line) may choose.
         limits: how much of everything.
         modes: the languages spoken: `"link"`, `"plain"` or both.
@@ -80,6 +78,7 @@ class Gateway:
         tokens: GatewayTokens | Mapping[str, str] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         origins: Collection[str] = (),
+        hosts: Collection[str] = (),
         choices: Collection[str] = DEFAULT_CHOICES,
         limits: GatewayLimits | None = None,
         modes: Collection[Mode] = ("link", "plain"),
@@ -88,18 +87,10 @@ class Gateway:
         drain_timeout: float = DEFAULT_DRAIN_TIMEOUT,
         launch: Launch | None = None,
     ) -> None:
-        if isinstance(listen, str):
-            raise ConfigurationError("listen is a sequence of URLs", option="listen")
-        if not modes or not set(modes) <= {"link", "plain"}:
-            raise ConfigurationError("modes are 'link', 'plain' or both", option="modes")
         self._limits = limits or GatewayLimits()
         self._limits.check()
-        self._addresses = [parse_address(url) for url in listen]
         tokens = tokens if isinstance(tokens, GatewayTokens) else GatewayTokens(tokens)
-        certifies = ssl_context is not None and ssl_context.verify_mode is ssl.CERT_REQUIRED
-        for address in self._addresses:
-            authenticates = bool(tokens) or (certifies and address.is_encrypted)
-            check_exposure(address, authenticates=authenticates, ssl_context=ssl_context, allow_plaintext=allow_plaintext)
+        self._addresses = _safe_addresses(listen, has_tokens=bool(tokens), ssl_context=ssl_context, allow_plaintext=allow_plaintext)
         self.metrics: GatewayMetrics = GatewayMetrics()
         self._drain_timeout = drain_timeout
         self._roster = Roster(limits=self._limits, metrics=self.metrics)
@@ -107,12 +98,19 @@ class Gateway:
         self._starter = Starter(
             options or ClaudeOptions(), command=command, launch=launch, choices=Choices(choices), limits=self._limits, metrics=self.metrics
         )
-        self.health: Health = Health(draining=lambda: self._roster.draining, metrics=self.prometheus_text, admits=self._admits)
+        self._refusals = RefusalLog(logger)
+        self.health: Health = Health(
+            draining=lambda: self._roster.draining,
+            metrics=self.prometheus_text,
+            admits=self._admits,
+            hosts=Hosts(hosts, bound=[address.host for address in self._addresses]),
+            on_refusal=self._count_refusal,
+        )
         self._reception = Reception(
             self._door,
             limits=self._limits,
             health=self.health,
-            modes=frozenset(modes),
+            modes=_known_modes(modes),
             ssl_context=ssl_context,
             compression=compression,
             on_refusal=self._count_refusal,
@@ -266,20 +264,25 @@ class Gateway:
         arrival: Arrival | None = None
         try:
             guest: Guest | None = None
-            with self._door.knock() as knocking:
+            with self._door.knock(peer) as knocking:
                 arrival = await arrive()
                 if arrival is None:
                     return
                 guest = await self._reception.identify(arrival)
             if knocking.cancelled_caught:
                 self._count_refusal(TurnedAway("handshake", "the handshake took too long, or too many others stood at the door"), peer=peer)
+                await drop(arrival)
                 return
             assert arrival is not None  # noqa: S101 - for the type checkers: without a cancellation there is one
             await self._receive(arrival, guest)
         except TurnedAway as exc:
             self._count_refusal(exc, peer=peer)
-            if arrival is not None and exc.audible:
-                await self._explain(arrival, exc)
+            if arrival is not None:
+                with self._door.linger(peer, seconds=MAX_FAREWELL):
+                    await explain(arrival, exc)
+                    await close_politely(arrival)
+                await drop(arrival)
+            return
         except ssl.SSLError as exc:
             self._handshake_failed(exc, peer)
         except GONE as exc:
@@ -291,11 +294,7 @@ class Gateway:
             extra = {"gateway_event": "connection_failed", "gateway_peer": peer}
             logger.exception("serving a connection from %s failed", peer, extra=extra)
         if arrival is not None:
-            with anyio.move_on_after(_CLOSING):
-                try:
-                    await arrival.stream.aclose()
-                except (*GONE, ClaudeTransportError):
-                    pass  # it is over; that is all that was wanted
+            await close_politely(arrival)
 
     async def _receive(self, arrival: Arrival, guest: Guest | None) -> None:
         """Whom the door has admitted, with its first words or before them."""
@@ -361,26 +360,28 @@ class Gateway:
 
     def _count_refusal(self, refused: TurnedAway, *, peer: str = "") -> None:
         self.metrics.refused[refused.reason] += 1
-        extra = {"gateway_event": "turned_away", "gateway_reason": refused.reason, "gateway_peer": peer}
-        logger.warning("turned away (%s): %s", refused.reason, printable(refused), extra=extra)
+        self._refusals.turned_away(refused, peer=peer)
 
     def _handshake_failed(self, exc: Exception, peer: str) -> None:
         """TLS or WebSocket could not be agreed on; what the peer sent is not repeated."""
         self.metrics.refused["handshake"] += 1
-        extra = {"gateway_event": "handshake_failed", "gateway_peer": peer}
-        logger.info("a connection from %s did not get through the handshake (%s)", peer, type(exc).__name__, extra=extra)
+        message = "a connection from %s did not get through the handshake (%s)"
+        self._refusals.note(logging.INFO, "handshake_failed", message, peer, type(exc).__name__, peer=peer)
 
-    async def _explain(self, arrival: Arrival, refused: TurnedAway) -> None:
-        """Tell the client why, in the language it began with; for a moment, whether or not it listens."""
-        if arrival.speaks_link:
-            last_words = encode_frame(Refusal(code=refused.reason, text=str(refused), retryable=refused.retryable))
-        else:
-            last_words = plain_refusal(refused)
-        with anyio.move_on_after(_LINGER):
-            try:
-                await arrival.stream.send(last_words)
-                await arrival.stream.send_eof()
-                while True:
-                    await arrival.stream.receive()
-            except (*GONE, ClaudeTransportError):
-                return
+
+def _safe_addresses(listen: Sequence[str], *, has_tokens: bool, ssl_context: ssl.SSLContext | None, allow_plaintext: bool) -> list[Address]:
+    """The addresses in these URLs; raises `ConfigurationError` for one that would be open to others."""
+    if isinstance(listen, str):
+        raise ConfigurationError("listen is a sequence of URLs", option="listen")
+    addresses = [parse_address(url) for url in listen]
+    certifies = ssl_context is not None and ssl_context.verify_mode is ssl.CERT_REQUIRED
+    for address in addresses:
+        authenticates = has_tokens or (certifies and address.is_encrypted)
+        check_exposure(address, authenticates=authenticates, ssl_context=ssl_context, allow_plaintext=allow_plaintext)
+    return addresses
+
+
+def _known_modes(modes: Collection[Mode]) -> frozenset[Mode]:
+    if not modes or not set(modes) <= {"link", "plain"}:
+        raise ConfigurationError("modes are 'link', 'plain' or both", option="modes")
+    return frozenset(modes)

@@ -11,7 +11,8 @@ from claude_transport.protocol.jsontext import JSONTextError, parse_json
 
 __all__ = ["ServerFields"]
 
-_CANDIDATE = re.compile(rb'"subtype"\s*:\s*"initialize"')
+# letters may be written as escapes
+_CANDIDATE = re.compile(rb'"subtype"\s*:\s*"initialize"|\\u00')
 
 
 class ServerFields:

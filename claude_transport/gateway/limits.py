@@ -22,7 +22,9 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     Of the whole gateway:
 
-    * `half_open`: connections that have not said who they are; one more ends the oldest of them.
+    * `half_open`: connections that have not said who they are, and those that were refused and linger. From half of it on, one more may
+      end one of them, at the limit it does: see `Crowd`.
+    * `half_open_per_address`: those of one IP address (of one network of 64 bits, with IPv6). Behind a proxy all have its address.
     * `handshake_timeout`: seconds for all that comes before admission: TLS, the WebSocket's upgrade, the first line.
     * `first_line_bytes`: the size of that line.
     * `total_sessions`: processes.
@@ -43,6 +45,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     half_open: int = 256
+    half_open_per_address: int = 128
     handshake_timeout: float = 10.0
     first_line_bytes: int = 64 * 2**10
     total_sessions: int = 64

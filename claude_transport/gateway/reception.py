@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSAttribute
 
 from claude_transport.errors import ConfigurationError, ProtocolError
@@ -74,6 +75,7 @@ class Reception:
     async def shake_hands(self, stream: ByteStream, *, address: Address, peer: str) -> Arrival | None:
         """The connection inside TLS and WebSocket, as the address asks for; None when it was answered by plain HTTP and is closed."""
         certified = None
+        here = _local_address(stream)
         if address.is_encrypted and self._ssl_context is not None:
             stream = await TLSStream.wrap(stream, ssl_context=self._ssl_context, server_side=True)
             certified = _certified_name(stream)
@@ -82,7 +84,7 @@ class Reception:
             shown: list[HandshakeRequest] = []
             accepted = await accept_websocket(
                 stream,
-                admit=lambda request: self._admit_request(request, address, certified, shown),
+                admit=lambda request: self._admit_request(request, address, certified, shown, here),
                 allowed_origins=None,
                 compression=self._compression,
                 # clients join short lines to messages of the usual size, however short a line has to be
@@ -148,10 +150,10 @@ class Reception:
         return owner
 
     def _admit_request(
-        self, request: HandshakeRequest, address: Address, certified: str | None, shown: list[HandshakeRequest]
+        self, request: HandshakeRequest, address: Address, certified: str | None, shown: list[HandshakeRequest], here: str | None
     ) -> HTTPAnswer | None:
         """The answer in plain HTTP, or None for a WebSocket that may be opened; a token in a hello may still come."""
-        page = self._health.answer(request.path, token=request.bearer_token)
+        page = self._health.answer(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
         if page is not None:
             return HTTPAnswer(status=page.status, text=page.text, headers=page.headers)
         if request.path.partition("?")[0] != address.target.partition("?")[0]:
@@ -173,6 +175,16 @@ async def _uncompressed(stream: ByteStream) -> ByteStream:
         return await accept_compression(stream)
     except ConfigurationError as exc:
         raise TurnedAway("malformed", "this gateway does not know zstd") from exc
+
+
+def _local_address(stream: ByteStream) -> str | None:
+    """The address of this machine that the client has connected to; None when that is no socket."""
+    raw: socket.socket | None = stream.extra(SocketAttribute.raw_socket, None)  # noqa: S610 - anyio's method, not Django's
+    try:
+        name = None if raw is None else raw.getsockname()
+    except OSError:
+        return None  # it is gone
+    return str(name[0]) if isinstance(name, tuple) else None
 
 
 def _certified_name(stream: TLSStream) -> str | None:

@@ -34,6 +34,7 @@ class GatewaySettings(TypedDict, total=False):
     tokens: GatewayTokens | Mapping[str, str] | None
     ssl_context: ssl.SSLContext | None
     origins: Collection[str]
+    hosts: Collection[str]
     choices: Collection[str]
     limits: GatewayLimits | None
     modes: Collection[Mode]

@@ -8,9 +8,9 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from claude_transport.errors import ConfigurationError
 
@@ -24,6 +24,8 @@ MIN_TOKEN_CHARS: Final = 16
 _MAX_FILE_CHARS: Final = 2**20
 """Characters of a token file: ten thousand tokens. What is larger is another file."""
 
+Compare: TypeAlias = Callable[[bytes, bytes], bool]
+
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # what fits into an HTTP header and on a line
 
@@ -31,13 +33,15 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")  # what fits into an HTTP header and on a l
 class GatewayTokens:
     """The bearer tokens that are accepted, each with the name its owner is known by in logs and limits.
 
-    Only digests are kept: neither a core dump nor a `repr` gives a token away. `bool(tokens)` is False when there are none.
+    Only digests are kept: neither a core dump nor a `repr` gives a token away. `bool(tokens)` is False when there are none. Two digests
+    are compared by `compare` alone, which takes as long for any two.
 
     Raises:
         ConfigurationError: a token is too short or has characters that no header can carry, a name is no name, or two owners share a token.
     """
 
-    def __init__(self, tokens: Mapping[str, str] | None = None) -> None:
+    def __init__(self, tokens: Mapping[str, str] | None = None, *, compare: Compare = hmac.compare_digest) -> None:
+        self._compare = compare
         self._names: dict[str, bytes] = {}
         for name, token in (tokens or {}).items():
             self._add(name, token)
@@ -83,7 +87,7 @@ class GatewayTokens:
 
     def joined(self, other: GatewayTokens) -> GatewayTokens:
         """These and those; `ConfigurationError` when a name or a token is in both."""
-        both = GatewayTokens()
+        both = GatewayTokens(compare=self._compare)
         for tokens in (self, other):
             for name, digest in tokens._names.items():  # noqa: SLF001 - one of us
                 both._keep(name, digest)
@@ -94,7 +98,7 @@ class GatewayTokens:
         digest = _digest(presented or "")
         found = None
         for name, known in self._names.items():
-            if hmac.compare_digest(known, digest):
+            if self._compare(known, digest):
                 found = name  # no early end: how long this takes says nothing about which one it was
         return found
 

@@ -12,6 +12,7 @@ __all__ = ["REASONS", "TurnedAway"]
 REASONS: Final = {
     "auth": (401, "no token, or one that is nobody's"),
     "origin": (403, "a page in a browser that was not told to be welcome"),
+    "host": (421, "plain HTTP under a host name that is not the gateway's"),
     "malformed": (400, "what it said is in neither of the two languages"),
     "options": (400, "it chose an option that is not for it to choose, or a value the option cannot have"),
     "limit": (429, "its token has too much of something already; retryable"),

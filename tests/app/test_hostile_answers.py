@@ -54,9 +54,11 @@ async def test_a_tool_and_its_trouble_are_shown_on_one_line_each(words: str) -> 
 
 
 @hostile
-async def test_a_question_about_a_tool_is_what_it_seems(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_about_a_tool_is_what_it_seems(words: str) -> None:
     class Yes(Keyboard):
-        is_there = True
+        @property
+        def is_there(self) -> bool:
+            return True
 
         async def ask(self, show_question: Any) -> str:
             show_question()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 from collections.abc import AsyncIterator
@@ -197,6 +198,32 @@ async def test_who_has_no_token_or_wants_another_server_is_turned_away(workshop:
         with pytest.raises(anyio.EndOfStream):
             await client.line()
         assert host.bridges == 0
+
+
+@pytest.mark.parametrize("token", [None, "not-the-token-of-this-host"], ids=["right", "wrong"])
+async def test_a_token_is_compared_as_a_digest_by_one_comparison_that_takes_as_long_for_any(workshop: Workshop, token: str | None) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def say_no(shown: bytes, right: bytes) -> bool:
+        compared.append((shown, right))
+        return False
+
+    async with (
+        ct.BridgeHost({"box": workshop.plain()}, compare=say_no) as host,
+        knock(host.mcp_servers["box"], token=token) as (_, welcome),
+    ):
+        assert welcome.refused == "auth"
+        assert compared == [(hashlib.sha256((token or host.token).encode()).digest(), hashlib.sha256(host.token.encode()).digest())]
+
+
+async def test_beside_silent_connections_a_bridge_is_let_in(workshop: Workshop) -> None:
+    async with ct.BridgeHost({"box": workshop.plain()}, listen="tcp://127.0.0.1:0", max_bridges=2) as host:
+        silent = [await SocketConnectable(parse_address(host.url)).connect() for _ in range(50)]
+        async with knock(host.mcp_servers["box"]) as (_, welcome):
+            assert welcome.refused is None
+            assert host.bridges == 1
+        for stream in silent:
+            await stream.aclose()
 
 
 async def test_without_the_token_nobody_learns_which_servers_there_are(workshop: Workshop) -> None:

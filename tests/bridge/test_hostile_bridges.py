@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -60,8 +61,6 @@ async def test_what_a_bridge_says_is_logged_on_one_line(words: str, caplog: pyte
 
 @pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)
 def test_what_a_host_answers_a_bridge_with_is_told_on_one_line(words: str) -> None:
-    import sys
-
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -83,3 +82,21 @@ def test_what_a_host_answers_a_bridge_with_is_told_on_one_line(words: str) -> No
     assert_lines_are_safe(lines)
     assert len(lines) == 1
     assert lines[0].startswith("claude-transport: ")
+
+
+async def test_a_failing_tool_is_logged_without_the_secrets_of_this_process(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "x-route: Bearer Bramble-Curlew-1137")
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fail", "arguments": {"text": "Bramble-Curlew-1137"}}}
+    async with ct.BridgeHost({"box": [ct.HostTool(name="fail", call=fail)]}, token=TOKEN) as host:
+        stream = await SocketConnectable(parse_address(host.url)).connect()
+        heard = b""
+        with anyio.fail_after(PATIENCE):
+            await stream.send(encode_greeting(Greeting(server="box", token=TOKEN)) + json.dumps(call).encode() + b"\n")
+            while heard.count(b"\n") < 2:
+                heard += await stream.receive()
+        await stream.aclose()
+    assert "failed (ValueError)" in caplog.text
+    assert "[secret]" in caplog.text
+    assert "Curlew" not in caplog.text

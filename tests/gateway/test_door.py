@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import hmac
+import inspect
 import logging
 import socket
 import ssl
@@ -15,6 +18,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute
 
+from claude_transport.bridge.host import BridgeHost
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.door import Door
@@ -46,6 +50,38 @@ def test_a_token_belongs_to_its_owner_and_to_nobody_else() -> None:
 def test_no_other_token_opens_the_door() -> None:
     tokens = GatewayTokens({"alice": TOKEN, "bob": TOKEN[::-1]})
     assert {tokens.owner(f"{TOKEN}{number}") for number in range(5000)} == {None}
+
+
+class Compared:
+    """Stands for `hmac.compare_digest`, and notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[bytes, bytes]] = []
+
+    def __call__(self, known: bytes, shown: bytes) -> bool:
+        self.pairs.append((known, shown))
+        return hmac.compare_digest(known, shown)
+
+
+@pytest.mark.parametrize("shown", [TOKEN, TOKEN[::-1], "wrong-token-0123456789", TOKEN[:-1], "", None])
+def test_every_known_token_is_compared_in_constant_time_whichever_is_shown(shown: str | None) -> None:
+    compared = Compared()
+    names = {"alice": TOKEN, "bob": TOKEN[::-1], "carol": f"{TOKEN}-3"}
+    tokens = GatewayTokens(names, compare=compared).joined(GatewayTokens({"dave": f"{TOKEN}-4"}))
+    tokens.owner(shown)
+    known = [hashlib.sha256(token.encode()).digest() for token in (*names.values(), f"{TOKEN}-4")]
+    assert compared.pairs == [(digest, hashlib.sha256((shown or "").encode()).digest()) for digest in known]
+
+
+def test_nothing_but_that_comparison_says_whose_token_it_is() -> None:
+    """With a comparison that always says no, the right token opens nothing; with one that says yes, a wrong one does."""
+    assert GatewayTokens({"alice": TOKEN}, compare=lambda _known, _shown: False).owner(TOKEN) is None
+    assert GatewayTokens({"alice": TOKEN}, compare=lambda _known, _shown: True).owner("wrong-token-0123456789") == "alice"
+
+
+def test_by_default_it_is_the_comparison_of_the_standard_library() -> None:
+    assert inspect.signature(GatewayTokens).parameters["compare"].default is hmac.compare_digest
+    assert inspect.signature(BridgeHost).parameters["compare"].default is hmac.compare_digest
 
 
 def test_no_token_is_kept_or_shown() -> None:

@@ -159,7 +159,7 @@ async def test_a_websocket_listener_answers_plain_http(path: str, token: str | N
     async with Gateway(listen=["ws://127.0.0.1:0/claude"], tokens=TOKENS, command=["cat"]) as gateway:
         stream = await SocketConnectable(parse_address(gateway.urls[0])).connect()
         authorization = "" if token is None else f"Authorization: Bearer {token}\r\n"
-        await stream.send(f"GET {path} HTTP/1.1\r\nHost: here\r\n{authorization}\r\n".encode())
+        await stream.send(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{authorization}\r\n".encode())
         answer = b""
         with anyio.fail_after(30):
             try:
