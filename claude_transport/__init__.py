@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from claude_transport.pool.pool import SessionPool
     from claude_transport.pool.snapshot import PoolSnapshot
     from claude_transport.protocol.blocks import (
+        AdvisorToolResultBlock,
         Block,
         CodeExecutionToolResultBlock,
         ContainerUploadBlock,
@@ -290,6 +291,7 @@ __all__ = [
     "APIRetryMessage",
     "ActiveGoal",
     "AdditionalContext",
+    "AdvisorToolResultBlock",
     "Allow",
     "AssistantMessage",
     "AsyncHookOutput",
@@ -618,9 +620,10 @@ _HOMES = {
     "pool.pool": "SessionPool",
     "pool.snapshot": "PoolSnapshot",
     "protocol.blocks": (
-        "Block CodeExecutionToolResultBlock ContainerUploadBlock ContentBlock DocumentBlock ImageBlock MCPToolResultBlock "
-        "MCPToolUseBlock RedactedThinkingBlock SearchResultBlock ServerToolResultBlock ServerToolUseBlock TextBlock ThinkingBlock "
-        "ToolReferenceBlock ToolResultBlock ToolUseBlock UnknownBlock WebFetchToolResultBlock WebSearchToolResultBlock"
+        "AdvisorToolResultBlock Block CodeExecutionToolResultBlock ContainerUploadBlock ContentBlock DocumentBlock ImageBlock "
+        "MCPToolResultBlock MCPToolUseBlock RedactedThinkingBlock SearchResultBlock ServerToolResultBlock ServerToolUseBlock "
+        "TextBlock ThinkingBlock ToolReferenceBlock ToolResultBlock ToolUseBlock UnknownBlock WebFetchToolResultBlock "
+        "WebSearchToolResultBlock"
     ),
     "protocol.codec": "LineDecoder decode_message encode_line encode_message",
     "protocol.control": (

@@ -279,6 +279,7 @@ def effective_values(
 
     * `--bare` is dropped when the child would have no credential that works under it (S4.1).
     * `--strict-mcp-config` is on when MCP servers are configured, unless `strict_mcp_config=False` (S4.1).
+    * `plugins` leave the command line with `plugin_delivery="initialize"`.
     * `skills` adds permission to use them; `system_prompt` presets set their two switches; a long JSON schema leaves the command line.
     * `permission_prompt` (the transport's) counts when `permission_prompt_tool_name` is None.
 
@@ -306,6 +307,8 @@ def effective_values(
             values["system_prompt_snapshot"] = options.system_prompt["snapshot"]
     if options.output_format is not None and len(_schema(options.output_format)[0]) > INLINE_SCHEMA_LIMIT:
         values["output_format"] = None
+    if options.plugin_delivery == "initialize":
+        values["plugins"] = ()
     if options.permission_prompt_tool_name is None and permission_prompt is not None:
         values["permission_prompt_tool_name"] = permission_prompt
     return values, tuple(notes)

@@ -123,6 +123,19 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable("mcp_timeout", "MCP_TIMEOUT", "Seconds an MCP server may take to connect.", _milliseconds),
     Variable("mcp_tool_timeout", "MCP_TOOL_TIMEOUT", "Seconds an MCP tool may take.", _milliseconds),
     Variable(
+        "mcp_tool_idle_timeout",
+        "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT",
+        "Seconds an MCP tool may say nothing, neither an answer nor progress; `math.inf` for no limit. The CLI's own is 5 minutes.",
+        lambda seconds: "0" if math.isinf(seconds) else _milliseconds(seconds),
+        note="The `timeout` of a server's own configuration wins for that server.",
+    ),
+    Variable(
+        "tool_config",
+        "CLAUDE_CODE_QUESTION_PREVIEW_FORMAT",
+        'How AskUserQuestion may show a preview: `{"askUserQuestion": {"previewFormat": "markdown"}}` (or `"html"`).',
+        lambda config: config["askUserQuestion"]["previewFormat"],
+    ),
+    Variable(
         "background_wait_ceiling",
         "CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS",
         "Seconds the CLI waits for background agents after its input ended; `math.inf` for no limit.",

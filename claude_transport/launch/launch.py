@@ -18,7 +18,7 @@ from claude_transport.launch.argv import FIXED_ARGUMENTS, check_length, effectiv
 from claude_transport.launch.discovery import CLI
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.payloads import Delivered, Delivery, PlannedDirectory, PlannedFile, build_payloads, path_argument
+from claude_transport.launch.payloads import ANNOUNCED, Delivered, Delivery, PlannedDirectory, PlannedFile, build_payloads, path_argument
 from claude_transport.launch.settings import settings_document
 from claude_transport.launch.validation import check_types, validate_options
 
@@ -129,13 +129,12 @@ def needs_of(launch: Launch) -> list[str]:
 
 
 def _assemble(program: str, values: Mapping[str, Any], delivered: Delivered) -> list[str]:
-    """Program, fixed arguments, flags, and those of the payloads; settings and servers in `initialize` have to be announced."""
+    """Program, fixed arguments, flags, and those of the payloads; some fields of `initialize` have to be announced."""
     flags = flag_arguments(values)
-    announced = [name for name in ("settings", "mcpServers") if name in delivered.initialize]
+    announced = [flag for name, (flag, _) in ANNOUNCED.items() if name in delivered.initialize]
     if announced and "--await-initialize" not in flags:
         flags.append("--await-initialize")
-    if "settings" in announced:
-        flags.append("--initialize-fields=settings")
+    flags += [flag for flag in announced if flag]
     return [program, *FIXED_ARGUMENTS, *flags, *delivered.arguments]
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "ClaudeOptions",
     "Effort",
     "EnvironmentMode",
+    "InlineDelivery",
     "PermissionMode",
     "SettingSource",
 ]
@@ -38,6 +39,8 @@ SettingSource: TypeAlias = Literal["user", "project", "local"]
 """Whose settings files the CLI reads."""
 BillingPolicy: TypeAlias = Literal["inherit", "subscription", "subscription_strict", "api_key"]
 """Who is to pay: see `ClaudeOptions.billing`."""
+InlineDelivery: TypeAlias = Literal["argv", "initialize"]
+"""Where the CLI finds plugins or MCP servers: named on its command line, or in the `initialize` request."""
 EnvironmentMode: TypeAlias = Literal["inherit", "allowlist", "exact"]
 """What of this process's environment the CLI gets, below `env`: all, what is harmless, or nothing."""
 
@@ -46,6 +49,9 @@ StrPath: TypeAlias = str | PathLike[str]
 HOST_ONLY: Final[Mapping[str, str]] = {
     "cli_path": "Which program to run; None lets `find_cli` look for it.",
     "cwd": "The working directory of the child (its workspace root); `PWD` in its environment follows. Checked when it is spawned.",
+    "mcp_servers_delivery": "`argv` names a private file with `mcp_servers` on the command line; `initialize` sends them in that request. "
+    "Processes that the session starts are not handed them then.",
+    "plugin_delivery": "`argv` writes a flag for each of `plugins`; `initialize` sends them in that request (CLI 2.1.261 or newer).",
     "user": "The operating-system user to run as (POSIX; needs the privilege to switch).",
     "verbatim_prompts": "Mark every user message `client_composed`: no `@path` expansion, no slash commands. Applied by the sender.",
 }
@@ -59,9 +65,12 @@ REDACTED: Final = frozenset(
         "append_system_prompt",
         "env",
         "extra_args",
+        "managed_settings",
         "mcp_servers",
         "plan_mode_instructions",
         "sandbox",
+        "sdk_mcp_server_configs",
+        "sdk_mcp_server_manifests",
         "settings",
         "system_prompt",
     }
@@ -104,19 +113,26 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     dangerously_skip_permissions: bool = False
     allow_dangerously_skip_permissions: bool = False
     tool_aliases: Mapping[str, str] | None = None
+    tool_config: Mapping[str, Any] | None = None
     sandbox: Mapping[str, Any] | None = None
     restricted: bool = False
 
     # --------------------------------------------- servers, agents, plugins, skills
     mcp_servers: Mapping[str, Mapping[str, Any]] | StrPath = msgspec.field(default_factory=dict)
+    mcp_servers_delivery: InlineDelivery = "argv"
     strict_mcp_config: bool | None = None
+    sdk_mcp_server_configs: Mapping[str, Mapping[str, Any]] | None = None
+    sdk_mcp_server_manifests: Mapping[str, Mapping[str, Any]] | None = None
+    sdk_mcp_server_manifests_origin: Literal["host_per_send"] | None = None
     mcp_timeout: float | None = None
     mcp_tool_timeout: float | None = None
+    mcp_tool_idle_timeout: float | None = None
     agent: str | None = None
     agents: Mapping[str, Any] | None = None
     agent_progress_summaries: bool = False
     skills: Sequence[str] | Literal["all"] | None = None
     plugins: Sequence[Mapping[str, Any]] = ()
+    plugin_delivery: InlineDelivery = "argv"
     plugin_urls: Sequence[str] = ()
     disable_slash_commands: bool = False
     supported_dialog_kinds: Sequence[str] = ()
@@ -162,6 +178,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     add_dirs: Sequence[StrPath] = ()
     settings: str | PathLike[str] | Mapping[str, Any] | None = None
     setting_sources: Sequence[SettingSource] | None = None
+    managed_settings: Mapping[str, Any] | None = None
     files: Sequence[str] = ()
     project_config_root: StrPath | None = None
     bare: bool = False

@@ -24,6 +24,7 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.settings import mcp_document, settings_document, to_json
 
 __all__ = [
+    "ANNOUNCED",
     "INITIALIZE_FIELDS",
     "INLINE_SCHEMA_LIMIT",
     "PAYLOADS",
@@ -144,7 +145,47 @@ INITIALIZE_FIELDS: Final[tuple[InitializeField, ...]] = (
         "per_task_stop_affordance", "perTaskStopAffordance", "The host can stop single tasks.", note="Declared, not exercised."
     ),
     InitializeField("title", "title", "Title of the session."),
+    InitializeField(
+        "managed_settings",
+        "managedSettings",
+        "Settings of the policy tier, which the session's user cannot override. A CLI that cannot use them ends before the first prompt.",
+        dict,
+        note="Adds `--await-initialize` and `--managed-settings-in-initialize`; start fails unless the CLI confirms them. "
+        "On a machine with managed settings of its own, those decide whether these count.",
+    ),
+    InitializeField(
+        "sdk_mcp_server_configs",
+        "sdkMcpServerConfigs",
+        "Settings of the MCP servers of this process, by name: `timeout` (milliseconds), `tools` (a permission policy for each).",
+        lambda value: {name: dict(config) for name, config in value.items()},
+        note="CLI 2.1.257 or newer; an older one ignores it.",
+    ),
+    InitializeField(
+        "sdk_mcp_server_manifests",
+        "sdkMcpServerManifests",
+        "What these servers would answer to `initialize` and `tools/list`, by name: `initializeResult` and `toolsListResult`. "
+        "The CLI then does not ask them.",
+        lambda value: {name: dict(manifest) for name, manifest in value.items()},
+        note="CLI 2.1.275 or newer; the answer's `sdk_mcp_manifests_parked` says what became of each.",
+    ),
+    InitializeField(
+        "sdk_mcp_server_manifests_origin",
+        "sdkMcpServerManifestsOrigin",
+        "`host_per_send`: the manifests were made for this session. Needed only over a remote session.",
+        note="Declared, not exercised.",
+    ),
 )
+
+ANNOUNCED: Final[Mapping[str, tuple[str, str]]] = {
+    "managedSettings": ("--managed-settings-in-initialize", "managed_settings_applied"),
+    "mcpServers": ("", "mcp_servers_applied"),
+    "plugins": ("", "plugins_applied"),
+    "settings": ("--initialize-fields=settings", "settings_applied"),
+}
+"""Fields that the CLI reads only when it is started for them, with `--await-initialize` and the flag here: field → (flag, confirmation).
+
+The confirmation is the field of the answer that says true when they count. A CLI that does not know the field leaves it out.
+"""
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,17 +252,24 @@ def build_payloads(options: ClaudeOptions, *, delivery: Delivery, permissions: M
     if delivery == "initialize":
         initialize |= _as_fields(rows, documents)
         return Delivered(arguments=tuple(arguments), initialize=initialize)
-    return Delivered(arguments=tuple(arguments), files=tuple(_as_file(row, documents[row.option]) for row in rows), initialize=initialize)
+    files = tuple(_as_file(row, documents[row.option]) for row in rows if row.field not in initialize)
+    return Delivered(arguments=tuple(arguments), files=files, initialize=initialize)
 
 
 def initialize_fields(options: ClaudeOptions) -> dict[str, Any]:
-    """The fields of `initialize` that have no other way: those of the table, and a JSON schema too long for the command line."""
+    """The fields of `initialize` that have no other way, or were asked to take this one; a JSON schema too long for the command line."""
     fields: dict[str, Any] = {}
     for row in INITIALIZE_FIELDS:
         value = getattr(options, row.option)
         if value is None or value is False or value in ((), {}) or (row.option == "skills" and value == "all"):
             continue
         fields[row.field] = row.convert(value)
+    servers = mcp_document(options) if options.mcp_servers_delivery == "initialize" else None
+    if isinstance(servers, dict):
+        to_json(servers, option="mcp_servers")
+        fields["mcpServers"] = servers["mcpServers"]
+    if options.plugins and options.plugin_delivery == "initialize":
+        fields["plugins"] = [{**plugin, "path": os.fspath(plugin["path"])} for plugin in options.plugins]
     if options.output_format is not None and len(schema_text(options.output_format)) > INLINE_SCHEMA_LIMIT:
         fields["jsonSchema"] = dict(options.output_format["schema"])
     return fields

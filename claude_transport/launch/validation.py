@@ -22,6 +22,7 @@ from claude_transport.launch.options import (
     ClaudeOptions,
     Effort,
     EnvironmentMode,
+    InlineDelivery,
     PermissionMode,
     SettingSource,
     StrPath,
@@ -30,7 +31,7 @@ from claude_transport.launch.options import (
 )
 from claude_transport.launch.payloads import PAYLOADS, agent_definitions
 from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools
-from claude_transport.launch.settings import load_settings, read_json_object
+from claude_transport.launch.settings import is_inline_json, load_settings, read_json_object
 
 __all__ = ["check_types", "validate_options"]
 
@@ -44,6 +45,9 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "billing": get_args(BillingPolicy),
     "env_mode": get_args(EnvironmentMode),
     "permission_prompts": ("host", "none"),
+    "mcp_servers_delivery": get_args(InlineDelivery),
+    "plugin_delivery": get_args(InlineDelivery),
+    "sdk_mcp_server_manifests_origin": ("host_per_send",),
 }
 TEXTS: Final = (
     "model",
@@ -70,7 +74,8 @@ MINIMA: Final[Mapping[str, tuple[int, str]]] = {
 # as floats: what is beyond them cannot be written for the CLI
 _MIN_POSITIVE: Final = sys.float_info.min
 _MAX_POSITIVE: Final = sys.float_info.max
-POSITIVE: Final = ("max_budget_usd", "mcp_timeout", "mcp_tool_timeout", "background_wait_ceiling")
+POSITIVE: Final = ("max_budget_usd", "mcp_timeout", "mcp_tool_timeout", "mcp_tool_idle_timeout", "background_wait_ceiling")
+ENDLESS: Final = ("background_wait_ceiling", "mcp_tool_idle_timeout")  # math.inf means no limit
 PLAIN_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {
     bool: (bool,),
     bool | None: (bool, type(None)),
@@ -80,7 +85,18 @@ PLAIN_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {
     bool | str: (bool, str),
     StrPath | None: (str, os.PathLike, type(None)),
 }
-MAPPINGS: Final[Mapping[str, bool]] = {"env": True, "extra_args": True, "sandbox": False, "tool_aliases": False}  # option → always there
+# option → always there
+MAPPINGS: Final[Mapping[str, bool]] = {
+    "env": True,
+    "extra_args": True,
+    "managed_settings": False,
+    "sandbox": False,
+    "sdk_mcp_server_configs": False,
+    "sdk_mcp_server_manifests": False,
+    "tool_aliases": False,
+    "tool_config": False,
+}
+PREVIEW_FORMATS: Final = ("markdown", "html")
 
 
 def validate_options(
@@ -107,6 +123,7 @@ def validate_options(
     _check_prompts(options, check_files)
     _check_model(options)
     _check_servers(options, check_files)
+    _check_own_servers(options)
     _check_settings(options, check_files)
     _check_extras(options)
     _check_environment(options, environment)
@@ -137,6 +154,7 @@ def check_types(options: ClaudeOptions) -> None:
     for option in LISTS:
         _check_sequence(option, getattr(options, option))
     _check_rules(options)
+    _check_tool_config(options)
 
 
 def _check_rules(options: ClaudeOptions) -> None:
@@ -189,7 +207,7 @@ def _check_scalars(options: ClaudeOptions) -> None:
             _refuse(option, f"{value} is below {smallest} ({unit})")
     for option in POSITIVE:
         value = getattr(options, option)
-        if value is None or (option == "background_wait_ceiling" and value == math.inf):
+        if value is None or (option in ENDLESS and value == math.inf):
             continue
         if not _MIN_POSITIVE <= value <= _MAX_POSITIVE:
             _refuse(option, f"{value} is not a positive number; leave it None for the CLI's default")
@@ -339,7 +357,31 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
     check_agent_rules(agent_definitions(options.agents or {}))
 
 
+def _check_own_servers(options: ClaudeOptions) -> None:
+    """What is said about the MCP servers of this process, and how the others travel."""
+    for option in ("sdk_mcp_server_configs", "sdk_mcp_server_manifests"):
+        for name, about in (getattr(options, option) or {}).items():
+            if not isinstance(name, str) or not name or not isinstance(about, Mapping):
+                _refuse(option, f"{name!r} must be the name of a server with a mapping")
+            if option == "sdk_mcp_server_manifests" and not isinstance(about.get("initializeResult"), Mapping):
+                _refuse(option, f"{name!r} needs initializeResult, the server's own answer to initialize")
+    servers = options.mcp_servers
+    if options.mcp_servers_delivery == "initialize" and not isinstance(servers, Mapping) and not is_inline_json(os.fspath(servers)):
+        _refuse("mcp_servers_delivery", "initialize takes servers by name or as JSON text, not the path of a file")
+
+
+def _check_tool_config(options: ClaudeOptions) -> None:
+    if options.tool_config is None:
+        return
+    question = options.tool_config.get("askUserQuestion")
+    known = set(options.tool_config) == {"askUserQuestion"} and isinstance(question, Mapping) and set(question) == {"previewFormat"}
+    if not known or not isinstance(question, Mapping) or question["previewFormat"] not in PREVIEW_FORMATS:
+        _refuse("tool_config", f'must be {{"askUserQuestion": {{"previewFormat": ...}}}} with one of {", ".join(PREVIEW_FORMATS)}')
+
+
 def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
+    if options.managed_settings is not None:
+        _check_payer(options, options.managed_settings, option="managed_settings")
     given = options.settings
     if given is None:
         return
@@ -355,13 +397,13 @@ def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
         _refuse("sandbox", "cannot be merged into a settings file on another machine; give settings as a mapping")
 
 
-def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any]) -> None:
+def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any], *, option: str = "settings") -> None:
     """What the settings say about credentials wins over the environment, and must not pay when `billing` says who does."""
     names = forbidden_in(settings_variables(settings), options.billing)
     if options.billing.startswith("subscription") and settings.get("apiKeyHelper"):
         names.append("apiKeyHelper")
     if names:
-        _refuse("settings", f'set {", ".join(names)}, which billing="{options.billing}" forbids: drop one of the two')
+        _refuse(option, f'set {", ".join(names)}, which billing="{options.billing}" forbids: drop one of the two')
 
 
 def _check_extras(options: ClaudeOptions) -> None:

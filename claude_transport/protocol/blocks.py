@@ -13,6 +13,7 @@ from msgspec import field
 from claude_transport.protocol.envelope import FALLBACK_TAG, Part
 
 __all__ = [
+    "AdvisorToolResultBlock",
     "Block",
     "CodeExecutionToolResultBlock",
     "ContainerUploadBlock",
@@ -122,6 +123,13 @@ class CodeExecutionToolResultBlock(ServerToolResultBlock, tag="code_execution_to
     """What code run by the API gave."""
 
 
+class AdvisorToolResultBlock(ServerToolResultBlock, tag="advisor_tool_result", frozen=True, kw_only=True):
+    """What the advisor model said (option `advisor`).
+
+    `content` has the `type` `advisor_result` (with `text`), `advisor_redacted_result`, or `advisor_tool_result_error` (with `error_code`).
+    """
+
+
 class MCPToolResultBlock(ServerToolResultBlock, tag="mcp_tool_result", frozen=True, kw_only=True):
     """What an MCP server answered to the API."""
 
@@ -201,6 +209,7 @@ ContentBlock: TypeAlias = (
     | WebSearchToolResultBlock
     | WebFetchToolResultBlock
     | CodeExecutionToolResultBlock
+    | AdvisorToolResultBlock
     | MCPToolResultBlock
     | ImageBlock
     | DocumentBlock

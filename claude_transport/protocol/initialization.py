@@ -75,8 +75,13 @@ class InitializationInfo(Part, frozen=True, kw_only=True):
     hooks_applied: Any = None
     fast_mode_state: str | None = None
     fast_mode_disabled_reason: str | None = None
+    plugins_applied: bool | None = None
+    managed_settings_applied: bool | None = None
+    settings_applied: bool | None = None
+    disallowed_tools_applied: bool | None = None
     mcp_servers_applied: bool | None = None
     sdk_mcp_manifests_parked: dict[str, Any] | None = None
+    """What became of each `sdk_mcp_server_manifests`: `parked` when it counts; or already_connected, malformed, not_honoured, …"""
     analytics_disabled: bool | None = None
     misfits: tuple[str, ...] = field(name=HIDDEN + "misfits", default=())
     """Wire paths of what did not fit and holds its default instead."""

@@ -13,6 +13,7 @@ import datetime as dt
 from typing import Any, ClassVar, Self
 
 from msgspec import field
+from msgspec.structs import force_setattr
 
 from claude_transport.protocol import blocks, envelope, events, system, tasks, unreadable, usage
 from claude_transport.protocol.blocks import *  # noqa: F403 - each of these modules names what it gives away
@@ -150,6 +151,7 @@ class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=Tr
     is_synthetic: bool | None = field(name="isSynthetic", default=None)
     is_replay: bool | None = field(name="isReplay", default=None)
     origin: dict[str, Any] | None = None
+    """What made the message, when it is no prompt of this host: at least its `kind`. None for an object without one, such as `{}`."""
     tool_use_result: Any = None
     tool_result_meta: tuple[dict[str, Any], ...] | None = None
     agent_id: str | None = None
@@ -157,6 +159,10 @@ class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=Tr
     task_description: str | None = None
     pasted_content: tuple[Any, ...] | None = None
     inline_pastes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """An origin without a kind says nothing."""
+        _drop_nameless_origin(self)
 
     @property
     def content(self) -> str | tuple[ContentBlock, ...]:
@@ -291,6 +297,10 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
     expects_structured_output: bool = field(name=HIDDEN + "expects_structured_output", default=False)
     """Whether a JSON schema was asked for, so that a success without `structured_output` is none; filled in like `assistant_error`."""
 
+    def __post_init__(self) -> None:
+        """An origin without a kind says nothing."""
+        _drop_nameless_origin(self)
+
     @property
     def is_unsolicited(self) -> bool:
         """Whether no user message asked for this turn: a background task woke the session. [15a, 24a]
@@ -318,6 +328,11 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
         if error is not None:
             raise error
         return self
+
+
+def _drop_nameless_origin(message: UserMessage | ResultMessage) -> None:
+    if message.origin is not None and not isinstance(message.origin.get("kind"), str):
+        force_setattr(message, "origin", None)
 
 
 def _subtypes(base: type[SystemMessage]) -> dict[str, type[SystemMessage]]:

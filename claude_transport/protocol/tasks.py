@@ -5,6 +5,8 @@ Sources are given as in `system.py`: recording names in brackets, or *declared* 
 
 from __future__ import annotations
 
+from msgspec.structs import force_setattr
+
 from claude_transport.protocol.envelope import Number, Part
 from claude_transport.protocol.system import SystemMessage
 
@@ -128,11 +130,20 @@ class BackgroundTasksChanged(SystemMessage, frozen=True, kw_only=True):
 
 
 class HookMessage(SystemMessage, frozen=True, kw_only=True):
-    """Base of what is told about hooks from settings files (hooks of the host arrive as `HookCallback` requests instead)."""
+    """Base of what is told about hooks from settings files (hooks of the host arrive as `HookCallback` requests instead).
+
+    `hook_event` is also taken from `hook_event_name`, or from `hook_name` ("PreToolUse:Bash") when the CLI sends no other.
+    """
 
     hook_id: str = ""
     hook_name: str = ""
     hook_event: str = ""
+    hook_event_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Take the event by its other names."""
+        if not self.hook_event:
+            force_setattr(self, "hook_event", self.hook_event_name or self.hook_name.partition(":")[0])
 
 
 class HookStarted(HookMessage, frozen=True, kw_only=True):

@@ -27,6 +27,9 @@ __all__ = ["McpServers"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_HANDSHAKE = "claude-transport-handshake"
+"""Id of the `initialize` request that is made in place of the CLI; its answer is dropped."""
+
 Tell = Callable[[str, dict[str, Any]], None]
 """Sends a JSON-RPC message of a server to the CLI: `tell(server_name, message)`."""
 
@@ -49,6 +52,8 @@ class McpServers:
         self._configured = {name: checked_configuration(name, config) for name, config in configured.items()}
         self._servers = {name: _low_level(name, server) for name, server in given.items() if name not in configured}
         self.tell: Tell = _tell_nobody
+        self.parked: frozenset[str] = frozenset()
+        """Servers whose manifest the CLI uses (`sdk_mcp_server_manifests`): it calls their tools without a handshake."""
         self._on_failure = on_failure
         self._sessions: dict[str, McpSession] = {}
 
@@ -75,10 +80,9 @@ class McpServers:
         try:
             if message.get("method") == "initialize":
                 # every handshake is a new life of the server (the CLI shakes hands again after a toggle or a failure, 06l)
-                before = self._sessions.get(name)
-                self._sessions[name] = McpSession(
-                    name, self._servers[name], tell=lambda said: self.tell(name, said), on_failure=self._on_failure, after=before
-                )
+                self._begin(name)
+            elif name not in self._sessions and name in self.parked:
+                self._shake_hands(name)
             session = self._sessions.get(name)
             if session is None:
                 return McpCall.failed(message.get("id"), INTERNAL_ERROR, f"the server {name!r} has not been initialised")
@@ -86,6 +90,30 @@ class McpServers:
         except Exception as exc:  # noqa: BLE001 - it is noted, and the call answered
             self._on_failure(f"handing a message to the MCP server {name!r}", exc)
             return McpCall.failed(message.get("id"), INTERNAL_ERROR, f"the host failed ({type(exc).__name__})")
+
+    def _begin(self, name: str) -> McpSession:
+        """Begin a new life of the server, in place of the one it has."""
+        session = self._sessions[name] = McpSession(
+            name,
+            self._servers[name],
+            tell=lambda said: self.tell(name, said),
+            on_failure=self._on_failure,
+            after=self._sessions.get(name),
+        )
+        return session
+
+    def _shake_hands(self, name: str) -> None:
+        """Begin a life of the server with a handshake of our own, in place of the CLI."""
+        from mcp.types import LATEST_PROTOCOL_VERSION
+
+        params = {
+            "protocolVersion": LATEST_PROTOCOL_VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "claude-transport", "version": "1"},
+        }
+        session = self._begin(name)
+        session.accept({"jsonrpc": "2.0", "id": _HANDSHAKE, "method": "initialize", "params": params})
+        session.accept({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def aclose(self) -> None:
         """End all sessions, side by side: each of them may take its time to end."""

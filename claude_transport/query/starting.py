@@ -15,6 +15,7 @@ from claude_transport.errors import (
     ControlTimeout,
     TransportClosed,
 )
+from claude_transport.launch.payloads import ANNOUNCED
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.initialization import InitializationInfo
@@ -30,6 +31,8 @@ from claude_transport.query.shadowing import Shadowing
 from claude_transport.query.storage import Storage
 
 __all__ = ["Starting"]
+
+_OPTIONS = {"managedSettings": "managed_settings", "mcpServers": "mcp_servers"}
 
 
 class Starting:
@@ -131,7 +134,10 @@ class Starting:
             with self._storage.needing_input(initialize.is_open):
                 response = await self._requests.answer_to(initialize, timeout=self.timeout)
             initialization = InitializationInfo.from_payload(response.payload)
+            self._check_applied(initialization)
             await self._compatibility.check_start(initialization, fields=self._all_fields)
+            parked = (initialization.sdk_mcp_manifests_parked or {}).items()
+            self._questions.mcp.parked = frozenset(name for name, state in parked if state == "parked")
             check_account(self._connection.terms.billing, initialization.account)
             self._shadowing.check_mode(initialization.current_permission_mode or await self._configured_mode(initialization))
             self._questions.check_hooks(initialization, version=self._compatibility.version)
@@ -146,6 +152,22 @@ class Starting:
         else:
             self.initialization = initialization
             self._life.ready.set()
+
+    def _check_applied(self, initialization: InitializationInfo) -> None:
+        """Refuse a CLI that does not confirm what its transport's options sent by `initialize`: rules and servers would be missing.
+
+        A peer that reports no `pid` is no CLI, and confirms nothing.
+
+        Raises:
+            ConfigurationError: names the field and the remedy.
+        """
+        if initialization.pid is None:
+            return
+        for field, (_, confirmation) in ANNOUNCED.items():
+            if self._connection.terms.initialize.get(field) and getattr(initialization, confirmation) is not True:
+                version = initialization.claude_code_version or "of unknown version"
+                message = f"claude {version} does not apply {field} of initialize ({confirmation} is not true); use a newer CLI, or argv"
+                raise ConfigurationError(message, option=_OPTIONS.get(field, field))
 
     async def _configured_mode(self, initialization: InitializationInfo) -> str | None:
         """Ask a CLI that does not report its permission mode which one its settings chose; None when it cannot matter.

@@ -6,10 +6,11 @@ import uuid as uuids
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
-from claude_transport.errors import ControlRequestFailed, UsageError
+from claude_transport.errors import ControlRequestFailed, ResultError, UsageError
 from claude_transport.protocol.control import encode_user_message
 from claude_transport.protocol.conversation import Conversation
-from claude_transport.protocol.messages import Message
+from claude_transport.protocol.messages import AssistantMessage, Message
+from claude_transport.protocol.system import CompactBoundary
 from claude_transport.query.arguments import check_seconds
 from claude_transport.query.compatibility import Compatibility
 from claude_transport.query.connection import Connection
@@ -84,6 +85,36 @@ class Talking(Controls):
 
     async def _early_prompts_sent(self) -> None:
         await self._life.nothing_waits_for_ready()
+
+    async def compact(self, instructions: str = "") -> CompactBoundary:
+        """Replace the conversation so far by a summary, in a turn of its own: the boundary, with the tokens before and after.
+
+        `instructions` say what the summary is to keep. It sends `/compact`, after what is running and waiting, and returns when that turn
+        has ended; a model writes the summary, which is paid. What the turn says is in `messages()` too. For a bound, use a cancel scope:
+        a cancelled call leaves the turn to the CLI, and `interrupt()` stops it.
+
+        Raises:
+            ResultError: it failed, or there was nothing to compact; the message is what the CLI said.
+            UsageError: `instructions` is no text, or the option `verbatim_prompts` sends slash commands as plain text.
+            NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent, or the conversation ended first.
+        """
+        if not isinstance(instructions, str):
+            raise UsageError(f"instructions is text, not {type(instructions).__name__}")
+        await self._life.until_ready()
+        if self._connection.terms.verbatim_prompts:
+            raise UsageError("verbatim_prompts sends /compact as plain text to the model: compact in a session without that option")
+        turn = await self.send(f"/compact {instructions}".rstrip(), priority="later")
+        boundary: CompactBoundary | None = None
+        said = ""
+        async for message in turn:
+            if isinstance(message, CompactBoundary):
+                boundary = message
+            elif isinstance(message, AssistantMessage):
+                said = message.text
+        result = (await turn.result()).raise_for_error()
+        if boundary is None:
+            raise ResultError(f"the conversation was not compacted: {said or result.result or 'the CLI gave no reason'}", result=result)
+        return boundary
 
     async def request(self, subtype: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT, **fields: Any) -> dict[str, Any]:
         """Ask the CLI anything: the response fields, {} where it answers with none.

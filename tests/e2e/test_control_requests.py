@@ -208,6 +208,8 @@ async def ask_about_the_session(session: Session) -> None:
     version = await query.binary_version()
     assert (version.misfits, version.version) == ((), query.initialization.claude_code_version)
     await query.rename_session("My title")
+    with pytest.raises(ControlRequestFailed, match="set_color"):  # CLI 2.1.330 knows it over Remote Control only
+        await query.set_color("red")
     status = await query.status()
     assert (status.misfits, status.value("Session name"), status.value("Version")) == ((), "My title", version.version)
     assert (await query.export_conversation()).default_filename.endswith(".txt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,22 @@ HUGE: dict[str, Any] = {
     "skills": [f"skill-{index}" for index in range(2_000)],
     "title": BIG,
     "env": {"BIG": BIG},
+    "managed_settings": {"env": {"BIG": BIG}},
+    "mcp_servers_delivery": "initialize",
+    "sdk_mcp_server_configs": {f"server-{index}": {"tools": [{"name": BIG[:4096]}]} for index in range(256)},
+    "sdk_mcp_server_manifests": {f"server-{index}": {"initializeResult": {"instructions": BIG[:4096]}} for index in range(256)},
 }
+
+
+@pytest.mark.parametrize("delivery", ["files", "initialize"])
+def test_a_thousand_plugins_fit_beside_everything_else(delivery: Delivery) -> None:
+    plugins = [{"type": "local", "path": f"/srv/plugins/{index}/{BIG[:1000]}"} for index in range(1000)]
+    done = made(launch(delivery, **HUGE, plugins=plugins, plugin_delivery="initialize"))
+    assert command_line_length(done.argv) < COMMAND_LINE_BUDGET
+    assert len(done.initialize["plugins"]) == 1000
+    with pytest.raises(ConfigurationError) as caught:
+        launch(delivery, plugins=plugins)
+    assert caught.value.option == "plugins"
 
 
 @pytest.mark.parametrize("delivery", ["files", "initialize"])
@@ -279,3 +295,65 @@ def test_any_value_in_any_option_becomes_a_launch_or_a_refusal_of_that_option(op
     assert all(isinstance(argument, str) and "\0" not in argument for argument in planned.argv)
     assert all(isinstance(text, str) for pair in planned.env.items() for text in pair)
     json.dumps(planned.initialize)
+
+
+SERVER = {"tools": {"type": "stdio", "command": "x", "env": {"TOKEN": "secret"}}}
+
+
+def test_servers_can_travel_by_initialize_and_leave_no_file_behind() -> None:
+    for servers in (SERVER, json.dumps({"mcpServers": SERVER})):
+        planned = launch(mcp_servers=servers, mcp_servers_delivery="initialize")
+        assert (planned.initialize, planned.files, planned.initialize_first) == ({"mcpServers": SERVER}, (), True)
+        assert not [argument for argument in planned.argv if argument.startswith("--mcp-config") or "secret" in argument]
+
+
+def test_a_configuration_file_cannot_travel_by_initialize(tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": SERVER}), "utf-8")
+    with pytest.raises(ConfigurationError, match="not the path of a file") as caught:
+        launch(mcp_servers=file, mcp_servers_delivery="initialize")
+    assert caught.value.option == "mcp_servers_delivery"
+
+
+def test_plugins_can_travel_by_initialize() -> None:
+    given = [{"type": "local", "path": Path("/p/one")}, {"type": "local", "path": "/p/two", "skipMcpDiscovery": True}]
+    planned = launch(plugins=given, plugin_delivery="initialize")
+    assert planned.initialize == {
+        "plugins": [{"type": "local", "path": "/p/one"}, {"type": "local", "path": "/p/two", "skipMcpDiscovery": True}]
+    }
+    assert planned.initialize_first
+    assert not [argument for argument in planned.argv if argument.startswith("--plugin-dir")]
+    assert [argument for argument in launch(plugins=given).argv if argument.startswith("--plugin-dir")] == [
+        "--plugin-dir=/p/one",
+        "--plugin-dir=/p/two",
+    ]
+
+
+@pytest.mark.parametrize("delivery", ["files", "initialize"])
+def test_managed_settings_are_never_on_the_command_line(delivery: Any) -> None:
+    planned = launch(delivery, managed_settings={"env": {"TOKEN": "secret"}})
+    assert planned.initialize == {"managedSettings": {"env": {"TOKEN": "secret"}}}
+    assert ("--managed-settings-in-initialize" in planned.argv, planned.initialize_first) == (True, True)
+    assert "secret" not in " ".join(planned.argv) + repr(planned) + repr(ClaudeOptions(managed_settings={"env": {"TOKEN": "secret"}}))
+
+
+def test_what_is_said_about_the_servers_of_this_process_travels_by_initialize() -> None:
+    manifest = {"initializeResult": {"protocolVersion": "x"}}
+    planned = launch(
+        sdk_mcp_server_configs={"a": {"timeout": 5}},
+        sdk_mcp_server_manifests={"a": manifest},
+        sdk_mcp_server_manifests_origin="host_per_send",
+    )
+    assert planned.initialize == {
+        "sdkMcpServerConfigs": {"a": {"timeout": 5}},
+        "sdkMcpServerManifests": {"a": manifest},
+        "sdkMcpServerManifestsOrigin": "host_per_send",
+    }
+    assert not planned.initialize_first
+
+
+def test_what_tools_are_configured_with_is_in_the_environment() -> None:
+    planned = launch(tool_config={"askUserQuestion": {"previewFormat": "html"}}, mcp_tool_idle_timeout=90.5)
+    assert planned.env["CLAUDE_CODE_QUESTION_PREVIEW_FORMAT"] == "html"
+    assert planned.env["CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT"] == "90500"
+    assert launch(mcp_tool_idle_timeout=math.inf).env["CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT"] == "0"

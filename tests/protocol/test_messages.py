@@ -12,9 +12,11 @@ import pytest
 from claude_transport.protocol.codec import decode_message, encode_message
 from claude_transport.protocol.messages import (
     SYSTEM_SUBTYPES,
+    AdvisorToolResultBlock,
     APIMessage,
     AssistantMessage,
     DecodeFailure,
+    HookMessage,
     ImageBlock,
     InitMessage,
     KeepAlive,
@@ -239,13 +241,64 @@ def test_a_bad_block_inside_a_tool_result_is_named_by_its_path() -> None:
     [
         "text", "thinking", "redacted_thinking", "tool_use", "tool_result", "server_tool_use", "mcp_tool_use", "web_search_tool_result",
         "web_fetch_tool_result", "code_execution_tool_result", "mcp_tool_result", "image", "document", "search_result", "tool_reference",
-        "container_upload",
+        "container_upload", "advisor_tool_result",
     ],
 )  # fmt: skip
 def test_every_block_of_the_api_has_a_class(kind: str) -> None:
     block = assistant({"type": kind}).content[0]
     assert not isinstance(block, UnknownBlock)
     assert block.type == kind
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"type": "advisor_result", "text": "Look at the tests first.", "stop_reason": "end_turn"},
+        {"type": "advisor_redacted_result", "encrypted_content": "x"},
+        {"type": "advisor_tool_result_error", "error_code": "unavailable"},
+    ],
+)
+def test_what_the_advisor_said_is_a_block_with_all_of_it(content: dict[str, Any]) -> None:
+    message = assistant({"type": "advisor_tool_result", "tool_use_id": "t", "content": content})
+    assert message.content == (AdvisorToolResultBlock(tool_use_id="t", content=content),)
+    assert message.misfits == ()
+
+
+@pytest.mark.parametrize("subtype", ["hook_started", "hook_progress", "hook_response"])
+@pytest.mark.parametrize(
+    ("fields", "event"),
+    [
+        ({"hook_event": "PreToolUse", "hook_name": "PreToolUse:Bash"}, "PreToolUse"),  # recording 05l
+        ({"hook_event_name": "PreToolUse", "hook_name": "guard"}, "PreToolUse"),
+        ({"hook_event": "", "hook_event_name": "Stop"}, "Stop"),
+        ({"hook_name": "PreToolUse:Bash"}, "PreToolUse"),
+        ({"hook_name": "Stop"}, "Stop"),
+        ({"hook_event": 3, "hook_name": "Stop"}, "Stop"),
+        ({}, ""),
+    ],
+)
+def test_the_event_of_a_hook_is_known_by_each_of_its_names(subtype: str, fields: dict[str, Any], event: str) -> None:
+    wire = {"type": "system", "subtype": subtype, "hook_id": "h", "session_id": "s", "uuid": "u", **fields}
+    message = decode_message(line(**wire))
+    assert isinstance(message, HookMessage)
+    assert message.hook_event == event
+    assert message.to_dict() == wire
+
+
+@pytest.mark.parametrize(
+    ("origin", "kept"),
+    [({"kind": "human"}, True), ({"kind": "task-notification", "x": 1}, True), ({}, False), ({"x": 1}, False), ({"kind": None}, False)],
+)
+def test_an_origin_is_one_that_has_a_kind(origin: dict[str, Any], kept: bool) -> None:
+    for wire in (
+        {"type": "user", "message": {"role": "user", "content": "x"}, "origin": origin},
+        {"type": "result", "subtype": "success", "is_error": False, "origin": origin},
+    ):
+        message = decode_message(line(**wire))
+        assert isinstance(message, UserMessage | ResultMessage)
+        assert message.origin == (origin if kept else None)
+        assert message.misfits == ()
+        assert message.to_dict() == wire
 
 
 def test_user_text_is_the_string_or_the_text_blocks() -> None:

@@ -233,6 +233,7 @@ UNRECORDED: list[tuple[Call, dict[str, Any]]] = [
         lambda q: q.rate_message("u", sentiment="negative", surface="tool_use", cleared=True),
         {"subtype": "message_rated", "messageUuid": "u", "sentiment": "negative", "surface": "tool_use", "cleared": True},
     ),
+    (lambda q: q.set_color("red"), {"subtype": "set_color", "color": "red"}),
     (lambda q: q.end_session(), {"subtype": "end_session"}),
 ]
 

@@ -14,7 +14,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
 from mcp.shared.exceptions import MCPError
 from mcp_peers import Cli, OddServer
-from peers import Frame, in_time, soon
+from peers import Frame, answer_to, in_time, soon
 from pydantic import BaseModel
 
 from claude_transport import MockTransport, Query
@@ -333,6 +333,32 @@ async def test_a_call_before_the_handshake_is_refused() -> None:
     async with Query(cli.transport, mcp_servers={"box": MCPServer("box")}):
         reply = await cli.reply(cli.call("any", id=9))
         assert (reply["id"], reply["error"]["code"]) == (9, INTERNAL_ERROR)
+
+
+async def test_a_server_whose_manifest_the_cli_uses_is_called_without_a_handshake() -> None:
+    """CLI 2.1.330, real: with `sdkMcpServerManifests` it asks neither `initialize` nor `tools/list`."""
+    server = MCPServer("box")
+    cli = Cli()
+    cli.transport.answers = False
+    parked = {"box": "parked", "other": "malformed"}
+
+    def initialize(frame: Frame) -> None:
+        if frame["type"] == "control_request":
+            cli.transport.say(answer_to(frame, sdk_mcp_manifests_parked=parked))
+
+    cli.transport.on_write = initialize
+
+    @server.tool()
+    async def double(number: int) -> str:
+        return str(2 * number)
+
+    async with Query(cli.transport, mcp_servers={"box": server, "other": MCPServer("other")}):
+        replies = [await cli.reply(cli.call("double", id=id_, number=id_)) for id_ in (4, 5)]
+        assert [(reply["id"], reply["result"]["content"][0]["text"]) for reply in replies] == [(4, "8"), (5, "10")]
+        assert (await cli.shake_hands())["result"]["serverInfo"]["name"] == "box"  # after a toggle the CLI does it itself
+        assert (await cli.reply(cli.call("double", id=4, number=1)))["result"]["content"][0]["text"] == "2"
+        cli.server = "other"
+        assert (await cli.reply(cli.call("double")))["error"]["code"] == INTERNAL_ERROR
 
 
 async def test_a_server_of_another_name_is_not_ours_to_answer() -> None:

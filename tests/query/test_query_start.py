@@ -24,6 +24,8 @@ from claude_transport import (
     SessionTerms,
     SubprocessTransport,
     TransportClosed,
+    TransportLike,
+    TransportWrapper,
 )
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ControlRequestFailed, NotConnected
 from claude_transport.testing import Answer, FakeClaude, Scenario, steps
@@ -385,3 +387,48 @@ async def test_messages_that_come_before_the_answer_do_not_stop_it_however_small
     transport = ForeignTransport(answers=False, on_write=answer)
     async with Query(transport, max_buffered_bytes=1) as query:
         assert query.dropped_messages > 0
+
+
+class Confirms(ForeignTransport):
+    """A CLI that answers `initialize` with these fields."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(answers=False, on_write=self.initialize)
+        self.fields = fields
+
+    def initialize(self, frame: dict[str, Any]) -> None:
+        if frame["type"] == "control_request":
+            self.say(answer_to(frame, **self.fields))
+
+
+class Sends(TransportWrapper):
+    """A transport whose options send these fields by `initialize`."""
+
+    def __init__(self, transport: TransportLike, **fields: Any) -> None:
+        super().__init__(transport)
+        self.fields = fields
+
+    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        return SessionTerms(initialize=self.fields)
+
+
+SENT = [
+    ("managedSettings", {"env": {}}, "managed_settings_applied", "managed_settings"),
+    ("mcpServers", {"a": {}}, "mcp_servers_applied", "mcp_servers"),
+    ("plugins", [{}], "plugins_applied", "plugins"),
+    ("settings", {"env": {}}, "settings_applied", "settings"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "confirmation", "option"), SENT)
+async def test_what_the_cli_does_not_confirm_fails_the_start(field: str, value: Any, confirmation: str, option: str) -> None:
+    for answered in ({"pid": 5}, {"pid": 5, confirmation: False, "claude_code_version": "2.1.9"}):
+        transport = Confirms(**answered)
+        with pytest.raises(ConfigurationError, match=f"does not apply {field} of initialize") as caught:
+            await Query(Sends(transport, **{field: value})).start()
+        assert (caught.value.option, caught.value.code, caught.value.retryable) == (option, "config.invalid", False)
+        assert answered.get("claude_code_version", "of unknown version") in str(caught.value)
+        assert (transport.prompts(), transport.calls[-1]) == ([], "close")
+    for answered in ({"pid": 5, confirmation: True}, {}):
+        async with Query(Sends(Confirms(**answered), **{field: value})):
+            pass

@@ -42,6 +42,13 @@ class SessionControls(Asking):
         """Give the session a title; `session_title_changed` is sent. [08a]"""
         await self._tell("rename_session", timeout=timeout, title=title)
 
+    async def set_color(self, color: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
+        """Give the session an accent color, such as "red", or the default again with "default".
+
+        CLI 2.1.330 answers it over Remote Control only: in stream-json sessions it raises `ControlRequestFailed`.
+        """
+        await self._tell("set_color", timeout=timeout, color=color)
+
     async def generate_session_title(self, description: str, *, timeout: float = MODEL_TIMEOUT) -> str | None:
         """A title for what is described, made by a model; the session is not renamed. None when none was made."""
         return (await self._ask(SessionTitle, "generate_session_title", timeout=timeout, description=description)).title

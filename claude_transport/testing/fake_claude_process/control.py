@@ -70,6 +70,14 @@ def _respond(stage: Stage, frame: dict[str, Any], **fields: Any) -> None:
     stage.emit({"type": "control_response", "response": {"subtype": subtype, **identity, **fields}})
 
 
+_CONFIRMATIONS = {
+    "managedSettings": "managed_settings_applied",
+    "mcpServers": "mcp_servers_applied",
+    "plugins": "plugins_applied",
+    "settings": "settings_applied",
+}
+
+
 def _initialize(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
     servers = request.get("sdkMcpServers") or []
     if not isinstance(servers, list):
@@ -80,7 +88,8 @@ def _initialize(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
             for callback_id in matcher.get("hookCallbackIds", ()) if isinstance(matcher, dict) else ():
                 stage.hooks.setdefault(event, callback_id)
     stage.servers = [str(name) for name in servers]
-    return payloads.initialization(stage.model, stage.scenario["version"], stage.mode, stage.session_state)
+    applied = {confirmation: True for field, confirmation in _CONFIRMATIONS.items() if request.get(field)}
+    return payloads.initialization(stage.model, stage.scenario["version"], stage.mode, stage.session_state) | applied
 
 
 def _interrupt(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
