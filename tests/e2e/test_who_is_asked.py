@@ -121,6 +121,10 @@ async def allow(*_: object) -> ct.Allow:
 
 
 # each row on one of the two loops in turn: who is asked is decided in the CLI; that asking works on both is shown in test_permissions.py
+@pytest.mark.needs("rules of an untrusted project are ignored", when="[rules of a project")
+@pytest.mark.needs("--permission-prompts", when="[prompts none")
+@pytest.mark.needs("permission modes of 2.1.330", when="[plan, a command-")
+@pytest.mark.needs("permission modes of 2.1.330", when="[manual-")
 @pytest.mark.parametrize(
     ("row", "anyio_backend"), [*zip(ROWS, itertools.cycle(["asyncio", "trio"]))], ids=lambda part: getattr(part, "name", part)
 )
@@ -167,6 +171,7 @@ async def test_a_prompt_tool_of_somebody_else_is_asked_in_place_of_the_host(opti
     assert (asked, (cli_home.project / "proof.txt").exists()) == (["guard about Bash"], False)
 
 
+@pytest.mark.needs("bypassPermissions of a subagent is ignored", when="bypassPermissions")
 @pytest.mark.parametrize(
     ("agent_mode", "asked", "ran"),
     [(None, True, True), ("bypassPermissions", True, True), ("acceptEdits", False, True), ("dontAsk", False, False)],
