@@ -305,6 +305,7 @@ async def test_a_conversation_is_cut_back_to_before_a_message(start: Start) -> N
         assert "First words" not in (await session.query.export_conversation()).text
 
 
+@pytest.mark.needs("answers of 2.1.330 to control requests")
 @pytest.mark.needs("get_workspace_diff")
 async def test_a_changed_working_tree_is_shown_as_a_diff(start: Start, cli_home: Any) -> None:
     (cli_home.project / "r.txt").write_text("hello\n")

@@ -38,7 +38,7 @@ async def test_an_interrupt_in_the_stream_keeps_what_was_said(live: Live) -> Non
         assert "uno " in str(session.api.conversation[-1].body["messages"])
 
 
-@pytest.mark.needs("interrupted messages are marked")
+@pytest.mark.needs("aborted_tools")
 async def test_an_interrupt_ends_a_tool_that_runs(live: Live) -> None:
     async with live(allowed_tools=["Bash"]) as session:
         session.api.replace([bash(f"{session.report_for_work}; tail -f /dev/null"), "Next."])

@@ -198,6 +198,7 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_is_good(talk: Talk) -
         assert (await result_of(await query.send("And now?"))).result == "Fine."
 
 
+@pytest.mark.needs("user_message_uuids")
 async def test_prompts_that_wait_are_merged_into_one_turn_and_share_its_result(talk: Talk) -> None:
     async with FakeMessagesAPI([replies.gated("first answer", chunks=2), "Both."]) as api, talk(api) as query:
         first = await query.send("one")

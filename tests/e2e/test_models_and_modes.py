@@ -17,6 +17,7 @@ def asked_for(session: LiveSession) -> list[str]:
     return [request.model for request in session.api.conversation]
 
 
+@pytest.mark.needs("answers of 2.1.330 to control requests")
 @pytest.mark.needs("list_models")
 async def test_another_model_answers_from_the_next_prompt_on(live: Live) -> None:
     async with live(model="sonnet") as session:

@@ -159,6 +159,7 @@ async def test_a_compaction_puts_a_summary_in_the_place_of_what_was_said(live: L
         assert "The word is xyzzy." not in known(session)
 
 
+@pytest.mark.needs("compaction by the command /compact")
 @pytest.mark.needs("--autocompact")
 async def test_a_full_context_is_compacted_by_itself_within_the_turn(live: Live) -> None:
     full = replies.text("Much.", usage=replies.Usage(input_tokens=190_000, output_tokens=10))
