@@ -37,11 +37,11 @@ class Starting:
         self,
         life: Life,
         connection: Connection,
+        conversation: Conversation,
         requests: Requests,
         storage: Storage,
         questions: Questions,
         *,
-        compatibility: Compatibility,
         fields: Mapping[str, Any],
         timeout: float,
     ) -> None:
@@ -53,8 +53,8 @@ class Starting:
         self._shadowing = Shadowing(
             guarded="can_use_tool" in questions.kinds, hooks=questions.hook_config or (), agents=fields.get("agents")
         )
-        self._compatibility = compatibility
         self._fields = dict(fields)
+        self.compatibility = Compatibility(connection, conversation)
         self.timeout = timeout
         self.initialization: InitializationInfo | None = None
         """The answer, once there is one."""
@@ -112,7 +112,7 @@ class Starting:
             with self._storage.needing_input(initialize.is_open):
                 response = await self._requests.answer_to(initialize, timeout=self.timeout)
             initialization = InitializationInfo.from_payload(response.payload)
-            await self._compatibility.check_start(initialization, fields=self._all_fields)
+            await self.compatibility.check_start(initialization, fields=self._all_fields)
             check_account(self._connection.terms.billing, initialization.account)
             self._shadowing.check_mode(initialization.current_permission_mode)
             await self._set_servers()
