@@ -1,7 +1,8 @@
 """Which `claude` the end-to-end tests run, and what becomes of a test that needs more than this one has.
 
 `--claude-binary PATH` names it; without the option it is the one inside the official SDK, which is not imported. A test says what it needs
-with `@pytest.mark.needs("--restricted", "get_status")`: names of the table in `claude_transport.launch.features`. Where the binary lacks
+with `@pytest.mark.needs("--restricted", "get_status")`: names of the table in `claude_transport.launch.features`; `when="text"` limits
+that to the parametrised tests with this text in their name. Where the binary lacks
 one, the library has to refuse with a `CLIVersionMismatch` that names the feature and the version, and nothing else passes. A behaviour of
 the CLI cannot be refused: such a test is skipped, with the reason.
 """
@@ -51,7 +52,7 @@ def version_under_test(config: pytest.Config) -> str:
 
 def lacking(item: pytest.Item) -> list[Feature]:
     """What the test needs, and the binary lacks."""
-    names = [name for mark in item.iter_markers("needs") for name in mark.args]
+    names = [name for mark in item.iter_markers("needs") if mark.kwargs.get("when", "") in item.name for name in mark.args]
     features = [find_feature(name) for name in names]
     if None in features:
         pytest.fail(f"needs(...) names what the table of features does not have: {names}", pytrace=False)

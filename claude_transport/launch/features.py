@@ -171,7 +171,38 @@ _DENIALS: Final = _rows(
     ("hook.PreModelSwitch.denial", 257, 191, "a hook that guards PreModelSwitch"),
 )
 
-_BEHAVIOURS: Final = _rows("behaviour")
+_BEHAVIOURS: Final = _rows(
+    "behaviour",
+    ("permission_denied messages", 257, 191, "`PermissionDenied` messages when nothing can be asked"),
+    ("error codes of control requests", 330, 275, "`error_code` of `ControlRequestFailed`, and the refusal of unknown permission modes"),
+    ("capabilities", 211, 204, "`capabilities` of `InitMessage`"),
+    ("interrupted messages are marked", 275, 257, "`aborted` of `AssistantMessage`"),
+    ("agents are in the background by default", 257, 191, "background agents without `run_in_background`"),
+    ("is_backgrounded", 257, 191, "`is_backgrounded` of `TaskStarted`"),
+    ("messages after the result", 257, 191, "`CommandLifecycle` of a prompt without a name of its own"),
+    ("conversation_reset", 330, 275, "`trigger` of `ConversationReset` after `/clear`; 2.1.191 and older send no such message"),
+    ("aborted_tools", 330, 275, "`terminal_reason` of a turn that was interrupted in a tool"),
+    ("messages name their subagent", 330, 275, "`agent_id` of messages, by which `split_by_parent()` names its lanes"),
+    ("compaction by the command /compact", 275, 257, "`/compact` in a session that is not interactive"),
+    ("a hook declines what an MCP server asks", 330, 275, "`HookOutput.block` for Elicitation and ElicitationResult"),
+    ("set_model within a turn", 330, 275, "set_model() for the next step of a turn that runs"),
+    ("requires_user_interaction", 257, 191, "`requires_user_interaction` of a permission question"),
+    ("MCP servers of this process can be switched off", 330, 275, "mcp_toggle() of a server in this process"),
+    ("parallel calls of MCP tools", 257, 191, "calls of read-only MCP tools that run at the same time"),
+    ("changed lists of MCP tools", 275, 257, "`tools/list_changed` of a server in this process"),
+    ("terminal_reason of a limit", 257, 191, "`terminal_reason` of a result that ended by a limit"),
+    ("api_error_status", 257, 191, "`api_error_status` of results"),
+    ("messaging_socket_path", 257, 191, "`messaging_socket_path` of `InitMessage`"),
+    ("blanks are answered by the CLI itself", 257, 191, "prompts of nothing but blanks"),
+    ("rules of an untrusted project are ignored", 257, 191, "safety: before, the allow rules in a project's settings hold without trust"),
+    ("bypassPermissions of a subagent is ignored", 275, 191, "safety: before, such a subagent's tools run without a question"),
+    ("permission modes of 2.1.330", 257, 191, "the mode `manual`, and commands in the mode `plan`"),
+    ("user_message_uuids", 275, 257, "results that name the prompts they answer; without, turns are told apart by their order"),
+    ("a resumed session decides about the tool that was put off", 275, 257, "PreToolUse hooks that put a tool off"),
+    ("retries of an answer that broke off", 330, 275, "how often a broken answer is asked for again, and what is kept of it"),
+    ("answers of 2.1.330 to control requests", 330, 275, "all fields of the answers to control requests"),
+    ("models and prices of 2.1.330", 330, 275, "names, limits and prices of models; costs are what the CLI says"),
+)
 
 FEATURES: Final[tuple[Feature, ...]] = (
     *_FLAGS,

@@ -35,6 +35,8 @@ from claude_transport.protocol.messages import (
     ResultMessage,
     SessionStateChanged,
     StreamEvent,
+    TaskNotification,
+    TaskStarted,
     UnknownMessage,
     UserMessage,
 )
@@ -67,6 +69,8 @@ class Conversation:
         self._pending: dict[str, str] = {}  # our requests: id -> subtype
         self._inbound: set[str] = set()  # theirs
         self._agent_tasks: dict[str, str] = {}  # background agents at work: task id -> description
+        self._started_agents: dict[str, str] = {}  # the same of a CLI that never lists its background tasks; foreground ones, too
+        self._lists_tasks = False
         self._wake_up_due = False  # an agent is done, and the turn that it wakes the session for has not begun
         self._session_state: str | None = None
         self._assistant_error: str | None = None  # what the last message of the main thread said went wrong, in this turn
@@ -117,7 +121,7 @@ class Conversation:
     @property
     def background_agents(self) -> dict[str, str]:
         """Background agents at work: task id to description. They will wake the session when they are done."""
-        return dict(self._agent_tasks)
+        return self._agent_tasks | self._started_agents
 
     @property
     def open_questions(self) -> tuple[str, ...]:
@@ -132,7 +136,7 @@ class Conversation:
         do not, because they may never end (docs/reference/protocol.md#background-work). Between the end of an agent and
         that turn some 10 ms pass, in which only the session state, where the CLI reports it, says that something is still to come [15c].
         """
-        return not (self.is_running or self._session_state == "running" or self._inbound or self._agent_tasks or self._wake_up_due)
+        return not (self.is_running or self._session_state == "running" or self._inbound or self.background_agents or self._wake_up_due)
 
     # ------------------------------------------------------------------------------------------------------- stimuli: ours
 
@@ -217,6 +221,7 @@ class Conversation:
         cancelled: list[Action] = [Cancel(request_id) for request_id in sorted(self._inbound)]
         self._inbound.clear()
         self._agent_tasks.clear()
+        self._started_agents.clear()
         self._wake_up_due = False
         self._session_state = None
         return cancelled + list(self._prompts.ended())
@@ -287,7 +292,21 @@ class Conversation:
         self._session_state = message.state
         return True, self._prompts.current, ()
 
+    def _on_task_started(self, message: TaskStarted) -> _Verdict:
+        if message.task_type == "local_agent" and message.is_backgrounded is None and not self._lists_tasks:
+            self._started_agents[message.task_id] = message.description
+        return True, self._owners_of(message), ()
+
+    def _on_task_notification(self, message: TaskNotification) -> _Verdict:
+        # older CLIs tell the end of a foreground agent, too, but always within its turn
+        was_at_work = self._started_agents.pop(message.task_id, None) is not None
+        if was_at_work and self._session_state is None and not self.is_running:
+            self._wake_up_due = True
+        return True, self._owners_of(message), ()
+
     def _on_background_tasks(self, message: BackgroundTasksChanged) -> _Verdict:
+        self._lists_tasks = True
+        self._started_agents.clear()
         before, self._agent_tasks = self._agent_tasks, {t.task_id: t.description for t in message.tasks if t.task_type == "local_agent"}
         if self._session_state is None and not before.keys() <= self._agent_tasks.keys():
             self._wake_up_due = True
@@ -333,6 +352,8 @@ _HANDLERS: dict[type[Message], Callable[[Conversation, Any], _Verdict]] = {
     ResultMessage: Conversation._on_result,  # noqa: SLF001
     SessionStateChanged: Conversation._on_session_state,  # noqa: SLF001
     BackgroundTasksChanged: Conversation._on_background_tasks,  # noqa: SLF001
+    TaskStarted: Conversation._on_task_started,  # noqa: SLF001
+    TaskNotification: Conversation._on_task_notification,  # noqa: SLF001
     ControlRequest: Conversation._on_control_request,  # noqa: SLF001
     ControlResponse: Conversation._on_control_response,  # noqa: SLF001
     ControlCancelRequest: Conversation._on_control_cancel,  # noqa: SLF001

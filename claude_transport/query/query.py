@@ -28,7 +28,6 @@ from claude_transport.protocol.messages import Message
 from claude_transport.query.arguments import check_fields, check_number, check_transport
 from claude_transport.query.cancellation import meant_for_the_program
 from claude_transport.query.closing import Closing
-from claude_transport.query.compatibility import Compatibility
 from claude_transport.query.connection import Connection
 from claude_transport.query.controls.asking import said
 from claude_transport.query.endings import cause_of_end, translated
@@ -121,17 +120,9 @@ class Query(Facts, Talking):
         self._watch = Watch(watchdog, self._conversation, self._connection, self._storage)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._questions.mcp.names) or None}
         fields = check_fields({**said(own), **(initialize or {})})
-        self._compatibility = Compatibility(self._connection, self._conversation)
-        self._start = Starting(
-            self._life,
-            self._connection,
-            self._requests,
-            self._storage,
-            self._questions,
-            compatibility=self._compatibility,
-            fields=fields,
-            timeout=initialize_timeout,
-        )
+        parts = (self._life, self._connection, self._conversation, self._requests, self._storage, self._questions)
+        self._start = Starting(*parts, fields=fields, timeout=initialize_timeout)
+        self._compatibility = self._start.compatibility
         self._close = Closing(
             self._life,
             self._connection,

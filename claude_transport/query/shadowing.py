@@ -9,7 +9,7 @@ Observed on CLI 2.1.329, each line by a tool call that needs permission (tests/e
 * `mode` auto: a classifier decides; `ask` rules and hooks are still followed.
 * `mode` plan: of commands the classifier of auto decides.
 * `allow` rules: what they name is not asked about, unless an `ask` rule names it too.
-* `agent_mode` dontAsk, acceptEdits: the same, for the calls of that subagent; its bypassPermissions is ignored.
+* `agent_mode` dontAsk, acceptEdits: the same, for the calls of that subagent; its bypassPermissions is ignored, but not by 2.1.191.
 
 What only reads (Read in the working directory, `echo`) is never asked about, and what a `deny` rule, a disallowed tool or a PreToolUse hook
 refuses is not run: nothing is shadowed there that a guard would have stopped.
@@ -50,6 +50,7 @@ _PARTIAL_MODES = {
 _AGENT_MODES = {
     "acceptEdits": "its edits and file commands in the working directory are not asked about",
     "dontAsk": "what it would have to ask is denied",
+    "bypassPermissions": "claude 2.1.191 and older run its tools without asking; newer ones ignore the mode",
 }
 
 

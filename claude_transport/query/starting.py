@@ -47,11 +47,11 @@ class Starting:
         self,
         life: Life,
         connection: Connection,
+        conversation: Conversation,
         requests: Requests,
         storage: Storage,
         questions: Questions,
         *,
-        compatibility: Compatibility,
         fields: Mapping[str, Any],
         timeout: float,
     ) -> None:
@@ -63,8 +63,8 @@ class Starting:
         self._shadowing = Shadowing(
             guarded="can_use_tool" in questions.kinds, hooks=questions.hook_config or (), agents=fields.get("agents")
         )
-        self._compatibility = compatibility
         self._fields = dict(fields)
+        self.compatibility = Compatibility(connection, conversation)
         self.timeout = timeout
         self.initialization: InitializationInfo | None = None
         """The answer, once there is one."""
@@ -135,12 +135,12 @@ class Starting:
                 response = await self._requests.answer_to(initialize, timeout=self.timeout)
             initialization = InitializationInfo.from_payload(response.payload)
             self._check_applied(initialization)
-            await self._compatibility.check_start(initialization, fields=self._all_fields)
+            await self.compatibility.check_start(initialization, fields=self._all_fields)
             parked = (initialization.sdk_mcp_manifests_parked or {}).items()
             self._questions.mcp.parked = frozenset(name for name, state in parked if state == "parked")
             check_account(self._connection.terms.billing, initialization.account)
             self._shadowing.check_mode(initialization.current_permission_mode or await self._configured_mode(initialization))
-            self._questions.check_hooks(initialization, version=self._compatibility.version)
+            self._questions.check_hooks(initialization, version=self.compatibility.version)
             await self._set_servers()
         except ControlTimeout as exc:
             message = f"no answer to {exc.subtype} in {exc.waited:g} s"

@@ -109,6 +109,11 @@ class Doorkeeper:
         return [given.get("command", "") for _tool, given, _context in self.asked]
 
 
+def beyond_probes(api: FakeMessagesAPI) -> list[RecordedRequest]:
+    """What was asked of the API: older versions also look, without a credential, whether its address is there."""
+    return [request for request in api.requests if request.kind != "probe"]
+
+
 def from_subagent(request: RecordedRequest) -> bool:
     """Tell whether a subagent asks, whose prompt begins with SUB: older versions name it in no header."""
     opening = str(request.body["messages"][0]["content"])

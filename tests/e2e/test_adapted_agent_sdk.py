@@ -197,7 +197,7 @@ async def test_moved_options_bring_their_callbacks_servers_and_prompt(official: 
         async with options_from(options).open_query() as query:
             with anyio.fail_after(PATIENCE):
                 result = await (await query.send("Make it")).result()
-        said = str(api.requests[0].body)
+        said = str(api.conversation[0].body)
     assert (called, result.result) == (["PreToolUse", "Bash"], "Done.")
     assert "Be brief." in said
     assert sorted(path.name for path in cli_home.project.iterdir() if path.is_file()) == ["moved"]

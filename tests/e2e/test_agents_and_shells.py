@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from live_session import Live, LiveSession, bash, from_subagent, next_of, of_type
 
 import claude_transport as ct
@@ -38,6 +39,7 @@ async def rest_until_woken(session: LiveSession, everything: Any) -> tuple[list[
 # ------------------------------------------------------------------------------------------------------------------ subagents
 
 
+@pytest.mark.needs("--forward-subagent-text")
 async def test_what_a_subagent_says_names_the_tool_call_it_works_for(live: Live) -> None:
     script = by_speaker([agent(run_in_background=False), replies.text("Main done.")], [bash("echo hi"), replies.text("Sub done.")])
     async with live(script, agents=HELPER, allowed_tools=["Agent", "Bash"], forward_subagent_text=True) as session:
@@ -66,6 +68,7 @@ async def test_a_tool_of_a_subagent_is_asked_for_in_its_name(live: Live) -> None
     assert ("Bash", True) in asked
 
 
+@pytest.mark.needs("agents are in the background by default")
 async def test_a_background_agent_outlives_the_result_and_wakes_the_session(live: Live) -> None:
     sub = [replies.gated("Sub done.", gate="sub")]
     script = by_speaker([agent(), replies.text("Started."), replies.text("It is done.")], sub)
@@ -90,6 +93,7 @@ async def test_a_background_agent_outlives_the_result_and_wakes_the_session(live
     assert [[task.task_type for task in change.tasks] for change in of_type(seen, ct.BackgroundTasksChanged)] == [["local_agent"], []]
 
 
+@pytest.mark.needs("user_message_uuids")
 async def test_a_prompt_beside_a_background_agent_gets_its_own_result(live: Live) -> None:
     def script(request: Any) -> Any:
         if from_subagent(request):
@@ -110,6 +114,7 @@ async def test_a_prompt_beside_a_background_agent_gets_its_own_result(live: Live
     assert woken.user_message_uuids == ()
 
 
+@pytest.mark.needs("agents are in the background by default")
 async def test_a_background_agent_can_be_stopped(live: Live) -> None:
     script = by_speaker([agent(), replies.text("Started."), replies.text("It was stopped.")], [replies.gated("never", gate="sub")])
     async with live(script, agents=HELPER, allowed_tools=["Agent"]) as session:
@@ -124,6 +129,7 @@ async def test_a_background_agent_can_be_stopped(live: Live) -> None:
         assert session.query.background_tasks == {}
 
 
+@pytest.mark.needs("agents are in the background by default")
 async def test_closing_with_patience_waits_for_a_background_agent(live: Live) -> None:
     script = by_speaker([agent(), replies.text("Started."), replies.text("It is done.")], [replies.gated("Sub done.", gate="sub")])
     async with live(script, agents=HELPER, allowed_tools=["Agent"]) as session:
@@ -136,6 +142,7 @@ async def test_closing_with_patience_waits_for_a_background_agent(live: Live) ->
     assert (report.ended_by_itself, report.dropped_tasks, woken.result) == (True, {}, "It is done.")
 
 
+@pytest.mark.needs("agents are in the background by default")
 async def test_closing_at_once_says_which_background_agent_was_dropped(live: Live) -> None:
     script = by_speaker([agent(), replies.text("Started.")], [replies.gated("never", gate="sub")])
     async with live(script, agents=HELPER, allowed_tools=["Agent"], close_timeout=0.1) as session:

@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
+from live_session import beyond_probes
 
 import claude_transport as ct
 from claude_transport.completion.resolution import CHOICES, MATRIX, Row, TransportChoice
@@ -95,7 +96,7 @@ async def test_s1_2_each_cell_comes_to_what_the_table_says(choice: TransportChoi
                 with pytest.raises(ct.ConfigurationError) as refused:
                     report.raise_for_problem()
                 assert refused.value.code == cell.code
-            assert api.requests == []
+            assert beyond_probes(api) == []
             assert not any(secret in str(caught.value) for secret in SECRETS)
     assert {name: os.environ.get(name) for name in before} == before, "the call has written to this process's environment"
 
@@ -185,7 +186,7 @@ async def test_s3_1_the_strict_policy_refuses_before_anything_runs(world: Any) -
         with pytest.raises(ct.ConfigurationError, match="subscription_strict") as caught:
             await call("cli", billing="subscription_strict")
         assert caught.value.option == "billing"
-        assert api.requests == []
+        assert beyond_probes(api) == []
 
 
 @pytest.mark.parametrize("billing", ["subscription", "subscription_strict"])
@@ -241,4 +242,4 @@ async def test_s1_5_the_binary_says_of_itself_what_preflight_says_of_it(
         report = ct.preflight("cli", env=env, options=OPTIONS, login_status=status)
         assert report.ok == status.logged_in
         assert (report.credential is not None) == status.logged_in
-        assert api.requests == []
+        assert beyond_probes(api) == []

@@ -108,6 +108,7 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.needs("is_backgrounded")
 async def test_a_shell_that_never_ends_holds_nothing_and_is_gone_afterwards(options: Build, cli_home: Any) -> None:
     shell = replies.tool_use("Bash", {"command": "sleep 100000", "description": "t", "run_in_background": True})
     async with FakeMessagesAPI(lambda request: "Started." if request.tool_results else shell) as api:

@@ -86,6 +86,7 @@ async def test_an_answer_without_content_is_an_empty_completion(
     assert len(api.conversation) == requests
 
 
+@pytest.mark.needs("retries of an answer that broke off", when="cli")
 @pytest.mark.parametrize("transport", ["cli", "api"])
 async def test_a_prompt_over_the_context_window_is_too_long_on_both_paths(
     api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions, waits: Waits, transport: str
@@ -110,6 +111,7 @@ async def test_no_credential_is_told_as_on_the_api_path(ask: Ask, options: ct.Cl
     assert waits.seconds == []
 
 
+@pytest.mark.needs("retries of an answer that broke off")
 async def test_nobody_there_is_told_as_on_the_api_path(api: FakeMessagesAPI, ask: Ask, waits: Waits) -> None:
     await api.aclose()
     with pytest.raises(ct.APIFailed) as caught:
@@ -118,6 +120,7 @@ async def test_nobody_there_is_told_as_on_the_api_path(api: FakeMessagesAPI, ask
     assert waits.follow([1])
 
 
+@pytest.mark.needs("models and prices of 2.1.330", when="cli")
 @pytest.mark.parametrize("transport", ["cli", "api"])
 async def test_both_paths_give_the_same_completion(api: FakeMessagesAPI, ask: Ask, transport: str) -> None:
     usage = replies.Usage(input_tokens=1000, output_tokens=500, cache_read_input_tokens=200, cache_creation_input_tokens=100)
@@ -147,6 +150,7 @@ async def test_both_paths_give_the_same_completion(api: FakeMessagesAPI, ask: As
     assert not request.body.get("tools")
 
 
+@pytest.mark.needs("prompt.client_composed", when="cli")
 @pytest.mark.parametrize("transport", ["cli", "api"])
 async def test_blocks_reach_the_model_on_both_paths(api: FakeMessagesAPI, ask: Ask, transport: str) -> None:
     await ask([{"type": "text", "text": "What is"}, {"type": "text", "text": "/usage for?"}], transport=transport)
@@ -154,6 +158,7 @@ async def test_blocks_reach_the_model_on_both_paths(api: FakeMessagesAPI, ask: A
     assert request.prompt == "What is\n/usage for?"
 
 
+@pytest.mark.needs("prompt.client_composed", when="cli")
 @pytest.mark.parametrize("transport", ["cli", "api"])
 async def test_a_prompt_that_looks_like_a_command_is_only_text(api: FakeMessagesAPI, ask: Ask, transport: str) -> None:
     await ask("/usage", transport=transport)
@@ -207,6 +212,7 @@ async def test_a_stream_is_heard_as_it_is_written(api: FakeMessagesAPI, options:
     assert stream.completion.transport == transport
 
 
+@pytest.mark.needs("retries of an answer that broke off", when="cli")
 @pytest.mark.parametrize("transport", ["cli", "api"])
 async def test_breaking_out_of_a_stream_hangs_up(api: FakeMessagesAPI, options: ct.ClaudeOptions, transport: Any) -> None:
     api.replace(replies.gated("one two", chunks=["one ", "two"], after_chunks=1))
@@ -214,9 +220,9 @@ async def test_breaking_out_of_a_stream_hangs_up(api: FakeMessagesAPI, options: 
         async with ct.stream("Hi", transport=transport, options=options) as stream:
             assert await anext(stream) == "one "
     with anyio.fail_after(20):
-        while api.requests[0].outcome == "pending":
+        while api.conversation[0].outcome == "pending":
             await anyio.lowlevel.checkpoint()
-    assert api.requests[0].outcome == "client_gone"
+    assert api.conversation[0].outcome == "client_gone"
 
 
 async def test_a_retry_that_is_left_to_the_cli_is_one_attempt_and_none_of_our_waits(
@@ -241,12 +247,14 @@ async def test_the_cli_waits_at_least_as_long_as_retry_after_says(
     assert (retry.error_status, retry.attempt, retry.retry_delay_ms >= 1000) == (429, 1, is_long)
 
 
+@pytest.mark.needs("retries of an answer that broke off")
 async def test_a_cut_stream_is_repaired_by_the_cli_itself(api: FakeMessagesAPI, ask: Ask) -> None:
     api.replace([replies.cut("This sentence will be cut somewhere", after_events=4), "whole"])
     completion = await ask()
     assert (completion.text, completion.attempts) == ("whole", 1)
 
 
+@pytest.mark.needs("retries of an answer that broke off", when="cli")
 @pytest.mark.parametrize("transport", ["cli", "api"])
 async def test_a_cut_stream_is_final_for_who_has_heard_the_beginning(
     api: FakeMessagesAPI, options: ct.ClaudeOptions, transport: Any, waits: Waits
@@ -310,6 +318,7 @@ async def test_a_failure_after_a_tool_has_run_is_final(api: FakeMessagesAPI, ask
     assert waits.seconds == []
 
 
+@pytest.mark.needs("agents are in the background by default")
 async def test_an_agent_in_the_background_is_waited_for(api: FakeMessagesAPI, ask: Ask, options: ct.ClaudeOptions) -> None:
     """The first result comes before the agent has finished; its own turn says what came of it [15a]."""
     launch = replies.tool_use("Agent", {"description": "d", "prompt": "Count the leaves.", "subagent_type": "general-purpose"})
@@ -340,6 +349,7 @@ async def test_a_billing_policy_keeps_the_key_from_the_child(api: FakeMessagesAP
     assert api.conversation == []
 
 
+@pytest.mark.needs("models and prices of 2.1.330")
 @pytest.mark.parametrize(("name", "anyio_backend"), [*zip([*KNOWN_MODELS, *ALIASES], itertools.cycle(["asyncio", "trio"]))])
 async def test_the_table_of_models_is_what_the_cli_asks_for_and_charges(api: FakeMessagesAPI, options: ct.ClaudeOptions, name: str) -> None:
     model = KNOWN_MODELS[ALIASES.get(name, name)]

@@ -239,6 +239,7 @@ ANYTIME = (
 anytime = pytest.mark.parametrize("ask", ANYTIME, ids=lambda ask: ask.__name__)
 
 
+@pytest.mark.needs("answers of 2.1.330 to control requests")
 @anytime
 async def test_before_any_turn(start: Start, ask: Callable[[Session], Awaitable[None]]) -> None:
     async with start() as session:
@@ -247,6 +248,7 @@ async def test_before_any_turn(start: Start, ask: Callable[[Session], Awaitable[
         assert not session.api.conversation
 
 
+@pytest.mark.needs("answers of 2.1.330 to control requests")
 @anytime
 async def test_while_a_turn_is_running(start: Start, ask: Callable[[Session], Awaitable[None]]) -> None:
     async with start([replies.gated("one two")]) as session:
@@ -259,6 +261,7 @@ async def test_while_a_turn_is_running(start: Start, ask: Callable[[Session], Aw
         assert session.query.pending_requests == {}
 
 
+@pytest.mark.needs("answers of 2.1.330 to control requests")
 @anytime
 async def test_after_a_turn(start: Start, ask: Callable[[Session], Awaitable[None]]) -> None:
     async with start(["done"]) as session:
@@ -271,6 +274,7 @@ async def test_after_a_turn(start: Start, ask: Callable[[Session], Awaitable[Non
 # ------------------------------------------------------------------------------------------------- with an effect of their own
 
 
+@pytest.mark.needs("mcp_call")
 async def test_a_tool_that_the_host_itself_calls_is_under_no_permission_rule(start: Start) -> None:
     async with start() as session:
         await session.connect_sums()
@@ -293,6 +297,7 @@ async def test_files_are_put_back_to_how_they_were(start: Start, cli_home: Any) 
         assert not target.exists()
 
 
+@pytest.mark.needs("export_conversation", "rewind_conversation")
 async def test_a_conversation_is_cut_back_to_before_a_message(start: Start) -> None:
     async with start(["done"]) as session:
         await (await session.query.send("First words", uuid=PROMPT_UUID)).result()
@@ -302,6 +307,8 @@ async def test_a_conversation_is_cut_back_to_before_a_message(start: Start) -> N
         assert "First words" not in (await session.query.export_conversation()).text
 
 
+@pytest.mark.needs("answers of 2.1.330 to control requests")
+@pytest.mark.needs("get_workspace_diff")
 async def test_a_changed_working_tree_is_shown_as_a_diff(start: Start, cli_home: Any) -> None:
     (cli_home.project / "r.txt").write_text("hello\n")
     git(cli_home.project, "init", "-q")
@@ -316,6 +323,7 @@ async def test_a_changed_working_tree_is_shown_as_a_diff(start: Start, cli_home:
     assert answer.diff.hunks[0].hunks[0].lines == (" hello", "+world")
 
 
+@pytest.mark.needs("hook.DirectoryAdded", "register_repo_root", "get_status", "set_cwd")
 async def test_a_directory_below_can_be_added_and_gone_to(start: Start, cli_home: Any) -> None:
     below = cli_home.project / "below"
     below.mkdir()
@@ -340,6 +348,7 @@ async def test_a_directory_below_can_be_added_and_gone_to(start: Start, cli_home
         assert (await query.status()).value("cwd") == str(below)
 
 
+@pytest.mark.needs("hook.PreModelSwitch")
 async def test_a_hook_that_says_no_keeps_the_model(start: Start) -> None:
     async def refuse(_data: Any, _tool_use_id: str | None, _context: Any) -> dict[str, Any]:
         return encode_hook_output("PreModelSwitch", PreModelSwitchDecision.deny("too dear"))
@@ -359,6 +368,7 @@ async def first(messages: AsyncIterable[Message], subtype: str) -> dict[str, Any
     raise AssertionError(f"no {subtype} came")
 
 
+@pytest.mark.needs("get_task_output")
 async def test_a_background_shell_can_be_read_and_stopped(start: Start) -> None:
     command = {"command": "echo out; tail -f /dev/null", "run_in_background": True, "description": "d"}
     async with start([replies.tool_use("Bash", command), "started", "it was stopped"]) as session:
@@ -373,6 +383,7 @@ async def test_a_background_shell_can_be_read_and_stopped(start: Start) -> None:
         assert (notification["task_id"], notification["status"]) == (task_id, "stopped")
 
 
+@pytest.mark.needs("is_backgrounded")
 async def test_a_running_command_can_go_on_in_the_background(start: Start) -> None:
     script = [replies.tool_use("Bash", {"command": "tail -f /dev/null", "description": "d"}), "moved", "it was stopped"]
     async with start(script) as session:
@@ -397,6 +408,7 @@ async def test_an_interrupt_stops_the_turn_and_leaves_the_queue_alone(start: Sta
         assert (await second.result()).result == "second"
 
 
+@pytest.mark.needs("interrupt.cancel_queued")
 async def test_interrupting_everything_drops_the_queue(start: Start) -> None:
     waiting = "22222222-2222-4222-8222-222222222222"
     async with start([replies.gated("one two"), "never"]) as session:
@@ -420,6 +432,7 @@ async def test_a_waiting_message_can_be_cancelled(start: Start) -> None:
         assert (await counting.result()).result == "one two"
 
 
+@pytest.mark.needs("set_cwd")
 async def test_going_elsewhere_is_rejected_while_a_turn_is_running(start: Start) -> None:
     async with start([replies.gated("one two")]) as session:
         turn = await session.query.send("Count")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from live_session import Live, bash
 
 import claude_transport as ct
@@ -32,6 +33,7 @@ async def test_a_tool_that_is_put_off_ends_the_turn_and_is_named_by_its_result(l
     assert (result.deferred_tool_use["name"], result.deferred_tool_use["input"]) == ("Bash", MADE)
 
 
+@pytest.mark.needs("a resumed session decides about the tool that was put off")
 async def test_a_resumed_session_runs_the_tool_that_was_put_off_before_it_takes_a_prompt(live: Live) -> None:
     waiting = await put_off(live)
     script, hooks = ["It is made.", "Something else."], deciding(ct.PreToolUseDecision.allow())
@@ -50,6 +52,7 @@ async def test_a_resumed_session_runs_the_tool_that_was_put_off_before_it_takes_
     assert session.told(0) == ["(Bash completed with no output)"]
 
 
+@pytest.mark.needs("a resumed session decides about the tool that was put off")
 async def test_a_tool_that_was_put_off_can_still_be_refused(live: Live) -> None:
     waiting = await put_off(live)
     hooks = deciding(ct.PreToolUseDecision.deny("Not today."))

@@ -69,6 +69,7 @@ class Ears:
 # ------------------------------------------------------------------------------------------------------------ around a tool
 
 
+@pytest.mark.needs("hook.PostToolBatch", "hook.MessageDisplay")
 async def test_one_turn_with_a_tool_passes_all_its_hooks_in_order(live: Live) -> None:
     ears = Ears("UserPromptSubmit", "PreToolUse", "PermissionRequest", "PostToolUse", "PostToolBatch", "MessageDisplay", "Stop")
     async with live([bash("touch made; echo hi"), "Done."], hooks=ears.hooks, can_use_tool=Doorkeeper()) as session:
@@ -175,6 +176,7 @@ async def test_what_the_auto_mode_refuses_is_told(live: Live) -> None:
 # --------------------------------------------------------------------------------------------------- prompts, turns, agents
 
 
+@pytest.mark.needs("get_status")
 async def test_a_prompt_hook_adds_context_for_the_model(live: Live) -> None:
     output = ct.UserPromptSubmitOutput(additional_context="It is raining in Bern.", session_title="Weather")
     ears = Ears(answers={"UserPromptSubmit": output})
@@ -197,6 +199,7 @@ async def test_a_prompt_hook_can_block_the_prompt(live: Live) -> None:
     assert any("Not that." in message.content for message in messages if isinstance(message, ct.Informational))
 
 
+@pytest.mark.needs("hook.UserPromptExpansion")
 async def test_a_command_that_becomes_a_prompt_is_told(live: Live) -> None:
     ears = Ears("UserPromptExpansion")
     commands = live.home.project / ".claude" / "commands"
@@ -247,6 +250,7 @@ async def test_a_subagent_is_told_from_its_start_to_its_end(live: Live) -> None:
 # ------------------------------------------------------------------------------------------------ sessions, models, settings
 
 
+@pytest.mark.needs("compaction by the command /compact")
 async def test_a_compaction_is_told_before_and_after(live: Live) -> None:
     ears = Ears("PreCompact", "PostCompact", "SessionStart")
     async with live(["First answer."], hooks=ears.hooks) as session:
@@ -269,6 +273,7 @@ async def test_clearing_ends_a_session_and_begins_another(live: Live) -> None:
     assert (ended.reason, begun.source) == ("clear", "clear")
 
 
+@pytest.mark.needs("hook.PreModelSwitch", "hook.PostModelSwitch")
 async def test_a_switch_of_models_is_told_before_and_after(live: Live) -> None:
     ears = Ears("PreModelSwitch", "PostModelSwitch")
     async with live(hooks=ears.hooks) as session:
@@ -297,7 +302,7 @@ async def test_a_watched_file_that_changes_is_told(live: Live) -> None:
     async with live(hooks=ears.hooks) as session:
         await session.ask("/clear")
         await ears.one(ct.SessionStartInput)
-        await session.query.status()
+        await session.query.mcp_status()
         watched.write_text("after")
         change = await ears.one(ct.FileChangedInput)
     assert (change.file_path, change.event) == (str(watched), "change")
@@ -316,6 +321,7 @@ async def test_instructions_of_a_subdirectory_are_told_when_they_are_read(live: 
     assert loaded.trigger_file_path == str(below / "x.txt")
 
 
+@pytest.mark.needs("hook.DirectoryAdded", "register_repo_root")
 async def test_a_directory_that_is_added_is_told(live: Live) -> None:
     below = live.home.project / "below"
     below.mkdir()
@@ -366,6 +372,7 @@ async def test_the_host_answers_what_an_mcp_server_asks_the_user_and_the_hooks_a
     assert (answered.action, answered.content, told.notification_type) == ("accept", {"name": "Bob"}, "elicitation_response")
 
 
+@pytest.mark.needs("a hook declines what an MCP server asks")
 @pytest.mark.parametrize("event", ["Elicitation", "ElicitationResult"])
 async def test_a_hook_can_refuse_what_an_mcp_server_asks_the_user(live: Live, event: str) -> None:
     ears = Ears(answers={event: ct.HookOutput.block("No names.")})

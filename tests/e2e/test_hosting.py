@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import pytest
 from live_session import Live, LiveSession
 
 import claude_transport as ct
@@ -39,6 +40,7 @@ async def test_s3_5_what_is_long_reaches_the_real_cli_off_the_command_line(live:
     assert system.count("You are brief.") == 10_000
 
 
+@pytest.mark.needs("capabilities")
 async def test_s3_6_the_version_is_known_and_capabilities_come_first(live: Live) -> None:
     async with live([replies.text("Hello")]) as session:
         messages = await session.hear("Hi")

@@ -21,6 +21,7 @@ async def interrupted(turn: ct.Turn) -> str | None:
     return result.terminal_reason
 
 
+@pytest.mark.needs("interrupted messages are marked")
 async def test_an_interrupt_in_the_stream_keeps_what_was_said(live: Live) -> None:
     script = [replies.gated("uno due", chunks=["uno ", "due"]), "Next."]
     async with live(script, include_partial_messages=True) as session:
@@ -37,6 +38,7 @@ async def test_an_interrupt_in_the_stream_keeps_what_was_said(live: Live) -> Non
         assert "uno " in str(session.api.conversation[-1].body["messages"])
 
 
+@pytest.mark.needs("aborted_tools")
 async def test_an_interrupt_ends_a_tool_that_runs(live: Live) -> None:
     async with live(allowed_tools=["Bash"]) as session:
         session.api.replace([bash(f"{session.report_for_work}; tail -f /dev/null"), "Next."])
@@ -76,7 +78,7 @@ async def test_an_interrupt_leaves_a_queued_prompt_for_the_next_turn(live: Live)
         running = await session.query.send("Count")
         await session.api.wait_at_gate()
         queued = await session.query.send("Then this")
-        await session.query.status()  # answered after the CLI has read the prompt
+        await session.query.mcp_status()  # answered after the CLI has read the prompt
         assert (running.state, queued.state) == (ct.TurnState.started, ct.TurnState.queued)
         assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
         assert await interrupted(running) == "aborted_streaming"
@@ -150,7 +152,7 @@ async def test_a_prompt_sent_while_a_tool_runs_is_folded_into_its_turn_unless_it
         running = await session.query.send("Run it")
         await session.at_work()
         other = await session.query.send("And this", priority=priority)
-        await session.query.status()  # answered after the CLI has read the prompt
+        await session.query.mcp_status()  # answered after the CLI has read the prompt
         (session.project / "go").touch()
         first, second = await running.result(), await other.result()
     assert (running.state, other.state) == (ct.TurnState.done, ct.TurnState(state))

@@ -21,6 +21,7 @@ async def test_too_many_turns_are_a_typed_failure_and_each_prompt_counts_anew(li
     assert (report.ended_by_itself, report.exit_code) == (True, 0)
 
 
+@pytest.mark.needs("terminal_reason of a limit")
 async def test_too_much_money_is_a_typed_failure_and_stays_one(live: Live) -> None:
     dear = replies.text("A dear answer.", usage=replies.Usage(input_tokens=100_000, output_tokens=1000), times=None)
     async with live(dear, max_budget_usd=0.01) as session:

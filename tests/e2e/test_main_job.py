@@ -71,9 +71,10 @@ def texts(messages: list[ct.Message]) -> list[str]:
     return [message.text for message in messages if isinstance(message, ct.AssistantMessage) and message.text]
 
 
+@pytest.mark.needs("user_message_uuids")
 async def test_a_text_turn(talk: Talk) -> None:
     async with FakeMessagesAPI(["Hello, world."]) as api, talk(api) as query:
-        assert query.initialization.claude_code_version is not None
+        assert query.info.cli_version is not None
         assert query.initialization.account.api_key_source == "ANTHROPIC_API_KEY"
         turn = await query.send("Hello")
         messages = await messages_of(turn)
@@ -102,6 +103,7 @@ async def test_partial_messages_come_before_the_whole_one(talk: Talk) -> None:
     assert kinds.index("stream_event") < kinds.index("assistant")
 
 
+@pytest.mark.needs("messages after the result")
 async def test_messages_of_a_turn_and_all_messages_agree(talk: Talk) -> None:
     async with FakeMessagesAPI(["Hello."]) as api:
         seen: list[ct.Message] = []
@@ -196,6 +198,7 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_is_good(talk: Talk) -
         assert (await result_of(await query.send("And now?"))).result == "Fine."
 
 
+@pytest.mark.needs("user_message_uuids")
 async def test_prompts_that_wait_are_merged_into_one_turn_and_share_its_result(talk: Talk) -> None:
     async with FakeMessagesAPI([replies.gated("first answer", chunks=2), "Both."]) as api, talk(api) as query:
         first = await query.send("one")
@@ -209,6 +212,7 @@ async def test_prompts_that_wait_are_merged_into_one_turn_and_share_its_result(t
     assert [result.result for result in results[:2]] == ["first answer", "Both."]
 
 
+@pytest.mark.needs("conversation_reset")
 async def test_a_slash_command_is_a_turn(talk: Talk) -> None:
     async with FakeMessagesAPI(["One."]) as api, talk(api) as query:
         await result_of(await query.send("Hello"))

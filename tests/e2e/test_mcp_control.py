@@ -79,6 +79,7 @@ async def test_servers_can_be_added_and_removed_between_two_turns(live: Live) ->
         assert not await is_offered(session)
 
 
+@pytest.mark.needs("MCP servers of this process can be switched off")
 async def test_a_server_in_this_process_is_switched_off_and_on_and_cannot_be_reconnected(live: Live) -> None:
     calls: list[tuple[float, float]] = []
     server = MCPServer("sums")

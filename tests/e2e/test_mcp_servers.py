@@ -140,6 +140,7 @@ async def test_one_server_serves_several_sessions_at_once(talk: Talk) -> None:
     assert sorted(present) == [0, 1, 2]
 
 
+@pytest.mark.needs("parallel calls of MCP tools")
 async def test_calls_of_a_tool_that_only_reads_run_at_the_same_time(talk: Talk) -> None:
     """The CLI makes two calls at once when the tool has `readOnlyHint` (recording 06o)."""
     both = anyio.Event()
@@ -210,6 +211,7 @@ async def test_what_the_server_asks_of_its_client_the_cli_refuses_and_the_tool_h
     assert refused == ["Method not found"]
 
 
+@pytest.mark.needs("changed lists of MCP tools")
 async def test_progress_is_taken_and_a_changed_list_of_tools_is_read_again(talk: Talk) -> None:
     """CLI 2.1.329 acknowledges progress, and lists the tools again at `list_changed` (06l): the new one can be called in the next turn."""
     server = MCPServer("box")

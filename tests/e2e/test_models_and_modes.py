@@ -17,6 +17,8 @@ def asked_for(session: LiveSession) -> list[str]:
     return [request.model for request in session.api.conversation]
 
 
+@pytest.mark.needs("answers of 2.1.330 to control requests")
+@pytest.mark.needs("list_models")
 async def test_another_model_answers_from_the_next_prompt_on(live: Live) -> None:
     async with live(model="sonnet") as session:
         await session.ask("One")
@@ -32,6 +34,7 @@ async def test_another_model_answers_from_the_next_prompt_on(live: Live) -> None
     assert [init.model for init in of_type(messages, ct.InitMessage)] == [haiku]
 
 
+@pytest.mark.needs("set_model within a turn")
 async def test_another_model_answers_the_next_step_of_a_turn_that_runs(live: Live) -> None:
     async with live(model="sonnet", allowed_tools=["Bash"]) as session:
         session.api.replace([bash(f"{session.report_for_work}; until [ -e go ]; do sleep 0.01; done"), "Done."])
@@ -69,6 +72,7 @@ async def test_thinking_is_limited_switched_off_and_let_go_again(live: Live) -> 
     assert (free["type"], free["budget_tokens"] > 2048) == ("enabled", True)
 
 
+@pytest.mark.needs("models and prices of 2.1.330")
 async def test_a_model_that_decides_by_itself_how_much_to_think_heeds_no_limit(live: Live) -> None:
     assert [thinking["type"] for thinking in await thinking_for(live, "claude-opus-5-5")] == ["adaptive"] * 3
 
@@ -114,6 +118,7 @@ async def test_a_change_of_mode_is_announced_by_a_status(live: Live) -> None:
     assert "acceptEdits" in [status.permission_mode for status in statuses]
 
 
+@pytest.mark.needs("error codes of control requests")
 @pytest.mark.parametrize(("mode", "code"), [("bypassPermissions", "bypass_not_launched"), ("nonsense", "invalid_mode")])
 async def test_a_mode_that_is_not_to_be_had_is_refused_with_a_code_and_nothing_changes(live: Live, mode: str, code: str) -> None:
     async with live(["Hello."]) as session:

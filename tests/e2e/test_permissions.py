@@ -63,6 +63,7 @@ async def test_the_callback_may_change_the_input(live: Live) -> None:
         assert sorted(path.name for path in session.project.glob("*ed")) == ["changed"]
 
 
+@pytest.mark.needs("list_permission_rules")
 async def test_updated_permissions_are_in_force_for_the_second_call(live: Live) -> None:
     rule = ct.PermissionRule(tool_name="Bash", rule_content="touch *")
     update = ct.PermissionUpdate(type="addRules", rules=(rule,), behavior="allow", destination="session")
@@ -123,6 +124,7 @@ async def test_two_tools_at_once_are_asked_for_one_by_one_and_answered_each(live
     assert [denial.tool_input["command"] for denial in result.permission_denials] == ["touch two"]
 
 
+@pytest.mark.needs("permission_denied messages")
 async def test_without_a_callback_the_tool_is_denied_and_the_host_is_told(live: Live) -> None:
     async with live([bash("touch made"), "Done."]) as session:
         messages = await session.hear("Make it")
@@ -130,6 +132,7 @@ async def test_without_a_callback_the_tool_is_denied_and_the_host_is_told(live: 
     assert [denied.tool_name for denied in of_type(messages, ct.PermissionDeniedMessage)] == ["Bash"]
 
 
+@pytest.mark.needs("requires_user_interaction")
 async def test_a_question_to_the_user_is_answered_by_the_callback(live: Live) -> None:
     question = {"question": "Which?", "header": "H", "options": [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]}
     asks = replies.tool_use("AskUserQuestion", {"questions": [{**question, "multiSelect": False}]})
@@ -145,6 +148,7 @@ async def test_a_question_to_the_user_is_answered_by_the_callback(live: Live) ->
     assert seen == [True]
 
 
+@pytest.mark.needs("requires_user_interaction")
 async def test_leaving_plan_mode_needs_permission(live: Live) -> None:
     door = Doorkeeper([ct.Allow()])
     script = [replies.tool_use("ExitPlanMode", {"plan": "1. make it"}), "Go."]

@@ -127,7 +127,7 @@ async def test_a_text_turn_arrives_in_the_scripted_deltas(start: Start) -> None:
     assert texts(frames) == ["one two three"]
     assert (result["result"], result["is_error"], result["stop_reason"]) == ("one two three", False, "end_turn")
     assert (result["usage"]["input_tokens"], result["usage"]["output_tokens"]) == (1234, 56)
-    (request,) = api.requests
+    (request,) = api.conversation
     assert (request.kind, request.prompt, request.credential, request.outcome) == ("conversation", "Count, please", "x-api-key", "answered")
     assert request.stream
 
@@ -141,7 +141,7 @@ async def test_a_tool_call_is_run_and_its_result_sent_back(start: Start, cli_hom
     assert (cli_home.project / "made").read_text() == "42\n"
     assert texts(frames) == ["I compute.", "It is 42."]
     assert result["num_turns"] == 2
-    first, second = api.requests
+    first, second = api.conversation
     assert first.tool_results == []
     assert [block["content"] for block in second.tool_results] == ["42"]
     assert second.prompt == "Six times seven?"
@@ -157,6 +157,8 @@ async def test_thinking_arrives_as_thinking(start: Start) -> None:
     assert result["result"] == "I see."
 
 
+@pytest.mark.needs("retries of an answer that broke off", when="400-unknown")
+@pytest.mark.needs("api_error_status")
 @pytest.mark.parametrize(
     ("status", "assistant_error", "requests"),
     [
@@ -178,7 +180,7 @@ async def test_an_api_error_is_a_success_that_is_an_error(start: Start, status: 
         assert await cli.finish() == 1
     assert (result["subtype"], result["is_error"], result["api_error_status"]) == ("success", True, status)
     assert [frame["error"] for frame in frames if frame["type"] == "assistant"] == [assistant_error]
-    assert len(api.requests) == requests
+    assert len(api.conversation) == requests
 
 
 async def test_a_refused_request_is_asked_again_when_retries_are_allowed(start: Start) -> None:
@@ -190,9 +192,10 @@ async def test_a_refused_request_is_asked_again_when_retries_are_allowed(start: 
     (retry,) = [frame for frame in frames if frame.get("subtype") == "api_retry"]
     assert (retry["attempt"], retry["max_retries"], retry["error_status"], retry["error"]) == (1, 1, 429, "rate_limit")
     assert result["result"] == "Better now."
-    assert len(api.requests) == 2
+    assert len(api.conversation) == 2
 
 
+@pytest.mark.needs("retries of an answer that broke off")
 @pytest.mark.parametrize(
     ("after_events", "retries", "streams"),
     [
@@ -210,9 +213,10 @@ async def test_a_cut_stream_is_asked_for_again(start: Start, retries: str, strea
         result, _ = await cli.result()
         assert await cli.finish() == 0
     assert result["result"] == "Recovered."
-    assert [(request.stream, request.outcome) for request in api.requests] == list(zip(streams, ["cut", "answered"], strict=True))
+    assert [(request.stream, request.outcome) for request in api.conversation] == list(zip(streams, ["cut", "answered"], strict=True))
 
 
+@pytest.mark.needs("retries of an answer that broke off")
 @pytest.mark.parametrize(
     ("reply", "is_error", "text", "requests"),
     [
@@ -264,6 +268,7 @@ async def test_a_prompt_with_a_repeated_uuid_is_dropped(start: Start) -> None:
     assert [request.prompt for request in api.requests if request.kind == "conversation"] == ["a", "c"]
 
 
+@pytest.mark.needs("interrupted messages are marked")
 async def test_an_interrupted_stream_ends_the_turn_and_hangs_up_on_the_api(start: Start) -> None:
     gated = replies.gated("This much and never more", chunks=["This much", " and never more"])
     async with FakeMessagesAPI([gated, "Go on."]) as api, start(api, "--include-partial-messages") as cli:
@@ -274,13 +279,14 @@ async def test_an_interrupted_stream_ends_the_turn_and_hangs_up_on_the_api(start
         result, frames = await cli.result()
         assert (result["subtype"], result["terminal_reason"]) == ("error_during_execution", "aborted_streaming")
         assert texts(frames)[:1] == ["This much"]
-        await api.wait_until(lambda: api.requests[0].outcome == "client_gone")
+        await api.wait_until(lambda: api.conversation[0].outcome == "client_gone")
         await cli.prompt("And now?")
         result, _ = await cli.result()
         assert result["result"] == "Go on."
         assert await cli.finish() == 0
 
 
+@pytest.mark.needs("compaction by the command /compact")
 async def test_side_requests_of_the_cli_do_not_consume_the_script(start: Start) -> None:
     async with FakeMessagesAPI(["The first.", "The second."]) as api, start(api) as cli:
         await cli.request("initialize")
@@ -302,9 +308,10 @@ async def test_side_requests_of_the_cli_do_not_consume_the_script(start: Start) 
     assert any(request.kind == "count_tokens" for request in api.requests)
     assert len(api.conversation) == 2
     assert api.rejected == []
-    assert {request.kind for request in api.requests} == {"conversation", "side", "count_tokens"}
+    assert {request.kind for request in api.requests} - {"probe"} == {"conversation", "side", "count_tokens"}
 
 
+@pytest.mark.needs("messaging_socket_path")
 async def test_the_environment_keeps_every_file_and_socket_in_its_home(start: Start, cli_home: Any) -> None:
     async with FakeMessagesAPI() as api, start(api) as cli:
         await cli.prompt("Where are you?")
@@ -316,6 +323,7 @@ async def test_the_environment_keeps_every_file_and_socket_in_its_home(start: St
         assert await cli.finish() == 0
 
 
+@pytest.mark.needs("retries of an answer that broke off")
 async def test_a_connection_that_drops_before_its_answer_is_fatal_without_retries(start: Start) -> None:
     async with FakeMessagesAPI([replies.cut(after_events=0), "Never asked."]) as api, start(api, **NO_RETRIES) as cli:
         await cli.prompt("Hi")
@@ -323,9 +331,10 @@ async def test_a_connection_that_drops_before_its_answer_is_fatal_without_retrie
         assert await cli.finish() == 1
     assert (result["is_error"], result["api_error_status"]) == (True, None)
     assert [frame["error"] for frame in frames if frame["type"] == "assistant"] == ["server_error"]
-    assert [request.outcome for request in api.requests] == ["cut"]
+    assert [request.outcome for request in api.conversation] == ["cut"]
 
 
+@pytest.mark.needs("retries of an answer that broke off")
 async def test_closing_the_api_in_the_middle_of_a_stream_is_a_lost_connection_to_the_cli(start: Start) -> None:
     api = FakeMessagesAPI(replies.gated("Half a sentence"))
     await api.start()
@@ -336,4 +345,4 @@ async def test_closing_the_api_in_the_middle_of_a_stream_is_a_lost_connection_to
         result, _ = await cli.result()
         assert (result["is_error"], result["api_error_status"]) == (True, None)
         assert await cli.finish() == 1
-    assert api.requests[0].outcome == "stopped"
+    assert api.conversation[0].outcome == "stopped"

@@ -121,6 +121,7 @@ async def test_two_sessions_at_once_in_one_world_do_not_mix(live: Live) -> None:
 # ---------------------------------------------------------------------------------------------------------- /clear, /compact
 
 
+@pytest.mark.needs("conversation_reset")
 async def test_clearing_begins_a_session_that_knows_nothing_and_can_be_resumed(live: Live) -> None:
     async with live(["The word is xyzzy.", "Which word?"]) as session:
         before = (await session.ask("Tell me a word")).session_id
@@ -144,6 +145,7 @@ async def test_clearing_begins_a_session_that_knows_nothing_and_can_be_resumed(l
         assert "xyzzy" not in known(session)
 
 
+@pytest.mark.needs("compaction by the command /compact")
 async def test_a_compaction_puts_a_summary_in_the_place_of_what_was_said(live: Live) -> None:
     async with live(["The word is xyzzy.", "Next."]) as session:
         before = (await session.ask("Tell me a word")).session_id
@@ -157,6 +159,8 @@ async def test_a_compaction_puts_a_summary_in_the_place_of_what_was_said(live: L
         assert "The word is xyzzy." not in known(session)
 
 
+@pytest.mark.needs("compaction by the command /compact")
+@pytest.mark.needs("--autocompact")
 async def test_a_full_context_is_compacted_by_itself_within_the_turn(live: Live) -> None:
     full = replies.text("Much.", usage=replies.Usage(input_tokens=190_000, output_tokens=10))
     async with live([full, "Next."], model="claude-haiku-4-5", autocompact=100_000) as session:

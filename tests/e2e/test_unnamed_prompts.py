@@ -72,6 +72,7 @@ def attributed(results: Sequence[ct.ResultMessage]) -> list[set[str]]:
     return [set(result.prompt_uuids or ()) for result in sorted(results, key=lambda result: result.result_index or 0)]
 
 
+@pytest.mark.needs("user_message_uuids")
 async def test_what_waits_in_the_queue_gets_the_results_that_it_has(talk: Talk) -> None:
     async with FakeMessagesAPI([replies.gated("one two")]) as api:
         query, cli = talk(api)
@@ -87,6 +88,7 @@ async def test_what_waits_in_the_queue_gets_the_results_that_it_has(talk: Talk) 
     assert [turn.state for turn in turns] == ["done", "done", "done", "done", "done", "folded", "folded"]
 
 
+@pytest.mark.needs("user_message_uuids")
 async def test_what_is_sent_while_a_tool_runs_is_folded_into_its_turn(talk: Talk) -> None:
     asked, allowed = anyio.Event(), anyio.Event()
 
@@ -109,6 +111,7 @@ async def test_what_is_sent_while_a_tool_runs_is_folded_into_its_turn(talk: Talk
     assert [turn.state for turn in turns] == ["done", "folded", "done"]
 
 
+@pytest.mark.needs("user_message_uuids")
 @pytest.mark.parametrize("during", ["a text", "a tool"])
 async def test_after_an_interrupt_what_waits_has_a_turn_of_its_own(talk: Talk, during: str) -> None:
     asked = anyio.Event()

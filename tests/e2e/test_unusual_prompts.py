@@ -16,6 +16,7 @@ from claude_transport.testing import FakeMessagesAPI, replies
 PATIENCE = 60.0  # seconds
 
 
+@pytest.mark.needs("user_message_uuids")
 @pytest.mark.parametrize("name", ["not-a-uuid", " ", "AAAAAAAA-2222-4222-8222-333333333333", uuid.UUID(int=7)], ids=repr)
 async def test_any_text_names_a_prompt(live: Live, name: str | uuid.UUID) -> None:
     async with live(["hello"]) as session:
@@ -30,6 +31,7 @@ async def test_empty_content_runs_a_turn(live: Live, content: Any) -> None:
         assert (await session.ask("hi")).result == "again"
 
 
+@pytest.mark.needs("blanks are answered by the CLI itself")
 async def test_blanks_are_answered_by_the_cli_itself(live: Live) -> None:
     async with live(["never before", "never"]) as session:
         result = await session.ask("  ")

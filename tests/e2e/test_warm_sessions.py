@@ -56,6 +56,7 @@ async def test_a_warm_session_needs_neither_a_start_nor_a_wait_and_a_cold_one_ne
     assert not any(Path(f"/proc/{transport.info.pid}").exists() for transport in made)
 
 
+@pytest.mark.needs("conversation_reset")
 async def test_what_its_last_user_set_survives_in_a_cleared_process_so_it_is_not_handed_out_again(live: Live) -> None:
     async with live(lambda _request: "Hello.") as session:
         first = await session.ask("Hello")
@@ -72,6 +73,7 @@ async def test_what_its_last_user_set_survives_in_a_cleared_process_so_it_is_not
         assert (result.total_cost_usd or 0) > (first.total_cost_usd or 0) > 0
 
 
+@pytest.mark.needs("user_message_uuids")
 async def test_a_prompt_that_follows_initialize_at_once_is_one_turn_but_runs_before_anybody_knows_how_the_start_went(
     claude_cli: str, cli_home: Any, cli_env: Environment
 ) -> None:

@@ -682,6 +682,39 @@ def test_input_may_end_only_when_nothing_can_ask_any_more(follower: Follower) ->
     assert follower.conversation.quiet
 
 
+def agent_started(task: str, **fields: Any) -> Frame:
+    about = {"task_id": task, "task_type": "local_agent", "description": f"about {task}"}
+    return {"type": "system", "subtype": "task_started", **about, **fields}
+
+
+def agent_done(task: str) -> Frame:
+    return {"type": "system", "subtype": "task_notification", "task_id": task, "status": "completed"}
+
+
+def test_an_agent_of_a_cli_that_lists_no_tasks_holds_the_input_open_until_the_turn_that_it_wakes_is_over(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(init(A), agent_started("t1"), said("launched"), result(A))  # claude 2.1.92 and 2.1.191
+    assert follower.conversation.background_agents == {"t1": "about t1"}
+    assert not follower.conversation.quiet
+    follower.hear(agent_done("t1"))
+    assert follower.conversation.background_agents == {}
+    assert not follower.conversation.quiet, "the turn that it wakes has not begun"
+    follower.hear(init(), said("woken"), result(origin={"kind": "task-notification"}))
+    assert follower.conversation.quiet
+
+
+def test_a_foreground_agent_of_a_cli_that_lists_no_tasks_wakes_nothing(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(init(A), agent_started("t1"), agent_done("t1"), said("done"), result(A))
+    assert follower.conversation.quiet
+
+
+def test_where_the_cli_lists_its_tasks_only_the_list_counts(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(init(A), agent_started("t1", is_backgrounded=False), agent_started("t2"), tasks("t3"), agent_started("t4"))
+    assert follower.conversation.background_agents == {"t3": "about t3"}
+
+
 def test_a_background_shell_does_not_hold_the_input_open(follower: Follower) -> None:
     shell = {"task_id": "b1", "task_type": "local_bash", "description": "sleep"}
     follower.hear({"type": "system", "subtype": "background_tasks_changed", "tasks": [shell]})

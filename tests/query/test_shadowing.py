@@ -90,6 +90,7 @@ PARTIAL: list[tuple[dict[str, Any], str]] = [
     ({"permission_mode": "plan"}, "a classifier"),
     ({"permission_mode": "bypassPermissions", "settings": ASK_ANYTHING}, "bypassPermissions"),
     ({"agents": {"quiet": {"description": "d", "prompt": "p", "permissionMode": "dontAsk"}}}, "agents['quiet']"),
+    ({"agents": {"free": {"description": "d", "prompt": "p", "permissionMode": "bypassPermissions"}}}, "agents['free']"),
     ({"sandbox": {"enabled": True, "autoAllowBashIfSandboxed": True}}, "sandbox"),
     ({"settings": {"sandbox": {"enabled": True, "autoAllowBashIfSandboxed": True}}}, "settings: commands in the sandbox"),
 ]
@@ -120,7 +121,6 @@ async def test_a_hook_before_each_tool_may_still_ask_so_that_nothing_is_refused(
         {"allow_dangerously_skip_permissions": True},
         {"disallowed_tools": ["Bash"], "settings": {"permissions": {"deny": ["Read"]}}},
         {"allowed_tools": ["Bash"], "settings": {"permissions": {"ask": ["Bash"]}}},
-        {"agents": {"free": {"description": "d", "prompt": "p", "permissionMode": "bypassPermissions"}}},
         {"sandbox": {"enabled": True}},
         {"settings": {"permissions": "nonsense"}},
         {"settings": {"permissions": {"allow": "nonsense", "defaultMode": 3}}},
