@@ -59,8 +59,8 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """One row: its name on the wire, the first version that has it, and what of this library needs it.
 
     `name` is unique: the flag with its dashes, `initialize.<field>`, the subtype of a control request (with `.<field>` for one of its
-    fields), `hook.<event>` (with `.denial` for what a hook denies), `prompt.<field>`, or a few words for a behaviour. `lacked_by` is the last version seen without it.
-    `capability` is the entry of `capabilities` that says the same.
+    fields), `hook.<event>` (with `.denial` for what a hook denies), `prompt.<field>`, or a few words for a behaviour. `lacked_by` is the last
+    version seen without it. `capability` is the entry of `capabilities` that says the same.
     """
 
     kind: FeatureKind
@@ -102,6 +102,7 @@ _FLAGS: Final = _rows(
     ("--permission-prompts", 275, 257, "the option permission_prompts"),
     ("--project-config-root", 275, 257, "the option project_config_root"),
     ("--initialize-fields", 330, 321, "the options settings and sandbox for a CLI on another machine"),
+    ("--managed-settings-in-initialize", 330, 275, "the option managed_settings"),
 )
 
 _INITIALIZE: Final = _rows(
@@ -112,7 +113,12 @@ _INITIALIZE: Final = _rows(
     ("initialize.skills", 191, 92, "the option skills"),
     ("initialize.title", 191, 92, "the option title"),
     ("initialize.perTaskStopAffordance", 247, 235, "the option per_task_stop_affordance"),
+    ("initialize.sdkMcpServerConfigs", 257, 191, "the option sdk_mcp_server_configs"),
+    ("initialize.plugins", 275, 257, "the option plugin_delivery"),
+    ("initialize.sdkMcpServerManifests", 275, 257, "the option sdk_mcp_server_manifests"),
     ("initialize.appendSubagentSystemPrompt", 275, 257, "the option append_subagent_system_prompt for a CLI on another machine"),
+    ("initialize.mcpServers", 330, 275, "the option mcp_servers_delivery, and MCP servers for a CLI on another machine"),
+    ("initialize.sdkMcpServerManifestsOrigin", 330, 275, "the option sdk_mcp_server_manifests_origin"),
 )
 
 _REQUESTS: Final = _rows(

@@ -25,7 +25,7 @@ from claude_transport.launch.features import (
     require,
     supports,
 )
-from claude_transport.launch.payloads import INITIALIZE_FIELDS, PAYLOADS
+from claude_transport.launch.payloads import ANNOUNCED, INITIALIZE_FIELDS, PAYLOADS
 from claude_transport.protocol.hooks import INPUTS
 from claude_transport.query.controls import Controls
 
@@ -103,12 +103,12 @@ def rows(kind: str) -> list[Feature]:
 
 
 def test_each_flag_of_the_table_is_one_that_an_option_gives() -> None:
-    own = {row.flag for row in FLAGS} | {row.flag for row in PAYLOADS} | {"--initialize-fields"}
+    own = {row.flag for row in FLAGS} | {row.flag for row in PAYLOADS} | {flag.partition("=")[0] for flag, _ in ANNOUNCED.values()}
     assert [row.name for row in rows("flag") if row.name not in own] == []
 
 
 def test_each_field_of_the_table_is_one_that_an_option_fills() -> None:
-    own = {row.field for row in INITIALIZE_FIELDS} | {row.field for row in PAYLOADS}
+    own = {row.field for row in INITIALIZE_FIELDS} | {row.field for row in PAYLOADS} | set(ANNOUNCED)
     assert [row.name for row in rows("initialize") if row.name.removeprefix("initialize.") not in own] == []
 
 

@@ -123,8 +123,9 @@ def built(options: ClaudeOptions) -> list[str]:
 
 def chosen_by_a_client(options: ClaudeOptions) -> list[str]:
     given = {name: getattr(options, name) for name in ("skills", "allowed_tools", "disallowed_tools", "tools") if getattr(options, name)}
+    of_the_gateway = ClaudeOptions(allowed_tools=given.get("allowed_tools", ()))  # a client may name what the gateway allows, and no more
     try:
-        return launched(Choices(given).apply(ClaudeOptions(), given))
+        return launched(Choices(given).apply(of_the_gateway, given))
     except TurnedAway as error:
         raise error.__cause__ or error from None
 
