@@ -7,6 +7,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from claude_transport.inspection.streamed import StreamedBlocks
+from claude_transport.inspection.turn_book import tokens_of_turn
 from claude_transport.protocol.messages import (
     APIRetryMessage,
     AssistantMessage,
@@ -25,6 +27,8 @@ from claude_transport.protocol.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from claude_transport.wrappers.metrics_snapshot import TokenCounts
+from claude_transport.wrappers.token_ledger import TokenLedger
 
 __all__ = ["AnswerReader", "Paragraph", "Piece", "Remark", "ToolCall", "Words", "gist_of"]
 
@@ -62,7 +66,7 @@ Piece: TypeAlias = Words | Paragraph | ToolCall | Remark
 
 
 class AnswerReader:
-    """Turns messages into pieces, in order. Afterwards it knows the `model`, and the `result` of the last prompt."""
+    """Turns messages into pieces, in order. Afterwards it knows the `model`, the `result` of the last prompt, and all `tokens`."""
 
     def __init__(self) -> None:
         self.model: str = ""
@@ -71,15 +75,32 @@ class AnswerReader:
         """Those that answer a prompt, in order."""
         self.silenced: set[str] = set()
         """Tool calls whose refusal has been shown already."""
+        self.tokens: TokenCounts = TokenCounts()
+        """What the turns have used that have a result, as `inspect` counts it."""
+        self._ledger = TokenLedger()
+        self._blocks = StreamedBlocks()
         self._message_id = ""
         self._streamed = ""  # what came in deltas of the block that is being written
         self._said_something = False
 
     def read(self, message: Message) -> list[Piece]:
         """What to show for this message; often nothing."""
+        self._count(message)
         pieces = list(self._read(message))
         self._said_something = self._said_something or any(isinstance(piece, Words) for piece in pieces)
         return pieces
+
+    def _count(self, message: Message) -> None:
+        match message:
+            case StreamEvent():
+                message_id, usage = self._blocks.read(message, 0.0)
+                self._blocks.unfinished()
+                self._ledger.message(message_id, usage, is_subagent=message.parent_tool_use_id is not None)
+            case AssistantMessage() if not message.is_synthetic:
+                self._ledger.message(message.message.id, message.message.usage, is_subagent=message.parent_tool_use_id is not None)
+            case ResultMessage() if message.prompt_uuids is not None:
+                self.tokens = self.tokens.plus(tokens_of_turn(message, in_progress=self._ledger.in_progress))
+                self._ledger.result(message)
 
     def _read(self, message: Message) -> Iterator[Piece]:
         match message:

@@ -172,7 +172,8 @@ async def _converse(args: argparse.Namespace, prompt: str | list[str], transport
     if result is None or len(answers) < len(_as_list(prompt)):  # the time was up: without it, a result that is missing has raised already
         raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
     if _wants_summary(args):
-        face.say(summarize(result, model=reader.model, seconds=time.monotonic() - started, look=face.look), style="dim")
+        seconds = time.monotonic() - started
+        face.say(summarize(result, model=reader.model, seconds=seconds, look=face.look, tokens=reader.tokens), style="dim")
     for answer in answers:  # what went wrong first says most
         failure = None if answer is None else classify_result(answer)
         if failure is not None:

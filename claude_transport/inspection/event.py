@@ -38,7 +38,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     `seconds` is how long it took, None when it is a moment, or never ended (then `status` is `open`). `waited` is how long the model
     had been asked when its first words came; `pieces` in how many an answer was streamed. `status` is empty where there is nothing to
     say: `ok`, `error`, `denied`, `cancelled`, `open`, the code of a result, …. `turn` counts from 1; None outside of turns. `nested`
-    events are those of a subagent.
+    events are those of a subagent: `agent` says which, in the words it was started with, and `parent` is the `id` of the event of the call
+    that started it. They are empty and None where the tape does not say so.
     """
 
     id: int
@@ -54,6 +55,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     waited: float | None = None
     turn: int | None = None
     nested: bool = False
+    agent: str = ""
+    parent: int | None = None
     tokens: TokenCounts | None = None
     cost_usd: float | None = None
     pieces: int | None = None

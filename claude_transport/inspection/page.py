@@ -100,6 +100,8 @@ def _row(event: Event) -> list[Any]:
         None if event.waited is None else round(event.waited, 6),
         event.turn,
         event.nested,
+        event.agent,
+        event.parent,
         read,
         None if tokens is None else tokens.output_tokens,
         event.cost_usd,

@@ -21,6 +21,9 @@ OnProgress = Callable[[int, int], object]
 _BLOCK_BYTES = 2**20
 """Read at a time, and then on to the end of the line."""
 
+_MAX_LINE_BYTES = 2**31
+"""Bytes of one line: as JSON, a line of 256 MiB that is not UTF-8 has half as much. A file of any size may hold no newline at all."""
+
 _WITHDRAWAL = b"withdrawn in "
 """What a note begins with that takes a line back (`protocol.tape.note_of_withdrawal`)."""
 
@@ -45,20 +48,21 @@ class RecordSource:
             return
         try:
             with _open_seekable(tape) as file:
+                _refuse_other_files(file, name=Path(tape).name)
                 yield from self._read(file, name=Path(tape).name)
         except OSError as error:
             raise ConfigurationError(f"cannot read the tape {os.fspath(tape)}: {error.strerror or error}", option="path") from error
 
     def _read(self, file: BinaryIO, *, name: str) -> Iterator[tuple[int, TapeRecord]]:
         withdrawn: frozenset[int] = frozenset()
-        if any(_WITHDRAWAL in block for block in _blocks(file)):  # rare: only then is everything read twice
+        if any(_WITHDRAWAL in block for block in _blocks(file, name=name)):  # rare: only then is everything read twice
             withdrawn = _withdrawn_of(self._records(file, name=name, on_progress=None))
         yield from _without(withdrawn, self._records(file, name=name, on_progress=self._on_progress))
 
     def _records(self, file: BinaryIO, *, name: str, on_progress: OnProgress | None) -> Iterator[tuple[int, TapeRecord]]:
         total = file.seek(0, os.SEEK_END)
         number = lines = done = 0
-        for block in _blocks(file):
+        for block in _blocks(file, name=name):
             tape = _parse(block, name=name, lines_before=lines, header=self.header)
             if not lines:
                 self.header = tape.header
@@ -96,11 +100,28 @@ def _open_seekable(path: str | os.PathLike[str]) -> BinaryIO:
         return copy
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
+def _refuse_other_files(file: BinaryIO, *, name: str) -> None:
+    """Raise for a file that does not begin as a tape does, before all of it is read in search of the end of its first line."""
+    file.seek(0)
+    beginning = file.read(_BLOCK_BYTES)
+    text = beginning.lstrip()
+    if text and not text.startswith(b"{"):
+        line = beginning[: len(beginning) - len(text)].count(b"\n") + 1
+        raise ConfigurationError(f"{name} is no tape, line {line}: every line of a tape is a JSON object", option="path")
+
+
+def _blocks(file: BinaryIO, *, name: str) -> Iterator[bytes]:
     """The file from its beginning, in blocks of whole lines."""
     file.seek(0)
+    lines = 1
     while block := file.read(_BLOCK_BYTES):
-        yield block if block.endswith(b"\n") else block + file.readline()
+        if not block.endswith(b"\n"):
+            block += file.readline(_MAX_LINE_BYTES)
+            if not block.endswith(b"\n") and file.read(1):
+                lines += block.count(b"\n")
+                raise ConfigurationError(f"{name} is no tape, line {lines}: it is longer than {_MAX_LINE_BYTES} bytes", option="path")
+        lines += block.count(b"\n")
+        yield block
 
 
 def _without(withdrawn: frozenset[int], records: Iterator[tuple[int, TapeRecord]]) -> Iterator[tuple[int, TapeRecord]]:

@@ -10,6 +10,7 @@ from claude_transport.inspection.event import Level
 from claude_transport.inspection.scene import Scene
 from claude_transport.inspection.streamed import BlockTimes, StreamedBlocks, Unfinished
 from claude_transport.inspection.turn_book import token_counts
+from claude_transport.inspection.wording import gist as gist_of
 from claude_transport.inspection.wording import gist_of_input, json_text, text_of_content
 from claude_transport.protocol.messages import (
     AssistantMessage,
@@ -33,8 +34,9 @@ __all__ = ["Speech"]
 
 _SERVER_RESULTS: Final = frozenset({"web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "mcp_tool_result"})
 _INTERRUPTED: Final = "[Request interrupted by user"
+_WHOSE: Final = ("nested", "agent", "parent")
 _REMEMBERED: Final = 4096
-"""Ids of denied calls and of API messages that are remembered; what belongs together comes close together."""
+"""Ids of denied calls and of calls that may have started a subagent that are remembered; what belongs together comes close together."""
 
 
 class Speech:
@@ -46,6 +48,7 @@ class Speech:
         self.tasks: CallBook = CallBook("model")
         self._streamed = StreamedBlocks()
         self._denied: dict[str, None] = {}
+        self._agents: dict[str, tuple[int | None, str]] = {}  # by the id of the call that started them: its event, and what they are for
         self._asked_at: float | None = None  # when the model was last given something to answer
         self._message_id = ""
 
@@ -55,7 +58,7 @@ class Speech:
         """What the host says to the model."""
         scene = self._scene
         for result in message.tool_results:
-            self._tool_result(result, nested=False)
+            self._tool_result(result, parent=None)
         text = text_of_content(message.content)
         fields: dict[str, Any] = {"priority": message.priority} if message.priority else {}
         if message.should_query is False:
@@ -74,8 +77,10 @@ class Speech:
     def user(self, message: UserMessage) -> None:
         """What comes back from the CLI in the user's name: answers of tools, echoes, and what it says for itself."""
         nested = message.parent_tool_use_id is not None
+        if nested:
+            self._name_agent(message)
         for result in message.tool_results:
-            self._tool_result(result, nested=nested)
+            self._tool_result(result, parent=message.parent_tool_use_id)
         if message.tool_results:
             if not nested:
                 self._asked_at = self._scene.t
@@ -89,7 +94,15 @@ class Speech:
         elif not message.is_replay:
             kind, title, level = "synthetic", "In the user's name", "normal"
         checked: Level = "warning" if level == "warning" else "minor" if level == "minor" else "normal"
-        self._scene.add("user", kind, title, gist=text, level=checked, nested=nested, sections=self._scene.text("text", text))
+        self._scene.add(
+            "user",
+            kind,
+            title,
+            gist=text,
+            level=checked,
+            sections=self._scene.text("text", text),
+            **self._whose(message.parent_tool_use_id),
+        )
 
     # ----------------------------------------------------------------------------------------------------------- assistant
 
@@ -115,6 +128,8 @@ class Speech:
                 "assistant", "error", f"Error: {message.error}", gist=text, level="error", sections=self._scene.text("text", text)
             )
             return
+        if nested:
+            self._name_agent(message)
         first = api.id != self._message_id or not api.id
         for block in api.content:
             times = self._streamed.arrived(api.id, parent=message.parent_tool_use_id)
@@ -126,7 +141,7 @@ class Speech:
 
     def _fields(self, message: AssistantMessage, times: BlockTimes | None, *, is_first: bool) -> dict[str, Any]:
         """What every block of the message has: how long it took, whose it is, and for the first one what it used."""
-        fields: dict[str, Any] = {"nested": message.parent_tool_use_id is not None}
+        fields: dict[str, Any] = self._whose(message.parent_tool_use_id)
         if message.aborted:
             fields["status"] = "aborted"
         if times is not None:
@@ -152,7 +167,7 @@ class Speech:
             self._tool_use(block.id, block.name, block.input, fields)
         elif str((wire := block.to_dict()).get("type")) in _SERVER_RESULTS:
             failed = isinstance(block, MCPToolResultBlock) and block.is_error is True
-            self._close(str(wire.get("tool_use_id", "")), json_text(wire.get("content")), failed=failed, nested=bool(fields["nested"]))
+            self._close(str(wire.get("tool_use_id", "")), json_text(wire.get("content")), failed=failed, whose=fields)
         else:
             text = json_text(wire)
             scene.add("assistant", "block", str(wire.get("type") or "Block"), gist=text, sections=scene.text("block", text), **fields)
@@ -173,8 +188,8 @@ class Speech:
             status="aborted",
             t=block.began,
             seconds=max(0.0, block.ended - block.began),
-            nested=block.nested,
             sections=self._scene.text("text", block.text),
+            **self._whose(block.parent),
         )
 
     # --------------------------------------------------------------------------------------------------------------- tools
@@ -191,12 +206,13 @@ class Speech:
             **fields,
         )
         scene.turns.used_tool()
+        self._remember_agent(call_id, event, gist_of(str(tool_input.get("description") or tool_input.get("subagent_type") or name)))
         self.tools.began(call_id, name=name, event=event, t=scene.t)
 
-    def _tool_result(self, block: ToolResultBlock, *, nested: bool) -> None:
-        self._close(block.tool_use_id, text_of_content(block.content), failed=block.is_error is True, nested=nested)
+    def _tool_result(self, block: ToolResultBlock, *, parent: str | None) -> None:
+        self._close(block.tool_use_id, text_of_content(block.content), failed=block.is_error is True, whose=self._whose(parent))
 
-    def _close(self, call_id: str, text: str, *, failed: bool, nested: bool) -> None:
+    def _close(self, call_id: str, text: str, *, failed: bool, whose: Mapping[str, Any]) -> None:
         scene = self._scene
         status = "denied" if failed and call_id in self._denied else "error" if failed else "ok"
         call = self.tools.ended(call_id, t=scene.t, status=status)
@@ -205,9 +221,8 @@ class Speech:
         if call is None:
             level: Level = "warning" if failed else "normal"
             title = "Result of an earlier call"
-            scene.add(
-                "tools", "tool result", title, gist=text, level=level, status=status, nested=nested, sections=scene.text("result", text)
-            )
+            fields = {name: whose[name] for name in _WHOSE}
+            scene.add("tools", "tool result", title, gist=text, level=level, status=status, sections=scene.text("result", text), **fields)
             return
         scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status=status)
         scene.shelf.extend(call.event, *scene.text("result", text))
@@ -227,6 +242,28 @@ class Speech:
         self.denied(message.tool_use_id)
         if self.tools.find(message.tool_use_id) is None:
             self._scene.add("tools", "denied", f"{message.tool_name} was not allowed", gist=message.message, level="warning")
+
+    # -------------------------------------------------------------------------------------------------------------- agents
+
+    def _whose(self, call_id: str | None) -> dict[str, Any]:
+        """The fields of an event that say which subagent it is of: that which the call of this id started; None is the main conversation.
+
+        Several subagents may work at once, and their lines come in any order: an event does not belong to the agent above it.
+        """
+        event, agent = (None, "") if call_id is None else self._agents.get(call_id, (None, ""))
+        return {"nested": call_id is not None, "agent": agent, "parent": event}
+
+    def _remember_agent(self, call_id: str, event: int | None, agent: str) -> None:
+        self._agents.pop(call_id, None)  # an id may be used twice: then it is the newer one's
+        self._agents[call_id] = (event, agent)
+        if len(self._agents) > _REMEMBERED:
+            del self._agents[next(iter(self._agents))]
+
+    def _name_agent(self, message: AssistantMessage | UserMessage) -> None:
+        """Take the name from what a subagent says, when the call that started it is not on the tape, or did not say."""
+        call_id, said = message.parent_tool_use_id, message.task_description or message.subagent_type
+        if call_id is not None and said and call_id not in self._agents:
+            self._remember_agent(call_id, None, gist_of(said))
 
     # --------------------------------------------------------------------------------------------------------------- tasks
 

@@ -30,7 +30,8 @@ class Unfinished(NamedTuple):
     ended: float
     text: str
     chars: int
-    nested: bool
+    parent: str | None
+    """The id of the call that started the subagent which wrote it; None for the main conversation."""
 
 
 class _Block:
@@ -114,9 +115,7 @@ class StreamedBlocks:
         thread = self._threads.pop(parent, None)
         for block in thread.blocks.values() if thread is not None else ():
             if block.chars:
-                self._unfinished.append(
-                    Unfinished(block.kind, block.began, block.last, "".join(block.texts), block.chars, nested=parent is not None)
-                )
+                self._unfinished.append(Unfinished(block.kind, block.began, block.last, "".join(block.texts), block.chars, parent))
 
 
 def _partial_json(event: dict[str, Any]) -> str:

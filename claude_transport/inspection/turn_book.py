@@ -15,7 +15,7 @@ from claude_transport.protocol.turn_states import TurnState
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 from claude_transport.wrappers.token_ledger import TokenLedger
 
-__all__ = ["SettledPrompt", "TurnBook", "token_counts"]
+__all__ = ["SettledPrompt", "TurnBook", "token_counts", "tokens_of_turn"]
 
 
 class _Prompt(NamedTuple):
@@ -125,14 +125,13 @@ class TurnBook:
         self.ledger.result(result)
         outcome = result.outcome
         said = " ".join(result.errors) or result.result or ""
-        tokens = token_counts(result.usage)
         prompts = [self._prompts[uuid] for uuid in uuids if uuid in self._prompts]
         self._add(
             prompts,
             t,
             outcome=outcome.code,
             detail="" if outcome.ok else f"{outcome.text} {gist(said)}".strip(),
-            tokens=in_progress if tokens == TokenCounts() else tokens,
+            tokens=tokens_of_turn(result, in_progress=in_progress),
         )
         self._last_result = t
         self._open_turn()
@@ -172,3 +171,9 @@ class TurnBook:
 def token_counts(usage: Usage) -> TokenCounts:
     """The counts of a usage; what is below zero counts as 0."""
     return TokenCounts(**{name: max(0, getattr(usage, name)) for name in TokenCounts.__struct_fields__})
+
+
+def tokens_of_turn(result: ResultMessage, *, in_progress: TokenCounts) -> TokenCounts:
+    """What a turn has used: what its result reports, or else what its API messages did (`TokenLedger.in_progress` before the result)."""
+    reported = token_counts(result.usage)
+    return in_progress if reported == TokenCounts() else reported

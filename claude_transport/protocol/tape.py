@@ -59,7 +59,7 @@ OUTPUT_ENDED = b"out EOF"
 """The note that nothing more came from the CLI."""
 CLOSED = b"closed by host"
 """The note that the host closed its transport: what comes after it was the closing itself."""
-_EXIT = re.compile(rb"exit code (-?\d+)")
+_EXIT = re.compile(rb"exit code (-?\d{1,10})")
 _WITHDRAWN = re.compile(rb"withdrawn in (\d{1,9})")
 
 
@@ -160,7 +160,7 @@ class Tape:
         header: TapeHeader | None = None
         records: list[TapeRecord] = []
         rows = data.split(b"\n")
-        is_torn = False
+        torn: tuple[int, str] | None = None
         for number, text in enumerate(rows, 1):
             if not text.strip():
                 continue
@@ -168,7 +168,7 @@ class Tape:
                 row = msgspec.json.decode(text, type=dict[str, Any])
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 if number == len(rows):
-                    is_torn = True
+                    torn = number, str(error)
                     break
                 raise _no_tape(name, number, str(error)) from error
             if "tape" in row:
@@ -178,8 +178,9 @@ class Tape:
             else:
                 records.append(_read_record(row, name, number))
         if header is None and not records:
-            raise _no_tape(name, 1, "it is empty")
-        return cls(records, header=header, is_torn=is_torn)
+            number, why = (1, "it is empty") if torn is None else (torn[0], f"this is the only line, and it is not whole JSON: {torn[1]}")
+            raise _no_tape(name, number, why)
+        return cls(records, header=header, is_torn=torn is not None)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tape:
@@ -262,7 +263,11 @@ def _read_record(row: dict[str, Any], name: str, number: int) -> TapeRecord:
         data = line.encode() if exact is None else base64.b64decode(exact, validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
         raise _no_tape(name, number, f"base64: {error}") from error
-    return TapeRecord(float(t), direction, data, trimmed if isinstance(trimmed, int) else None)
+    try:
+        seconds = float(t)
+    except OverflowError as error:
+        raise _no_tape(name, number, "`t` is a number out of range") from error
+    return TapeRecord(seconds, direction, data, trimmed if isinstance(trimmed, int) else None)
 
 
 def _no_tape(name: str, number: int, why: str) -> ConfigurationError:

@@ -42,6 +42,29 @@ def test_a_recorded_tape_plays_what_was_said(program: Program, play: Play, tmp_p
     assert [message["type"] for message in said].count("result") == 2
 
 
+@pytest.mark.parametrize("reports", [True, False], ids=["results report", "results report none"])
+def test_the_summary_of_a_recording_and_of_its_tape_have_the_same_tokens(
+    program: Program, play: Play, tmp_path: Path, reports: bool
+) -> None:
+    tape = tmp_path / "tape.ndjson"
+    result = Result() if reports else Result(input_tokens=0, output_tokens=0)
+    fake = play(Scenario(otherwise=Turn((Text("Hi."), result))))
+    recorded = program.run("record", "-v", "-o", str(tape), "--cli-path", str(fake.path), "one", "two", "three")
+    assert recorded.returncode == 0, recorded.stderr
+    inspected = program.run("inspect", "--json", str(tape))
+    tokens = json.loads(inspected.stdout)["tokens"]
+    assert (tokens["input_tokens"], tokens["output_tokens"]) == (36, 21)
+    assert b"36 tokens in, 21 out" in recorded.stderr
+
+
+def test_the_simulated_claude_has_the_same_tokens_on_stderr_and_on_the_tape(program: Program, tmp_path: Path) -> None:
+    tape = tmp_path / "tape.ndjson"
+    recorded = program.run("record", "-v", "--offline", "-o", str(tape), "one", "two")
+    assert recorded.returncode == 0, recorded.stderr
+    tokens = json.loads(program.run("inspect", "--json", str(tape)).stdout)["tokens"]
+    assert f"{tokens['input_tokens']} tokens in, {tokens['output_tokens']} out".encode() in recorded.stderr
+
+
 def test_a_tape_that_is_there_is_overwritten_only_by_force(program: Program, tmp_path: Path) -> None:
     tape = tmp_path / "tape.ndjson"
     tape.write_text("precious", "utf-8")

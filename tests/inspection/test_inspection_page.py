@@ -101,6 +101,19 @@ def test_filters_and_search_leave_what_fits(chromium: Chromium, tmp_path: Path) 
         assert page.faults == []
 
 
+def test_the_rows_of_parallel_subagents_name_the_agent_that_they_are_of(chromium: Chromium, tmp_path: Path) -> None:
+    maker = TapeMaker().prompt("look")
+    maker.says(use("a", "Agent", description="Find the callers")).says(use("b", "Agent", description="Read the tests"))
+    maker.says(use("a1", "Grep", pattern="call"), message_id="m_a", parent_tool_use_id="a")
+    maker.says(use("b1", "Read", file_path="/t"), message_id="m_b", parent_tool_use_id="b")
+    with chromium.open(page_of(maker.tape, tmp_path)) as page:
+        rows = "[...document.querySelectorAll('#list .row.nested .what')].map(what => what.querySelector('b, .agent') && what.textContent)"
+        assert page.run(rows) == ["GrepFind the callers", "ReadRead the tests"]
+        page.run("document.querySelectorAll('#list .row.nested')[1].click()")
+        assert "of the subagent “Read the tests”, started by event 3" in page.run("document.querySelector('#details dl').textContent")
+        assert page.faults == []
+
+
 def test_keys_alone_are_enough(chromium: Chromium, tmp_path: Path) -> None:
     with chromium.open(page_of(RECORDINGS / "11_529_retries2.ndjson", tmp_path), width=700, height=900) as page:
         page.press("/", text="/")

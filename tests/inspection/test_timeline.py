@@ -380,6 +380,111 @@ def test_an_empty_file_is_no_tape(tmp_path: Path, content: bytes) -> None:
         summarize(path)
 
 
+@pytest.mark.parametrize("size", [100, 3 * 2**20], ids=["small", "larger than a block"])
+def test_a_file_without_a_newline_is_not_said_to_be_empty(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "flat.ndjson"
+    path.write_bytes(b'{"t":0,"dir":"out","line":"' + b"x" * size)
+    with pytest.raises(ConfigurationError, match=r"flat\.ndjson is no tape, line 1: this is the only line, and it is not whole JSON"):
+        summarize(path)
+    with pytest.raises(ConfigurationError, match=r"flat\.ndjson is no tape, line 1: this is the only line, and it is not whole JSON"):
+        Tape.read(path)
+
+
+@pytest.mark.parametrize(("before", "line"), [(b"", 1), (b"\n \n", 3)])
+def test_a_large_file_of_something_else_is_refused_by_its_beginning(tmp_path: Path, before: bytes, line: int) -> None:
+    path = tmp_path / "image.raw"
+    with path.open("wb") as file:
+        file.write(before + b"\x00")
+        file.truncate(500 * 2**20)  # a file with a hole: nothing is written
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigurationError, match=rf"image\.raw is no tape, line {line}: every line of a tape is a JSON object"):
+            summarize(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+def test_a_time_beyond_every_clock_is_no_tape(tmp_path: Path) -> None:
+    path = tmp_path / "late.ndjson"
+    path.write_bytes(b'{"t":1%b,"dir":"note","line":"tape"}\n' % (b"0" * 400))
+    with pytest.raises(ConfigurationError, match="line 1: `t` is a number out of range"):
+        summarize(path)
+
+
+def test_an_exit_code_of_thousands_of_digits_is_a_note_like_any_other() -> None:
+    summary = summarize(Tape([TapeRecord(0.0, "note", b"exit code " + b"9" * 5000)]))
+    assert summary.exit_code is None
+
+
+# -------------------------------------------------------------------------------------------------------------------- subagents
+
+
+def two_agents() -> TapeMaker:
+    """Two subagents that work at once: their lines come in turns."""
+    maker = TapeMaker().prompt("look")
+    maker.says(use("a", "Agent", description="Find the callers", subagent_type="Explore"))
+    maker.says(use("b", "Agent", description="Read the tests", subagent_type="Explore"))
+    maker.says(use("a1", "Grep", pattern="call"), message_id="m_a", parent_tool_use_id="a")
+    maker.says(use("b1", "Read", file_path="/t"), message_id="m_b", parent_tool_use_id="b")
+    maker.says(use("a2", "Bash", command="ls"), message_id="m_a2", parent_tool_use_id="a")
+    return maker
+
+
+def test_what_parallel_subagents_do_is_shown_under_the_agent_that_does_it() -> None:
+    timeline = read_timeline(two_agents().tape)
+    first, second = (event.id for event in timeline.events if event.title == "Agent")
+    found = {title: titled(timeline, title) for title in ("Grep", "Read", "Bash")}
+    assert {title: (event.nested, event.agent, event.parent) for title, event in found.items()} == {
+        "Grep": (True, "Find the callers", first),
+        "Read": (True, "Read the tests", second),
+        "Bash": (True, "Find the callers", first),
+    }
+    assert [(event.nested, event.agent, event.parent) for event in timeline.events if event.title in ("Prompt", "Agent")] == [
+        (False, "", None)
+    ] * 3
+
+
+def test_everything_a_subagent_says_names_it() -> None:
+    maker = two_agents().says(text("found"), {"type": "thinking", "thinking": "hm"}, message_id="m_a3", parent_tool_use_id="a")
+    echo = {"type": "user", "message": {"role": "user", "content": "Find them."}, "parent_tool_use_id": "b"}
+    late = {
+        "type": "user",
+        "message": {"content": [{"type": "tool_result", "tool_use_id": "zz", "content": "x"}]},
+        "parent_tool_use_id": "b",
+    }
+    start = {"type": "message_start", "message": {"id": "m_b2"}}
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "half"}}
+    maker.put("out", echo).put("out", late)
+    for event in (start, block, delta):
+        maker.put("out", {"type": "stream_event", "event": event, "parent_tool_use_id": "b"})
+    timeline = read_timeline(maker.tape)
+    said = {title: titled(timeline, title).agent for title in ("Text", "Thinking", "Prompt of a subagent", "Result of an earlier call")}
+    assert said == {
+        "Text": "Find the callers",
+        "Thinking": "Find the callers",
+        "Prompt of a subagent": "Read the tests",
+        "Result of an earlier call": "Read the tests",
+    }
+    assert titled(timeline, "Text, unfinished").agent == "Read the tests"
+
+
+def test_a_subagent_whose_call_is_not_on_the_tape_is_named_by_what_it_says() -> None:
+    maker = TapeMaker().prompt("x").says(use("t", "Read"), parent_tool_use_id="gone", task_description="Count", subagent_type="Explore")
+    event = titled(read_timeline(maker.tape), "Read")
+    assert (event.nested, event.agent, event.parent) == (True, "Count", None)
+    nameless = titled(read_timeline(TapeMaker().prompt("x").says(use("t", "Read"), parent_tool_use_id="gone").tape), "Read")
+    assert (nameless.nested, nameless.agent, nameless.parent) == (True, "", None)
+
+
+def test_a_recorded_subagent_is_named() -> None:
+    nested = [event for event in recorded("15a_subagent_foreground").events if event.nested]
+    assert nested
+    assert all(event.agent and event.parent for event in nested)
+
+
 def test_a_tape_that_is_not_there_is_said_to_be_unreadable(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot read the tape .*No such file"):
         summarize(tmp_path / "nowhere.ndjson")

@@ -6,7 +6,7 @@
   const LANES = ["user", "assistant", "tools", "control", "session"];
   const NAMES = ["User", "Assistant", "Tools", "Control", "Session"];
   const LEVELS = ["minor", "normal", "warning", "error"];
-  const NAMED = ["id", "record", "t", "lane", "kind", "title", "gist", "level", "status", "seconds", "waited", "turn", "nested", "tokensIn", "tokensOut", "cost", "pieces", "parts"];
+  const NAMED = ["id", "record", "t", "lane", "kind", "title", "gist", "level", "status", "seconds", "waited", "turn", "nested", "agent", "parent", "tokensIn", "tokensOut", "cost", "pieces", "parts"];
   const events = tape.events.map((row) => Object.fromEntries(NAMED.map((name, place) => [name, row[place]])));
   tape.events = null;
   const byId = new Map(events.map((event) => [event.id, event]));
@@ -93,7 +93,8 @@
     row.setAttribute("aria-selected", event.id === state.picked);
     const what = make("span", "what");
     what.append(make("span", "dot " + (event.level > 1 ? LEVELS[event.level] : LANES[event.lane])), make("b", "", event.title));
-    what.title = NAMES[event.lane] + ": " + event.title;
+    if (event.agent) what.append(make("small", "agent", event.agent));
+    what.title = NAMES[event.lane] + ": " + event.title + agentOf(event);
     const status = ["", "ok", "done", "completed"].includes(event.status) ? "" : event.status + (event.gist ? " · " : "");
     const tokens = event.tokensIn === null ? "" : count(event.tokensIn + event.tokensOut);
     row.append(make("span", "time", clock(event.t)), what, make("span", "gist", status + event.gist),
@@ -101,6 +102,8 @@
     row.addEventListener("click", () => pick(event.id, true));
     return row;
   };
+  const agentOf = (event) => !event.nested ? "" : ", of " + (event.agent ? "the subagent “" + event.agent + "”" : "a subagent") +
+    (event.parent === null ? "" : ", started by event " + count(event.parent));
   const barsOf = (event) => {
     const bars = make("span", "bars " + LANES[event.lane]), span = state.to - state.from;
     const bar = (from, to, className) => {
@@ -171,7 +174,7 @@
     header.append(close);
     const facts = make("dl");
     const fact = (name, value) => facts.append(make("dt", "", name), make("dd", "", value));
-    fact("Lane", NAMES[event.lane] + (event.nested ? ", of a subagent" : "") + " · " + event.kind);
+    fact("Lane", NAMES[event.lane] + agentOf(event) + " · " + event.kind);
     fact("At", clock(event.t) + (whole < 60 ? " s" : "") + " · record " + count(event.record) + (event.turn === null ? "" : " · turn " + event.turn));
     if (event.seconds !== null) fact("Took", took(event.seconds));
     if (event.waited !== null) fact("Waited", took(event.waited) + " for the model's first words");
