@@ -17,6 +17,9 @@ __all__ = ["ReportLines"]
 _LABEL = 14
 """Columns of the first column."""
 
+_MAX_TEXT = 4000
+"""Characters of one entry: a version is what a CLI says it is."""
+
 _PAID_BY = {
     "nobody": "no credential was found: claude would ask to log in",
     "unknown": "who pays is not known",
@@ -129,7 +132,7 @@ class ReportLines:
 
     def _wrapped(self, text: str, *, narrower: int = 0) -> list[str]:
         width = max(self._look.width - narrower, 40)
-        return textwrap.wrap(visible(text), width, break_long_words=False, break_on_hyphens=False)
+        return textwrap.wrap(visible(text[:_MAX_TEXT]), width, break_long_words=False, break_on_hyphens=False)
 
     def _mark(self, *, ok: bool) -> str:
         return self._paint(self._look.symbol("good" if ok else "bad"), "green" if ok else "red")

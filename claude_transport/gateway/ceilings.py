@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, get_args
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions, Effort, default_of, fields_of
 
-__all__ = ["LIMITED", "keep_within"]
+__all__ = ["LIMITED", "keep_within", "thinking_ceiling"]
 
 Rule: TypeAlias = Callable[[str, Any, Any], Any]
 """From the option's name, the gateway's value and the client's: the value of the session."""
@@ -48,6 +48,14 @@ def keep_within(options: ClaudeOptions, chosen: Mapping[str, Any], *, model_is_f
     if "thinking" in chosen or "max_thinking_tokens" in chosen:
         changes |= _thinking(options, chosen)
     return changes
+
+
+def thinking_ceiling(options: ClaudeOptions) -> int | None:
+    """Return the tokens that may be spent on thinking; None when `options` set no limit."""
+    if options.thinking is None:
+        return options.max_thinking_tokens
+    budget: int | None = {"disabled": 0, "adaptive": None}.get(options.thinking.get("type", ""), options.thinking.get("budget_tokens"))
+    return budget
 
 
 def _at_most(_name: str, ours: Any, value: Any) -> Any:
@@ -134,9 +142,7 @@ def _text(name: str, _ours: Any, value: Any) -> Any:
 
 def _thinking(options: ClaudeOptions, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """`thinking` and `max_thinking_tokens` are two ways to say the same: one budget, which is the smaller of both sides."""
-    ceiling = options.max_thinking_tokens
-    if options.thinking is not None:
-        ceiling = {"disabled": 0, "adaptive": None}.get(options.thinking.get("type", ""), options.thinking.get("budget_tokens"))
+    ceiling = thinking_ceiling(options)
     wanted = chosen.get("thinking")
     if wanted is None:
         tokens = chosen.get("max_thinking_tokens")

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import anyio
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
+from claude_transport.gateway.ceilings import thinking_ceiling
 from claude_transport.gateway.choices import Choices, check_answers
 from claude_transport.gateway.initialization import ServerFields
 from claude_transport.gateway.limits import Allowance, GatewayLimits
@@ -93,9 +94,8 @@ class Starter:
             raise self._failed(exc, guest.owner) from exc
         except (ClaudeTransportError, TimeoutError) as exc:
             raise self._failed(exc, guest.owner) from exc
-        surroundings = Surroundings(
-            owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self._metrics, fields=ServerFields(terms.initialize)
-        )
+        fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options))
+        surroundings = Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self._metrics, fields=fields)
         return transport, surroundings
 
     def _failed(self, exc: Exception, owner: str) -> TurnedAway:

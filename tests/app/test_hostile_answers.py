@@ -126,6 +126,7 @@ def test_the_doctor_reports_in_lines_that_are_safe(words: str) -> None:
 
 @hostile
 def test_the_figures_of_a_tape_are_lines_that_are_safe(words: str, tmp_path: Path) -> None:
+    words = words[:50_000]
     session = {"session_id": words[:5000]}
     said = [
         {"type": "system", "subtype": "init", "model": words, "claude_code_version": words, "tools": [], "cwd": "/", **session},

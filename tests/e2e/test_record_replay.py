@@ -92,3 +92,24 @@ async def test_a_recorded_conversation_with_the_real_cli_is_replayed_message_for
     assert [Redactor().line(line) for line in first.heard] == [Redactor().line(line) for line in clean.heard]
     assert clean.texts == first.texts
     assert Scenario.from_recording(scrubbed).script, "a fake claude can play it, too"
+
+
+async def test_the_headers_that_the_real_cli_reads_in_its_variable_are_the_ones_that_are_kept_secret(
+    claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    headers = "x-route: Bramble-Curlew-1137\r\nno header\n\n x-proxy :Basic Hyssop-Dunlin-2248 \nx-words: Clover Siskin:3359"
+    values = {"x-route": "Bramble-Curlew-1137", "x-proxy": "Basic Hyssop-Dunlin-2248", "x-words": "Clover Siskin:3359"}
+    script = [replies.tool_use("Bash", {"command": 'printf "%s" "$ANTHROPIC_CUSTOM_HEADERS"'}), replies.text("Seen.")]
+    tape = tmp_path / "tape.ndjson"
+    async with FakeMessagesAPI(script) as api:
+        env = cli_env(api, ANTHROPIC_CUSTOM_HEADERS=headers)
+        options = ClaudeOptions(cli_path=claude_cli, cwd=str(cli_home.project), env=env, env_mode="exact", allowed_tools=("Bash",))
+        with anyio.fail_after(PATIENCE):
+            async with Query(RecordingTransport(SubprocessTransport(options), tape)) as query:
+                await (await query.send("Show them")).result()
+        sent = api.conversation[-1].headers
+    assert {name: sent[name] for name in values} == values
+    said = tape.read_text("utf-8")
+    assert "x-route" in said  # the tool showed all of them
+    for secret in ("Bramble-Curlew-1137", "Hyssop-Dunlin-2248", "Clover Siskin:3359"):
+        assert secret not in said

@@ -82,7 +82,7 @@ OURS = (
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(name=st.sampled_from(sorted(ClaudeOptions.__struct_fields__)), value=JSON, ours=st.sampled_from(OURS))
 @example(name="output_format", value={"type": "json_schema"}, ours=OURS[0])
 @example(name="output_format", value={}, ours=OURS[0])
@@ -236,7 +236,7 @@ def allows_no_more(made: ClaudeOptions, ours: ClaudeOptions) -> None:
     assert budget(made) <= budget(ours)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(ours=WISHES, our_thinking=THINKING, theirs=WISHES, their_thinking=THINKING)
 @example(
     ours={}, our_thinking={"thinking": {"type": "enabled", "budget_tokens": 1024}}, theirs={}, their_thinking={"max_thinking_tokens": 10**6}
