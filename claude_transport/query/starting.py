@@ -119,7 +119,8 @@ class Starting:
             initialization = InitializationInfo.from_payload(response.payload)
             check_account(self._connection.terms.billing, initialization.account)
             self._shadowing.check_mode(initialization.current_permission_mode)
-            self._questions.check_hooks(initialization, version=self._connection.info.cli_version)
+            version, asked = self._connection.info.cli_version, bool(self._all_fields.get("hooks"))
+            self._questions.check_hooks(initialization, version=version, asked=asked)
             await self._set_servers()
         except ControlTimeout as exc:
             message = f"no answer to {exc.subtype} in {exc.waited:g} s"
