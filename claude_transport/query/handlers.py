@@ -194,14 +194,16 @@ class HookRegistry:
             config["onFailure"] = "block"
         return config
 
-    def check_kept(self, initialization: InitializationInfo, *, version: str | None) -> None:
-        """Raise when the CLI that answered `initialization` will not ask or heed these hooks. `version` is used when the answer has none.
+    def check_kept(self, initialization: InitializationInfo, *, version: str | None, asked: bool) -> None:
+        """Raise when the CLI that answered `initialization` will not ask the hooks that it was told of, or not heed them.
+
+        `version` is used when the answer has none. `asked` is whether the CLI was told of any hooks, of this registry or of others.
 
         Raises:
             ConfigurationError: it did not register the hooks; or its version is not known, and not every CLI heeds one of the guards.
             CLIVersionMismatch: it does not heed what a hook denies at one of the events.
         """
-        if self._config and initialization.hooks_applied is False:
+        if asked and initialization.hooks_applied is False:
             raise ConfigurationError(
                 "the CLI did not register the hooks, so they would never be called: its session was begun by another client. "
                 "Begin a new session, or leave out hooks",

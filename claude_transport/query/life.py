@@ -140,8 +140,8 @@ class Life:
 
     async def nothing_waits_for_ready(self) -> None:
         """Return when every block of `awaiting_ready()` that is entered by now has been left."""
-        self.refuse_elsewhere()
         for done in tuple(self._early):
+            self.refuse_elsewhere()
             await done.wait()
 
     def gone(self, message: str) -> TransportClosed:

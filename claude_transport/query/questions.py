@@ -60,6 +60,8 @@ class Question:
         self.call: McpCall | None = None
         self.deadline: float = math.inf
         """When the callback must have answered, on the clock of the event loop."""
+        self.failed: bool = False
+        """Whether the callback has raised, which is noted and answered for."""
         self.crash: BaseException | None = None
         """What the callback raised, if that was no `Exception`."""
 
@@ -100,9 +102,9 @@ class Questions:
         """Events at which a hook that fails must stop something."""
         return self._hooks.guards
 
-    def check_hooks(self, initialization: InitializationInfo, *, version: str | None) -> None:
-        """Raise `ConfigurationError` when the CLI that answered `initialization` will not ask these hooks."""
-        self._hooks.check_kept(initialization, version=version)
+    def check_hooks(self, initialization: InitializationInfo, *, version: str | None, asked: bool) -> None:
+        """Raise `ConfigurationError` when the CLI that answered `initialization` will not ask the hooks that it was `asked` to."""
+        self._hooks.check_kept(initialization, version=version, asked=asked)
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -182,7 +184,8 @@ class Questions:
                 self.failures.note_late(self._name_of(question))
         elif line is None:
             self._answer_for_failure(question, reply, "cancelled")
-        elif anyio.current_time() >= question.deadline:  # the event loop stood still, so the answer comes before the one for being late
+        elif not question.failed and anyio.current_time() >= question.deadline:
+            # the event loop stood still, so the callback has returned before the timer could answer for it
             self._answer_for_failure(question, reply, _late(self._limit_of(question) or 0.0))
         elif not reply(question.request_id, line):
             self.failures.note_late(self._name_of(question))
@@ -212,6 +215,7 @@ class Questions:
             # whatever went wrong here, the CLI must hear of it: it would wait for ever (docs/reference/protocol.md#unanswered-questions)
             if isinstance(error, ControlRequestFailed) and not self._is_for_a_guard(question):
                 return encode_control_error(question.request_id, str(error.args[0]), error.error_code)  # how on_request refuses
+            question.failed = True
             if not isinstance(error, Exception):
                 question.crash = error
             self.failures.note(self._name_of(question), error)

@@ -140,7 +140,8 @@ class Starting:
             self._questions.mcp.parked = frozenset(name for name, state in parked if state == "parked")
             check_account(self._connection.terms.billing, initialization.account)
             self._shadowing.check_mode(initialization.current_permission_mode or await self._configured_mode(initialization))
-            self._questions.check_hooks(initialization, version=self.compatibility.version)
+            asked = bool(self._all_fields.get("hooks"))
+            self._questions.check_hooks(initialization, version=self.compatibility.version, asked=asked)
             await self._set_servers()
         except ControlTimeout as exc:
             message = f"no answer to {exc.subtype} in {exc.waited:g} s"

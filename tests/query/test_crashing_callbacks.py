@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from peers import ForeignTransport, Frame, in_time, permission, soon
+from virtual_time import virtual_time
 
 from claude_transport import HookMatcher, Query
 from claude_transport.errors import UsageError
@@ -152,6 +153,7 @@ async def test_a_crash_while_the_query_is_being_closed_does_not_hinder_it() -> N
     assert transport.calls[-1] == "close"
 
 
+@virtual_time
 async def test_a_peer_that_takes_no_answer_any_more_does_not_hinder_the_end() -> None:
     stuck = anyio.Event()
 

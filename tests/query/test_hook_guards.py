@@ -254,6 +254,17 @@ async def test_a_hook_that_blocks_the_event_loop_beyond_its_time_is_denied() -> 
         assert query.failed_callbacks == 1
 
 
+async def test_a_hook_that_fails_beyond_its_time_has_failed_once() -> None:
+    async def computes_and_fails(*_: object) -> PreToolUseDecision:
+        jump(6)
+        raise OSError("no such rule file")
+
+    peer = Peer()
+    async with Query(peer, hooks={"PreToolUse": [HookMatcher(hooks=[computes_and_fails], timeout=5)]}) as query:
+        assert (await peer.ask())["response"] == denial("PreToolUse", "OSError")
+        assert query.failed_callbacks == 1
+
+
 async def test_a_late_hook_has_no_say_where_the_program_prefers_that() -> None:
     peer = Peer()
     async with Query(peer, hooks={"PreToolUse": [HookMatcher(hooks=[never], timeout=5)]}, on_callback_error="allow"):
@@ -284,11 +295,18 @@ async def test_a_time_that_is_none_is_refused(timeout: Any) -> None:
 # ------------------------------------------------------------------------------------------------------- what cannot be promised
 
 
-@pytest.mark.parametrize("policy", ["deny", "allow"])
-async def test_hooks_that_the_cli_did_not_register_fail_the_start(policy: Any) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"hooks": {"PreToolUse": [HookMatcher(hooks=[never])]}},
+        {"hooks": {"PreToolUse": [HookMatcher(hooks=[never])]}, "on_callback_error": "allow"},
+        {"initialize": {"hooks": {"Newer": [{"hookCallbackIds": ["own"]}]}}, "on_request": never},
+    ],
+)
+async def test_hooks_that_the_cli_did_not_register_fail_the_start(arguments: Any) -> None:
     peer = Peer(hooks_applied=False, hook_on_failure_supported=True)
     with pytest.raises(ConfigurationError, match="did not register the hooks") as caught:
-        await Query(peer, hooks={"PreToolUse": [HookMatcher(hooks=[never])]}, on_callback_error=policy).start()
+        await Query(peer, **arguments).start()
     assert (caught.value.option, caught.value.code) == ("hooks", "config.invalid")
 
 
