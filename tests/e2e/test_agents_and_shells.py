@@ -54,6 +54,7 @@ async def test_what_a_subagent_says_names_the_tool_call_it_works_for(live: Live)
     assert [message.result for message in of_type(messages, ct.ResultMessage)] == ["Main done."]
 
 
+@pytest.mark.version_sensitive
 async def test_a_tool_of_a_subagent_is_asked_for_in_its_name(live: Live) -> None:
     asked: list[tuple[str, bool]] = []
 

@@ -111,6 +111,7 @@ async def test_a_hook_before_the_tool_can_refuse_it_against_the_rules(live: Live
     assert [denial.tool_name for denial in result.permission_denials] == ["Bash"]
 
 
+@pytest.mark.version_sensitive
 async def test_a_hook_before_the_tool_can_change_its_input_and_allow_it(live: Live) -> None:
     changed = {"command": "touch changed", "description": "d"}
     ears = Ears("PostToolUse", answers={"PreToolUse": ct.PreToolUseDecision.allow(updated_input=changed)})

@@ -71,6 +71,7 @@ def tool_results(messages: list[ct.Message]) -> list[ct.ToolResultBlock]:
     return [block for message in messages if isinstance(message, ct.UserMessage) for block in message.tool_results]
 
 
+@pytest.mark.version_sensitive
 async def test_the_model_calls_a_tool_that_runs_in_this_process(talk: Talk) -> None:
     sums = Sums()
     script = [replies.tool_use("mcp__sums__add", {"a": 1, "b": 2}), replies.text("three")]

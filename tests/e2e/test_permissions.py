@@ -34,6 +34,7 @@ async def test_an_allow_rule_lets_the_tool_run_and_nobody_is_asked(live: Live) -
     assert door.asked == []
 
 
+@pytest.mark.version_sensitive
 async def test_a_deny_rule_refuses_the_tool_and_nobody_is_asked(live: Live) -> None:
     door = Doorkeeper()
     async with live([bash("touch made"), "Done."], can_use_tool=door, settings=rules(deny=["Bash(touch *)"])) as session:
@@ -56,6 +57,7 @@ async def test_an_ask_rule_asks_although_another_rule_allows(live: Live) -> None
     assert door.commands == ["touch made"]
 
 
+@pytest.mark.version_sensitive
 async def test_the_callback_may_change_the_input(live: Live) -> None:
     door = Doorkeeper([ct.Allow(updated_input={"command": "echo changed > changed", "description": "d"})])
     async with live([bash("echo made > made"), "Done."], can_use_tool=door) as session:

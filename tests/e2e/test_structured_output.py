@@ -12,6 +12,7 @@ SCHEMA = {"type": "object", "properties": {"answer": {"type": "number"}}, "requi
 FORMAT = {"type": "json_schema", "schema": SCHEMA}
 
 
+@pytest.mark.version_sensitive
 async def test_the_answer_comes_as_the_schema_says(live: Live) -> None:
     async with live([replies.tool_use("StructuredOutput", {"answer": 42}), "Done."], output_format=FORMAT) as session:
         result = (await session.ask("What is it?")).raise_for_error()
