@@ -99,6 +99,7 @@ async def test_a_fork_knows_what_was_said_and_leaves_the_original_alone(live: Li
         assert "A side branch" not in known(session)
 
 
+@pytest.mark.needs("a continued session keeps its id")
 async def test_continuing_takes_up_the_latest_session_of_the_directory(live: Live) -> None:
     async with FakeMessagesAPI(["Older.", "Newer.", "Continued."]) as api:
         for prompt in ("The older one", "The newer one"):
