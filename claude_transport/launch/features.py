@@ -176,7 +176,7 @@ _BEHAVIOURS: Final = _rows(
         "nothing is written beside the directories",
         191,
         92,
-        "isolated_config, which keeps the CLI out of the home; 2.1.92 makes `.npm` there",
+        "isolated_config; 2.1.92 makes `.npm` in the home all the same",
     ),
     ("FileChanged of a watched file", 191, 92, "a hook for FileChanged"),
     ("hooks around /clear", 191, 92, "hooks for SessionEnd and SessionStart when `/clear` is sent"),
