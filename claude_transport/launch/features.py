@@ -170,6 +170,12 @@ _BEHAVIOURS: Final = _rows(
     ("questions of background agents", 191, 92, "permission questions of background agents, and `origin` of the turns that they wake"),
     ("results of background shells", 191, 92, "turns that a background shell wakes"),
     ("sizes of tool results", 191, 92, "the size over which the CLI stores the result of a tool in a file"),
+    (
+        "long answers are not compacted at once",
+        191,
+        92,
+        "answers of some megabytes; 2.1.92 compacts before the next turn, by one more request",
+    ),
     ("long prompts in one block", 191, 92, "prompts of some megabytes that reach the model as one text"),
     ("an empty answer is asked for again", 191, 92, "an answer without content, which a newer CLI asks for again"),
     (
