@@ -69,7 +69,7 @@ def rows(features: Iterable[Feature], *, head: str) -> str:
     """A table of these features."""
     lines = [f"| {head} | Since | Not in | Needed by |", "| --- | --- | --- | --- |"]
     for feature in features:
-        name = f"`{feature.name}`"
+        name = feature.name if feature.kind == "behaviour" else f"`{feature.name}`"
         also = f" (or capability `{feature.capability}`)" if feature.capability else ""
         lines.append(f"| {name} | {feature.since}{also} | {feature.lacked_by} | {feature.use.rstrip(',')} |")
     return "\n".join(lines) + "\n"

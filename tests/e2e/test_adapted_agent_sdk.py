@@ -155,6 +155,7 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_goes_on(official: Cal
     assert results[-1].result in ("Still here.", "Hello from the fake Messages API.")  # whichever of its answers was not taken
 
 
+@pytest.mark.needs("api_error_status")
 async def test_a_failed_run_is_an_official_result_error_that_says_why(official: Callable[..., Any], adapted: Opener) -> None:
     async with FakeMessagesAPI(replies.error(401)) as api:
         options = official(api)

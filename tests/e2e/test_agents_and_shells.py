@@ -54,6 +54,7 @@ async def test_what_a_subagent_says_names_the_tool_call_it_works_for(live: Live)
     assert [message.result for message in of_type(messages, ct.ResultMessage)] == ["Main done."]
 
 
+@pytest.mark.version_sensitive
 async def test_a_tool_of_a_subagent_is_asked_for_in_its_name(live: Live) -> None:
     asked: list[tuple[str, bool]] = []
 
@@ -155,6 +156,7 @@ async def test_closing_at_once_says_which_background_agent_was_dropped(live: Liv
 # --------------------------------------------------------------------------------------------------------------------- shells
 
 
+@pytest.mark.needs("results of background shells")
 async def test_a_background_shell_that_ends_wakes_the_session(live: Live) -> None:
     script = [bash(f"{WAIT}; echo over", run_in_background=True), "Started.", "It ended."]
     async with live(script, allowed_tools=["Bash"]) as session:
@@ -171,6 +173,7 @@ async def test_a_background_shell_that_ends_wakes_the_session(live: Live) -> Non
     assert (woken.result, woken in own, started in own) == ("It ended.", False, True)
 
 
+@pytest.mark.needs("results of background shells")
 async def test_a_background_shell_that_fails_says_so(live: Live) -> None:
     script = [bash(f"{WAIT}; exit 3", run_in_background=True), "Started.", "It failed."]
     async with live(script, allowed_tools=["Bash"]) as session:

@@ -35,6 +35,7 @@ async def allow(*_: object) -> ct.Allow:
     return ct.Allow()
 
 
+@pytest.mark.needs("questions of background agents")
 @pytest.mark.parametrize("reports_state", [True, False])
 async def test_a_one_shot_answers_for_an_agent_after_the_first_result_and_hears_the_turn_that_it_wakes(
     options: Build, cli_home: Any, reports_state: bool
@@ -71,6 +72,7 @@ async def test_a_one_shot_answers_for_an_agent_after_the_first_result_and_hears_
     assert (cli_home.project / "proof.txt").exists()
 
 
+@pytest.mark.needs("questions of background agents")
 @pytest.mark.parametrize("reports_state", [True, False])
 async def test_the_turn_that_an_agent_wakes_may_use_tools_and_is_asked_about(options: Build, cli_home: Any, reports_state: bool) -> None:
     """The turn begins some 10 ms after the last agent is gone: input must not end in between."""
@@ -121,6 +123,7 @@ async def test_a_shell_that_never_ends_holds_nothing_and_is_gone_afterwards(opti
     assert processes_in(cli_home.project) == []
 
 
+@pytest.mark.needs("questions of background agents")
 async def test_closing_waits_for_an_agent_as_long_as_it_is_told_and_names_what_it_cut(options: Build) -> None:
     def answer(request: Any) -> Any:
         if from_subagent(request):
@@ -138,6 +141,7 @@ async def test_closing_waits_for_an_agent_as_long_as_it_is_told_and_names_what_i
     assert (list(report.dropped_tasks.values()), report.lost_turns, report.ended_by_itself) == (["do it"], (), False)
 
 
+@pytest.mark.needs("questions of background agents")
 async def test_closing_that_waits_hears_the_agent_out(options: Build) -> None:
     def answer(request: Any) -> Any:
         if from_subagent(request):

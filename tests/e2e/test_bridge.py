@@ -107,6 +107,7 @@ async def test_the_token_is_on_no_command_line(live: Live, desk: Desk) -> None:
         assert not any(host.token.encode() in line for line in lines)
 
 
+@pytest.mark.needs("sizes of tool results")
 async def test_a_tool_that_fails_and_one_that_says_much_leave_the_next_one_working(live: Live, desk: Desk) -> None:
     script = [use("fail"), use("large"), use("add", a=2, b=2), replies.text("four")]
     async with ct.BridgeHost({"desk": desk.tools()}) as host, live(script, **bridged(host)) as session:

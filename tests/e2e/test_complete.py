@@ -61,6 +61,7 @@ def waits() -> Waits:
 
 
 # each row on one of the two loops in turn: what it is is decided from what the CLI has said; tests/completion has all of them on both
+@pytest.mark.needs("api_error_status")
 @pytest.mark.parametrize(
     ("row", "anyio_backend"), [*zip(ROWS, itertools.cycle(["asyncio", "trio"]))], ids=lambda part: getattr(part, "name", part)
 )
@@ -74,6 +75,7 @@ async def test_a_failure_has_its_class_its_code_and_its_attempts(api: FakeMessag
     assert "scripted" not in str(caught.value)
 
 
+@pytest.mark.needs("an empty answer is asked for again", when="cli")
 @pytest.mark.parametrize(("transport", "requests"), [("cli", 2), ("api", 1)])
 async def test_an_answer_without_content_is_an_empty_completion(
     api: FakeMessagesAPI, ask: Ask, waits: Waits, transport: str, requests: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
 from live_session import Live, LiveSession
 
 import claude_transport as ct
@@ -49,6 +50,7 @@ async def test_an_image_that_a_tool_has_read_comes_back_typed(live: Live) -> Non
     assert [type(block) for block in results[0].content] == [ct.ImageBlock]
 
 
+@pytest.mark.needs("long prompts in one block")
 async def test_two_megabytes_of_prompt_reach_the_model_whole(live: Live) -> None:
     async with live(["Read."]) as session:
         result = await session.ask("x" * (2 * MEGABYTE) + " and the end")

@@ -37,6 +37,7 @@ def first_line(process: subprocess.Popen[bytes]) -> str:
     return process.stdout.readline().decode().strip()
 
 
+@pytest.mark.needs("long answers are not compacted at once")
 @pytest.mark.parametrize("resume", [True, False], ids=["link", "plain"])
 @pytest.mark.parametrize("listen", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0", "unix"])
 async def test_a_claude_behind_a_gateway_on_the_other_loop_does_the_main_job(

@@ -102,6 +102,7 @@ async def test_a_tool_that_fails_is_told_apart(live: Live) -> None:
     assert (await ears.one(ct.PostToolUseFailureInput)).error == "Exit code 3"
 
 
+@pytest.mark.needs("refusals by hooks are listed")
 async def test_a_hook_before_the_tool_can_refuse_it_against_the_rules(live: Live) -> None:
     ears = Ears(answers={"PreToolUse": ct.PreToolUseDecision.deny("Not on a Monday.")})
     async with live([bash("touch made"), "Done."], hooks=ears.hooks, allowed_tools=["Bash"]) as session:
@@ -111,6 +112,7 @@ async def test_a_hook_before_the_tool_can_refuse_it_against_the_rules(live: Live
     assert [denial.tool_name for denial in result.permission_denials] == ["Bash"]
 
 
+@pytest.mark.version_sensitive
 async def test_a_hook_before_the_tool_can_change_its_input_and_allow_it(live: Live) -> None:
     changed = {"command": "touch changed", "description": "d"}
     ears = Ears("PostToolUse", answers={"PreToolUse": ct.PreToolUseDecision.allow(updated_input=changed)})
@@ -128,6 +130,7 @@ async def test_a_hook_before_the_tool_can_have_the_callback_asked(live: Live) ->
     assert door.commands == ["touch made"]
 
 
+@pytest.mark.needs("updatedToolOutput")
 async def test_a_hook_after_the_tool_can_put_something_else_in_the_place_of_its_output(live: Live) -> None:
     def redacted(given: Any) -> Any:
         return ct.PostToolUseOutput(updated_tool_output={**given.tool_response, "stdout": "[redacted]"}, additional_context="It was long.")
@@ -188,6 +191,7 @@ async def test_a_prompt_hook_adds_context_for_the_model(live: Live) -> None:
     assert messages
 
 
+@pytest.mark.needs("a blocked prompt says why")
 async def test_a_prompt_hook_can_block_the_prompt(live: Live) -> None:
     ears = Ears(answers={"UserPromptSubmit": ct.HookOutput.block("Not that.")})
     async with live(["never"], hooks=ears.hooks) as session:
@@ -262,6 +266,7 @@ async def test_a_compaction_is_told_before_and_after(live: Live) -> None:
     assert begun.source == "compact"
 
 
+@pytest.mark.needs("hooks around /clear")
 async def test_clearing_ends_a_session_and_begins_another(live: Live) -> None:
     ears = Ears("SessionEnd", answers={"SessionStart": ct.SessionStartOutput(additional_context="A fresh start.")})
     async with live(["First.", "Second."], hooks=ears.hooks) as session:
@@ -295,6 +300,7 @@ async def test_a_settings_file_that_changes_is_told(live: Live) -> None:
     assert (change.source, change.file_path) == ("user_settings", str(settings))
 
 
+@pytest.mark.needs("FileChanged of a watched file")
 async def test_a_watched_file_that_changes_is_told(live: Live) -> None:
     watched = live.home.project / "watched.txt"
     watched.write_text("before")

@@ -17,6 +17,7 @@ import claude_transport as ct
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-without-a-model.md"
 
 
+@pytest.mark.needs("nothing is written beside the directories")
 async def test_the_real_claude_says_what_the_page_scripts(claude_cli: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     page: dict[str, Any] = {"ct": ct}

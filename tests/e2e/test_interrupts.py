@@ -49,6 +49,7 @@ async def test_an_interrupt_ends_a_tool_that_runs(live: Live) -> None:
         assert (await session.ask("And now?")).result == "Next."
 
 
+@pytest.mark.version_sensitive
 async def test_an_interrupt_withdraws_a_permission_question(live: Live) -> None:
     asked, cancelled = anyio.Event(), anyio.Event()
 

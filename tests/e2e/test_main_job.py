@@ -340,6 +340,7 @@ async def test_one_shot_ends_by_itself(options: Options) -> None:
     assert [message.type for message in messages].count("result") == 1
 
 
+@pytest.mark.needs("questions of background agents")
 async def test_one_shot_waits_for_a_background_agent(options: Options) -> None:
     """A subagent outlives the first result, and wakes the session, which may need its hooks then. [15a]"""
     agent = {"helper": {"description": "helps", "prompt": "You help.", "tools": ["Bash"]}}

@@ -71,6 +71,7 @@ def tool_results(messages: list[ct.Message]) -> list[ct.ToolResultBlock]:
     return [block for message in messages if isinstance(message, ct.UserMessage) for block in message.tool_results]
 
 
+@pytest.mark.version_sensitive
 async def test_the_model_calls_a_tool_that_runs_in_this_process(talk: Talk) -> None:
     sums = Sums()
     script = [replies.tool_use("mcp__sums__add", {"a": 1, "b": 2}), replies.text("three")]
@@ -163,6 +164,7 @@ async def test_calls_of_a_tool_that_only_reads_run_at_the_same_time(talk: Talk) 
     assert ["saw a" in contents[0], "saw b" in contents[1], len(contents)] == [True, True, 2]
 
 
+@pytest.mark.needs("sizes of tool results")
 async def test_a_large_result_and_an_image_reach_the_cli(talk: Talk) -> None:
     """Of two million characters the model gets a reference to a file, and the file is whole: that is the CLI's doing."""
     server = MCPServer("box")
@@ -238,6 +240,7 @@ async def test_progress_is_taken_and_a_changed_list_of_tools_is_read_again(talk:
     assert "fresh indeed" in str(tool_results(messages)[0].content)
 
 
+@pytest.mark.needs("rules for MCP servers with odd names")
 async def test_a_name_with_odd_characters_is_written_with_underscores_in_the_names_of_its_tools(talk: Talk) -> None:
     """CLI 2.1.329, and permission rules name it so, too: here `mcp__my_sums__2__*`, as `mcp__my_sums__2` would be a tool of `my_sums`."""
     sums = Sums()

@@ -26,6 +26,7 @@ async def until_said_in(path: Path, text: str) -> None:
             await anyio.lowlevel.checkpoint()
 
 
+@pytest.mark.needs("permission rules with wildcards")
 async def test_an_allow_rule_lets_the_tool_run_and_nobody_is_asked(live: Live) -> None:
     door = Doorkeeper([ct.Deny("never")])
     async with live([bash("touch made"), "Done."], can_use_tool=door, settings=rules(allow=["Bash(touch made)"])) as session:
@@ -34,6 +35,7 @@ async def test_an_allow_rule_lets_the_tool_run_and_nobody_is_asked(live: Live) -
     assert door.asked == []
 
 
+@pytest.mark.version_sensitive
 async def test_a_deny_rule_refuses_the_tool_and_nobody_is_asked(live: Live) -> None:
     door = Doorkeeper()
     async with live([bash("touch made"), "Done."], can_use_tool=door, settings=rules(deny=["Bash(touch *)"])) as session:
@@ -56,6 +58,7 @@ async def test_an_ask_rule_asks_although_another_rule_allows(live: Live) -> None
     assert door.commands == ["touch made"]
 
 
+@pytest.mark.version_sensitive
 async def test_the_callback_may_change_the_input(live: Live) -> None:
     door = Doorkeeper([ct.Allow(updated_input={"command": "echo changed > changed", "description": "d"})])
     async with live([bash("echo made > made"), "Done."], can_use_tool=door) as session:
@@ -63,6 +66,7 @@ async def test_the_callback_may_change_the_input(live: Live) -> None:
         assert sorted(path.name for path in session.project.glob("*ed")) == ["changed"]
 
 
+@pytest.mark.needs("permission rules with wildcards")
 @pytest.mark.needs("list_permission_rules")
 async def test_updated_permissions_are_in_force_for_the_second_call(live: Live) -> None:
     rule = ct.PermissionRule(tool_name="Bash", rule_content="touch *")
@@ -76,6 +80,7 @@ async def test_updated_permissions_are_in_force_for_the_second_call(live: Live) 
     assert ("Bash(touch *)", "allow", "session") in {(rule.rule, rule.behavior, rule.source) for rule in known.rules}
 
 
+@pytest.mark.needs("permission rules with wildcards")
 async def test_a_suggestion_of_the_cli_can_be_given_back_and_is_kept_in_the_local_settings(live: Live) -> None:
     async def as_suggested(_tool: str, _given: dict[str, Any], context: ct.CallbackContext) -> ct.Allow:
         return ct.Allow(updated_permissions=[update for update in context.suggestions if update.type == "addRules"])

@@ -73,6 +73,7 @@ async def test_a_session_that_is_not_saved_begins_again_when_its_transport_is_re
         assert "xyzzy" not in str(api.conversation[-1].body["messages"])
 
 
+@pytest.mark.version_sensitive
 async def test_a_resumed_session_knows_what_was_said_and_keeps_its_id(live: Live) -> None:
     async with live(["The word is xyzzy."]) as session:
         await session.ask("Tell me a word")
@@ -98,6 +99,7 @@ async def test_a_fork_knows_what_was_said_and_leaves_the_original_alone(live: Li
         assert "A side branch" not in known(session)
 
 
+@pytest.mark.needs("a continued session keeps its id")
 async def test_continuing_takes_up_the_latest_session_of_the_directory(live: Live) -> None:
     async with FakeMessagesAPI(["Older.", "Newer.", "Continued."]) as api:
         for prompt in ("The older one", "The newer one"):

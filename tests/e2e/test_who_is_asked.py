@@ -121,6 +121,7 @@ async def allow(*_: object) -> ct.Allow:
 
 
 # each row on one of the two loops in turn: who is asked is decided in the CLI; that asking works on both is shown in test_permissions.py
+@pytest.mark.needs("permission rules with wildcards", when="[the user's own rules")
 @pytest.mark.needs("rules of an untrusted project are ignored", when="[rules of a project")
 @pytest.mark.needs("--permission-prompts", when="[prompts none")
 @pytest.mark.needs("permission modes of 2.1.330", when="[plan, a command-")
@@ -171,6 +172,7 @@ async def test_a_prompt_tool_of_somebody_else_is_asked_in_place_of_the_host(opti
     assert (asked, (cli_home.project / "proof.txt").exists()) == (["guard about Bash"], False)
 
 
+@pytest.mark.needs("questions of background agents")
 @pytest.mark.needs("messages name their subagent", when="True-True")
 @pytest.mark.needs("bypassPermissions of a subagent is ignored", when="bypassPermissions")
 @pytest.mark.parametrize(
