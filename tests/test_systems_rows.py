@@ -150,6 +150,7 @@ PROOFS: dict[str, tuple[str, ...]] = {
     ),
     "S4.2": (
         f"{HOSTING}::test_s4_2_the_extras_reach_the_real_cli",
+        f"{HOSTING}::test_s4_2_servers_that_are_given_win_over_those_that_the_user_configured",
         f"{ARGV}::test_an_option_becomes_its_arguments",
         f"{REAL_FLAGS}::test_the_cli_knows_every_flag_and_accepts_its_value",
         "launch/test_option_validation.py::test_bypassing_permissions_as_root_is_refused_with_three_remedies",
