@@ -268,6 +268,7 @@ if TYPE_CHECKING:
     from claude_transport.transports.start_gate import StartGate
     from claude_transport.transports.stream import Connectable, StreamTransport
     from claude_transport.transports.subprocess import SubprocessTransport
+    from claude_transport.transports.terms import session_terms
     from claude_transport.wrappers.base import TransportWrapper
     from claude_transport.wrappers.faulty import FaultyTransport
     from claude_transport.wrappers.lines import LineWrapper
@@ -578,6 +579,7 @@ __all__ = [
     "read_login_status",
     "resolve_transport",
     "serve",
+    "session_terms",
     "split_by_parent",
     "stream",
 ]
@@ -677,6 +679,7 @@ _HOMES = {
     "transports.start_gate": "StartGate",
     "transports.stream": "Connectable StreamTransport",
     "transports.subprocess": "SubprocessTransport",
+    "transports.terms": "session_terms",
     "wrappers.base": "TransportWrapper",
     "wrappers.faulty": "FaultyTransport",
     "wrappers.lines": "LineWrapper",

@@ -354,7 +354,7 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
         texts = definition if isinstance(definition, dict) else {}
         if not isinstance(texts.get("prompt"), str) or not isinstance(texts.get("description"), str) or not texts["description"]:
             _refuse("agents", f"{name!r} needs a description, which is not empty, and a prompt")
-    check_agent_rules(agent_definitions(options.agents or {}))
+        check_agent_rules({name: definition})
 
 
 def _check_own_servers(options: ClaudeOptions) -> None:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger, getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import anyio.to_thread
 import msgspec
@@ -23,19 +23,17 @@ from claude_transport.launch.features import check_range, require
 from claude_transport.launch.launch import Launch, needs_of
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.payloads import build_payloads, initialize_fields
-from claude_transport.launch.permissions import permission_settings
 from claude_transport.launch.pin import pin_cli
 from claude_transport.launch.planning import PlannedLaunch, plan_launch, without_supervisor
 from claude_transport.launch.sessions import find_transcript, options_to_continue
-from claude_transport.launch.validation import UUID
 from claude_transport.printable import printable
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.messages import DecodeFailure
 from claude_transport.streams.marking import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
-from claude_transport.transport import PermissionSetting, SessionTerms, TransportInfo
+from claude_transport.transport import SessionTerms, TransportInfo
 from claude_transport.transports.stream import StreamTransport
+from claude_transport.transports.terms import session_terms
 
 if TYPE_CHECKING:  # loaded when there is a launcher that needs it
     from claude_transport.streams.launched import LaunchedStream
@@ -140,17 +138,11 @@ class SubprocessTransport(StreamTransport):
                 option="permission_prompt_tool_name",
             )
         self._answers = answers
-        terms = SessionTerms(initialize=_initialize(self._options, self._launcher), verbatim_prompts=self._options.verbatim_prompts)
-        if self._command is not None:
-            return terms  # a command of the caller's own gets none of the flags
-        return msgspec.structs.replace(
-            terms,
-            permissions=_permissions(self._options),
-            session_id=_named_session(self._options),
-            forks_session=self._options.fork_session and self._options.session_id is None,
-            structured_output=self._options.output_format is not None,
-            billing=self._options.billing,
-        )
+        delivery = "files" if self._launcher is None else self._launcher.delivery
+        terms = session_terms(self._options, delivery=delivery)
+        if self._command is not None:  # a command of the caller's own gets none of the flags
+            return SessionTerms(initialize=terms.initialize, verbatim_prompts=terms.verbatim_prompts)
+        return terms
 
     def carry_trace(self, fields: Mapping[str, str]) -> None:
         """Put it into the child's environment, as `TRACEPARENT` and `TRACESTATE`, in place of what is inherited; the option `env` wins."""
@@ -243,24 +235,6 @@ class SubprocessTransport(StreamTransport):
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
 
 
-def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
-    """What the options say about permissions. What cannot be understood is left to `connect()`, which says what is wrong with it."""
-    try:
-        return tuple(PermissionSetting(*row) for row in permission_settings(options))
-    except (ConfigurationError, AttributeError, TypeError):
-        return ()
-
-
-def _initialize(options: ClaudeOptions, launcher: Launcher | None) -> dict[str, Any]:
-    """The fields of `initialize`: with a launcher whose other end sees no files of ours, everything that would be in one."""
-    try:
-        if launcher is None or launcher.delivery == "files":
-            return initialize_fields(options)
-        return build_payloads(options, delivery="initialize", permissions={}).initialize
-    except (ConfigurationError, AttributeError, TypeError):
-        return {}  # connect() says what is wrong
-
-
 def _plan(
     options: ClaudeOptions,
     *,
@@ -292,13 +266,6 @@ def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapp
         return dict(env)
     theirs = {name: value for name, value in env.items() if name not in _TRACE_VARIABLES or name in given}
     return {**trace, **theirs}
-
-
-def _named_session(options: ClaudeOptions) -> str | None:
-    """The id of the session that these options speak of; None when they name none, or one by its title."""
-    if options.session_id is not None:
-        return options.session_id
-    return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
 
 
 async def _diagnose(error: ProcessError, *, cli: CLI | None, env: Mapping[str, str]) -> ProcessError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,32 @@ async def test_s4_2_the_extras_reach_the_real_cli(live: Live) -> None:
         assert "WebFetch" not in init.tools
         assert str(session.project) in session.told()[0]
         assert "Say where you are." in str(session.api.conversation[0].body["system"])
+
+
+SUMS = {"type": "stdio", "command": sys.executable, "args": [str(Path(__file__).parent / "sums_server.py")]}
+ADD = replies.tool_use("mcp__sums__add", {"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize(
+    ("form", "strict", "there"),
+    [("mapping", None, ["sums"]), ("text", None, ["sums"]), ("path", None, ["sums"]), ("mapping", False, ["other", "sums"])],
+)
+async def test_s4_2_servers_that_are_given_win_over_those_that_the_user_configured(
+    live: Live, cli_home: Any, form: str, strict: bool | None, there: list[str]
+) -> None:
+    """The user's own configuration has a server of the same name, which would never answer, and another one."""
+    silent = {**SUMS, "args": [*SUMS["args"], "--never-answer"]}
+    configured = {"mcpServers": {"sums": silent, "other": SUMS}}
+    (cli_home.config / ".claude.json").write_text(json.dumps(configured), "utf-8")
+    file = cli_home.tmp / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"sums": SUMS}}), "utf-8")
+    given: dict[str, Any] = {"mapping": {"sums": SUMS}, "text": file.read_text("utf-8"), "path": file}
+    script = lambda request: "Done." if request.tool_results else ADD  # noqa: E731
+    async with live(script, mcp_servers=given[form], strict_mcp_config=strict, allowed_tools=["mcp__sums__add"]) as session:
+        await session.ask("Add.")
+        status = await session.query.mcp_status()
+        assert "3" in session.told()[0]
+    assert sorted(server.name for server in status) == there
 
 
 async def test_s5_6_without_a_query_a_prompt_is_written_and_its_result_read(
