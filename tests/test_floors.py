@@ -77,7 +77,6 @@ MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must nev
 LONG_MODULES: Mapping[str, str] = {
     "claude_transport": "a list of public names, three times: for type checkers, for people, and for loading each on first use",
     "claude_transport.launch.validation": "one list of refusals, which is checked against the options as a whole",
-    "claude_transport.transports.subprocess": "one transport from its options to its process: what it writes to disk is deleted where it was written",
     "claude_transport.errors": "one tree of errors, drawn whole in its docstring, is easier to read in one file than in eight",
 }
 LONG_FUNCTIONS: Mapping[str, str] = {}

@@ -59,8 +59,8 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """One row: its name on the wire, the first version that has it, and what of this library needs it.
 
     `name` is unique: the flag with its dashes, `initialize.<field>`, the subtype of a control request (with `.<field>` for one of its
-    fields), `hook.<event>` (with `.denial` for what a hook denies), `prompt.<field>`, or a few words for a behaviour. `lacked_by` is the last
-    version seen without it. `capability` is the entry of `capabilities` that says the same.
+    fields), `hook.<event>` (with `.denial` for what a hook denies), `prompt.<field>`, or a few words for a behaviour. `lacked_by` is the
+    last version seen without it. `capability` is the entry of `capabilities` that says the same.
     """
 
     kind: FeatureKind
