@@ -50,7 +50,7 @@ _NAME: Final = "claude-transport"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_*?]+")
 _SYSTEM_PATH: Final = "/usr/bin:/bin:/run/current-system/sw/bin"
-"""Where `grep` and `sleep` are looked for before PATH, which may be empty, or begin with a folder of somebody else's programs."""
+"""Where `grep` and `sleep` are looked for before PATH, which may be empty, or begin with the folder of an attacker."""
 
 _PLACES: Final = ('"$HOME/.local/bin"', '"$HOME/.claude/local"', "/usr/local/bin", "/opt/homebrew/bin")
 """Where a bare name is looked for after PATH, which is a short one for commands of sshd."""

@@ -8,7 +8,7 @@ __all__ = ["ExitStatus"]
 
 
 class ExitStatus(msgspec.Struct, frozen=True):
-    """How a process ended: one of the two is set, or neither when nobody could find out."""
+    """How a process ended: one of the two is set, or neither when it is not known."""
 
     exit_code: int | None = None
     signal: int | None = None

@@ -8,7 +8,7 @@ Why not the kernel's parent-death signal: it follows the *thread* that forked, n
 child, and setting it needs code between fork and exec.
 
 The shell gets a PATH of system folders and nothing else of the host's environment. The host's own PATH may be empty, or name a folder in
-which somebody else has put a `grep`. Where the system folders have no `grep`, the shell reads the files itself, which takes seconds on a
+which an attacker has put a `grep`. Where the system folders have no `grep`, the shell reads the files itself, which takes seconds on a
 machine with thousands of processes. Where they have no `sleep`, what is left gets less time to go.
 """
 

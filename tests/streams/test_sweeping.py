@@ -31,7 +31,7 @@ from claude_transport.streams.sweeping import Sweeper
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other processes can be read on Linux only")
 
 PATIENCE = 30.0
-NOBODY = 5_000_000
+UNUSED = 5_000_000
 """More than Linux gives to any process, so that a made-up process can be killed without harm."""
 
 
@@ -93,7 +93,7 @@ def sweep(sweeper: Sweeper, mark: str | None = None) -> None:
 def test_what_ran_before_the_first_child_is_never_read(others: int, machine: Machine) -> None:
     sweeper = machine.sweeper()
     for n in range(others):
-        machine.start(NOBODY + n)
+        machine.start(UNUSED + n)
     sweeper.learn()
     for _ in range(3):
         sweep(sweeper)
@@ -105,22 +105,22 @@ def test_what_was_read_once_is_not_read_again_however_many_there_are(others: int
     sweeper = machine.sweeper()
     sweeper.learn()
     for n in range(others):
-        machine.start(NOBODY + n)
+        machine.start(UNUSED + n)
     sweep(sweeper)
-    assert machine.environs() == list(range(NOBODY, NOBODY + others))
+    assert machine.environs() == list(range(UNUSED, UNUSED + others))
     for _ in range(3):
         sweep(sweeper)
     assert machine.environs() == []
-    machine.start(NOBODY + others)
+    machine.start(UNUSED + others)
     sweep(sweeper)
-    assert machine.environs() == [NOBODY + others]
+    assert machine.environs() == [UNUSED + others]
 
 
 def test_processes_of_other_living_children_are_read_once(machine: Machine) -> None:
     sweeper = machine.sweeper()
     sweeper.learn()
     for n in range(50):
-        machine.start(NOBODY + n, f"{MARK_VARIABLE}={new_mark()}\0".encode(), age=0)
+        machine.start(UNUSED + n, f"{MARK_VARIABLE}={new_mark()}\0".encode(), age=0)
     sweep(sweeper)
     assert len(machine.environs()) == 50
     sweep(sweeper)
@@ -129,30 +129,30 @@ def test_processes_of_other_living_children_are_read_once(machine: Machine) -> N
 
 def test_a_process_with_the_id_of_one_that_ended_is_read(machine: Machine) -> None:
     sweeper = machine.sweeper()
-    machine.start(NOBODY)
+    machine.start(UNUSED)
     sweeper.learn()
-    machine.start(NOBODY)
+    machine.start(UNUSED)
     sweep(sweeper)
-    assert machine.environs() == [NOBODY]
+    assert machine.environs() == [UNUSED]
 
 
 def test_what_is_new_is_read_again_because_it_may_execute_another_program(machine: Machine) -> None:
     sweeper = machine.sweeper()
     sweeper.learn()
-    machine.start(NOBODY, age=0)
-    machine.start(NOBODY + 1, b"", cmdline=b"")  # in the middle of executing one, at whatever age
+    machine.start(UNUSED, age=0)
+    machine.start(UNUSED + 1, b"", cmdline=b"")  # in the middle of executing one, at whatever age
     for _ in range(2):
         sweep(sweeper)
-        assert machine.environs() == [NOBODY, NOBODY + 1]
+        assert machine.environs() == [UNUSED, UNUSED + 1]
 
 
 def test_what_will_never_have_an_environment_is_read_once(machine: Machine) -> None:
     sweeper = machine.sweeper()
     sweeper.learn()
-    machine.start(NOBODY, b"", cmdline=b"", state="Z", age=0)
-    machine.start(NOBODY + 1, b"")  # `env -i`
+    machine.start(UNUSED, b"", cmdline=b"", state="Z", age=0)
+    machine.start(UNUSED + 1, b"")  # `env -i`
     sweep(sweeper)
-    assert machine.environs() == [NOBODY, NOBODY + 1]
+    assert machine.environs() == [UNUSED, UNUSED + 1]
     sweep(sweeper)
     assert machine.environs() == []
 
@@ -160,18 +160,18 @@ def test_what_will_never_have_an_environment_is_read_once(machine: Machine) -> N
 def test_a_process_that_is_just_being_started_is_waited_for(machine: Machine) -> None:
     sweeper, mark = machine.sweeper(patience=PATIENCE), new_mark()
     sweeper.learn()
-    machine.start(NOBODY, b"", cmdline=b"", age=0)
+    machine.start(UNUSED, b"", cmdline=b"", age=0)
     begun = sweeper.begin(mark)
     while len(machine.reads) < 10:
         assert not begun.wait(0.01)
-    machine.start(NOBODY, b"A=1\0")
+    machine.start(UNUSED, b"A=1\0")
     assert begun.wait(PATIENCE)
 
 
 def test_children_that_are_closed_at_once_share_a_look(machine: Machine) -> None:
     sweeper = machine.sweeper()
-    machine.start(NOBODY, age=0)  # read in each round
-    machine.hanging.add(str(NOBODY))
+    machine.start(UNUSED, age=0)  # read in each round
+    machine.hanging.add(str(UNUSED))
     first = sweeper.begin(new_mark())
     while not machine.reads:
         assert not first.wait(0.01)
@@ -267,7 +267,7 @@ def test_a_limit_that_was_set_on_purpose_is_left_alone() -> None:
 
 
 def test_on_other_systems_nothing_is_read(machine: Machine) -> None:
-    machine.start(NOBODY)
+    machine.start(UNUSED)
     sweeper = Sweeper(proc=str(machine.folder), platform="darwin", read=machine.read)
     sweeper.learn()
     sweeper.watch(new_mark(), os.getpid())
@@ -297,22 +297,22 @@ def test_a_process_that_cannot_be_read_hides_no_other_one_and_is_not_tried_again
     sweeper = machine.sweeper(patience=0.1)
     sweeper.learn()
     for n in range(3):
-        machine.start(NOBODY + n)
-    machine.hanging.add(str(NOBODY + 1))
+        machine.start(UNUSED + n)
+    machine.hanging.add(str(UNUSED + 1))
     begun = sweeper.begin(new_mark())
     give_up(sweeper, begun, until=lambda: begun.is_over)
-    assert machine.environs().count(NOBODY + 1) == 1
-    machine.start(NOBODY + 3)
+    assert machine.environs().count(UNUSED + 1) == 1
+    machine.start(UNUSED + 3)
     sweep(sweeper)
-    assert machine.environs() == [NOBODY + 3]
+    assert machine.environs() == [UNUSED + 3]
 
 
 def test_many_processes_that_cannot_be_read_end_the_sweep(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     sweeper = machine.sweeper(patience=0.1)
     sweeper.learn()
     for n in range(10):
-        machine.start(NOBODY + n)
-        machine.hanging.add(str(NOBODY + n))
+        machine.start(UNUSED + n)
+        machine.hanging.add(str(UNUSED + n))
     followed: list[int] = []
     begun = sweeper.begin(new_mark(), then=lambda: followed.append(1))
     give_up(sweeper, begun, until=lambda: begun.is_over)
@@ -334,19 +334,19 @@ def test_a_listing_that_never_ends_is_not_waited_for(machine: Machine, monkeypat
         patched.setattr(os, "scandir", hang)
         begun = sweeper.begin(new_mark())
         give_up(sweeper, begun, until=lambda: begun.is_over)
-    machine.start(NOBODY)
+    machine.start(UNUSED)
     sweep(sweeper)
-    assert machine.environs() == [NOBODY], "the next child is looked for as ever"
+    assert machine.environs() == [UNUSED], "the next child is looked for as ever"
 
 
 def test_a_file_that_never_ends_is_read_for_a_while(machine: Machine) -> None:
     sweeper = machine.sweeper()
     sweeper.learn()
-    machine.start(NOBODY)
-    (machine.folder / str(NOBODY) / "environ").unlink()
-    (machine.folder / str(NOBODY) / "environ").symlink_to("/dev/zero")
+    machine.start(UNUSED)
+    (machine.folder / str(UNUSED) / "environ").unlink()
+    (machine.folder / str(UNUSED) / "environ").symlink_to("/dev/zero")
     sweep(sweeper)
-    assert machine.environs() == [NOBODY]
+    assert machine.environs() == [UNUSED]
 
 
 def test_a_finaliser_in_the_thread_of_the_sweep_does_not_wait_for_itself(machine: Machine) -> None:
@@ -363,7 +363,7 @@ def test_a_finaliser_in_the_thread_of_the_sweep_does_not_wait_for_itself(machine
     sweep(sweeper)
 
 
-def test_what_fails_after_a_sweep_is_logged_and_stops_nobody(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_after_a_sweep_is_logged_and_stops_no_other(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise ValueError("on purpose")
 
@@ -380,16 +380,16 @@ def test_a_system_without_a_free_thread_has_the_caller_do_the_work(machine: Mach
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
-    machine.start(NOBODY)
+    machine.start(UNUSED)
     begun = machine.sweeper().begin(new_mark())
     assert begun.is_over
-    assert machine.environs() == [NOBODY]
+    assert machine.environs() == [UNUSED]
 
 
 def test_a_fork_of_the_host_begins_anew(machine: Machine) -> None:
     sweeper = machine.sweeper(patience=PATIENCE)
-    machine.start(NOBODY)
-    machine.hanging.add(str(NOBODY))
+    machine.start(UNUSED)
+    machine.hanging.add(str(UNUSED))
     begun = sweeper.begin(new_mark())
     while not machine.reads:
         assert not begun.wait(0.01)
@@ -404,7 +404,7 @@ def test_what_is_remembered_of_ended_processes_is_forgotten(machine: Machine) ->
     sweeper.learn()
     sweep(sweeper)
     for n in range(1_200):
-        machine.start(NOBODY + n)
+        machine.start(UNUSED + n)
     sweep(sweeper)
     assert len(machine.environs()) == 1_200
     for path in [*machine.folder.iterdir()][:-2]:
