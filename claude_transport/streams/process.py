@@ -29,6 +29,7 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.birth import SafePopen
 from claude_transport.streams.guard import guard
 from claude_transport.streams.marking import MARK_VARIABLE, new_mark
 from claude_transport.streams.pace import Pace
@@ -127,7 +128,7 @@ class ProcessConnectable:
 
     def _spawn(self, mark: str) -> subprocess.Popen[bytes]:
         try:
-            return subprocess.Popen(
+            return SafePopen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
