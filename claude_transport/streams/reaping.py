@@ -30,10 +30,10 @@ import msgspec
 
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
+from claude_transport.streams.awaiting import process_end, readable
 from claude_transport.streams.guard import guard
 from claude_transport.streams.inflow import Inflow
 from claude_transport.streams.marking import kill_marked
-from claude_transport.streams.readiness import process_end, readable
 from claude_transport.streams.stderr import StderrTail
 
 __all__ = ["Child", "CloseSchedule", "ExitStatus", "end_unowned"]

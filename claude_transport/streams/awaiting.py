@@ -27,7 +27,7 @@ async def readable(fd: int) -> None:
 
 
 async def process_end(pid: int, block: Callable[[], object]) -> None:
-    """Wait for the end of a child without collecting it. `block` does the same by blocking a thread, and is called when nothing else works."""
+    """Wait for the end of a child without collecting it. `block` does the same in a thread, where nothing else works."""
     with contextlib.suppress(AttributeError, OSError):
         pidfd = os.pidfd_open(pid)
         try:
