@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -152,6 +153,16 @@ def soak(session: nox.Session) -> None:
     """Two thousand sessions with a claude that misbehaves, in at most three minutes: nothing left over, memory flat, failures typed."""
     install(session, "bench")
     session.run("python", "benchmarks/soak.py", *session.posargs)
+
+
+@nox.session(default=False)
+def faults(session: nox.Session) -> None:
+    """Every system call of a session fails, one after the other: in Python code, in minutes, then in the kernel, in an hour or two."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "-q", "tests/test_faults.py", env={"PYTEST_ADDOPTS": "", "FAULT_STEP": "1"})
+    if shutil.which("strace") is None:
+        session.skip("there is no strace on this machine, so no call failed in the kernel")
+    session.run("python", "tests/strace_faults.py", *session.posargs)
 
 
 @nox.session

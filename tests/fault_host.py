@@ -1,7 +1,10 @@
 """A program whose Nth system call fails: it does what a host does, and says how each step went and what it left.
 
-Run by `test_faults.py`, as `fault_host.py BACKEND WORKLOAD every|N,N,... `. Each run is a fork of its own. The calls are those that Python
-code makes through `os`, `subprocess`, `select` and `open()`, in any thread, from the moment in which the workload begins.
+`fault_host.py BACKEND WORKLOAD FIRST STEP` runs the workload again and again, in forks: first call number FIRST fails, then the one that is
+STEP later, until there are no more calls. The calls are those that Python code makes through `os`, `subprocess`, `select`, `open()` and
+`threading`, in any thread, from the moment in which the workload begins.
+
+With STEP 0 nothing fails by itself: each run says `ready` with its process id and waits, while `strace_faults.py` attaches to it.
 
 Calls that no system lets fail for a child of one's own are left alone: kill, wait. After a failed kill there would be something left.
 """
@@ -13,6 +16,7 @@ import contextlib
 import errno
 import functools
 import gc
+import importlib
 import io
 import json
 import logging
@@ -70,7 +74,17 @@ def workload(function: Workload) -> Workload:
 
 
 def say(name: str, value: object) -> None:
-    os.write(1, (json.dumps([name, value]) + "\n").encode())
+    line = (json.dumps([name, value]) + "\n").encode()
+    try:
+        os.write(1, line)
+    except OSError:  # this was the call that failed
+        os.write(1, line)
+
+
+def wait_for_strace() -> None:
+    say("ready", os.getpid())
+    with contextlib.suppress(OSError):  # the read may be the call that fails
+        os.read(0, 1)
 
 
 class Faults:
@@ -239,8 +253,11 @@ def run(name: str, backend: str, at: int) -> bool:
     async def main() -> None:
         await anyio.to_thread.run_sync(int)  # a worker thread, and what anyio makes once
         before = await Census.rested()
+        if at == 0:
+            wait_for_strace()
         with faults.armed():
             await WORKLOADS[name](folder)
+        say("done", name)
         if growth := await before.growth(patience=5, of=LASTING):
             say("left", growth)
 
@@ -267,18 +284,20 @@ def fork(name: str, backend: str, at: int) -> int:
 def main() -> None:
     backend, name, first, step = sys.argv[1:]
     assert all((ct.Query, ct.SubprocessTransport, ct.RecordingTransport, ct.MockTransport, ct.ClaudeOptions))
+    importlib.import_module(f"anyio._backends._{backend}")  # before the forks, which would each do it
     logging.getLogger().addHandler(Said(logging.ERROR))
     folder = Path(tempfile.gettempdir())
-    for at in range(int(first), 1000, int(step)):
+    for at in range(int(first), 1000, int(step)) if int(step) else iter(lambda: len(os.read(0, 1)) - 1, -1):
         say("at", at)
         status = fork(name, backend, at)
         if left := sorted(path.name for path in folder.glob("claude-transport-*")):
             say("left", left)
             for path in left:
                 shutil.rmtree(folder / path)
-        if status:
+        if at and status:
             say("end", status)
             break
+        say("over", status)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,13 @@ def _look_for(mark: str, proc: str, platform: str) -> tuple[list[int], bool]:
     entry = f"{MARK_VARIABLE}={mark}".encode()
     found = []
     is_sure = True
-    with contextlib.suppress(FileNotFoundError), os.scandir(proc) as processes:
+    try:
+        listing = os.scandir(proc)
+    except FileNotFoundError:
+        return [], True
+    except OSError:
+        return [], False  # no file descriptor is free, for one
+    with listing as processes:
         for process in processes:
             # other users' processes cannot be read, and processes end while they are looked at: neither is ours to signal
             if process.name.isdigit():
