@@ -199,6 +199,16 @@ def soak(session: nox.Session) -> None:
     session.run("python", "benchmarks/soak.py", *session.posargs)
 
 
+@nox.session(default=False)
+def faults(session: nox.Session) -> None:
+    """Every system call of a session fails, one after the other: in Python code, in minutes, then in the kernel, in an hour or two."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "-q", "tests/test_faults.py", env={"PYTEST_ADDOPTS": "", "FAULT_STEP": "1"})
+    if shutil.which("strace") is None:
+        session.skip("there is no strace on this machine, so no call failed in the kernel")
+    session.run("python", "tests/strace_faults.py", *session.posargs)
+
+
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Framing and decoding, fuzzed with atheris for 20 seconds; arguments such as `-max_total_time=600` go to libFuzzer, and win."""

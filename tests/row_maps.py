@@ -1,6 +1,7 @@
 """The maps of the requirements' rows: which tests prove which row, and what pytest makes of those tests.
 
-A row map is a module-level `PROOFS` in a test file. Any text in it of the form `folder/test_file.py::test_name` is a proof.
+A row map is `proofs.toml`, or a module-level `PROOFS` in a test file. Any text in one of the form `folder/test_file.py::test_name` is a
+proof, also as a key.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -54,6 +56,8 @@ def texts_in(value: object) -> Iterator[str]:
 def proofs() -> frozenset[str]:
     """Return the proofs of all row maps, as `path::name` with paths relative to `tests`."""
     found: set[str] = set()
+    for path in TESTS.glob("proofs.toml"):
+        found.update(text for text in texts_in(tomllib.loads(path.read_text("utf-8"))) if PROOF.fullmatch(text))
     for path in TESTS.rglob("test_*.py"):
         if not re.search(r"^PROOFS\b", path.read_text("utf-8"), re.MULTILINE):
             continue

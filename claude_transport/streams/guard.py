@@ -23,6 +23,7 @@ from collections import deque
 from logging import Logger, getLogger
 
 from claude_transport.printable import printable
+from claude_transport.streams.birth import SafePopen
 from claude_transport.streams.marking import MARK_VARIABLE, SPARED_VARIABLE, limit_of
 
 __all__ = ["SYSTEM_PATH", "Guard", "guard", "guard_shell"]
@@ -181,7 +182,7 @@ class Guard:
             self._complain("there is no shell for a guard: children would survive a killed host")
             return
         try:
-            process = subprocess.Popen(
+            process = SafePopen(
                 [shell, "-c", _SCRIPT],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -195,7 +196,8 @@ class Guard:
             self._complain(f"no guard could be started, and children would survive a killed host: {exc}")
             return
         if process.stdin is not None:
-            os.set_blocking(process.stdin.fileno(), False)  # a guard that somebody stopped must not stop us
+            with contextlib.suppress(OSError):
+                os.set_blocking(process.stdin.fileno(), False)  # a guard that somebody stopped must not stop us
         self._process = process
         self._tell("".join(_started(mark, pgid) for mark, pgid in tuple(self._children.items())))
 

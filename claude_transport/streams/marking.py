@@ -163,7 +163,7 @@ def find_marked(mark: str, *, proc: str = "/proc", platform: str = sys.platform,
     found: list[int] = []
     if not platform.startswith("linux"):
         return found
-    with contextlib.suppress(FileNotFoundError), os.scandir(proc) as processes:
+    with contextlib.suppress(OSError), os.scandir(proc) as processes:
         for process in processes:
             # other users' processes cannot be read, and processes end while they are looked at: neither is ours to signal
             if process.name.isdigit():

@@ -30,6 +30,7 @@ from claude_transport.errors import (
 from claude_transport.printable import printable_lines
 from claude_transport.protocol.known_secrets import redactor_knowing
 from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.birth import SafePopen
 from claude_transport.streams.guard import guard
 from claude_transport.streams.marking import MARK_VARIABLE, SPARED_VARIABLE, new_mark
 from claude_transport.streams.pace import Pace
@@ -133,7 +134,7 @@ class ProcessConnectable:
         environment = {**(os.environ if self._env is None else self._env), MARK_VARIABLE: mark}
         environment.pop(SPARED_VARIABLE, None)  # it is for processes that end others
         try:
-            return subprocess.Popen(
+            return SafePopen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -32,6 +32,7 @@ import anyio.to_thread
 
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
+from claude_transport.streams.awaiting import process_end, readable
 from claude_transport.streams.exit_status import ExitStatus
 from claude_transport.streams.guard import guard
 from claude_transport.streams.inflow import Inflow
@@ -130,7 +131,7 @@ class Child:
         data: bytes | None = None
         while data != b"" and not self._gone:
             # Before every read, not only when there is nothing to read: a flood would keep everybody else from running.
-            await anyio.wait_readable(self._stderr)
+            await readable(self._stderr)
             if data := self._read_now(self._stderr):
                 self.tail.feed(data)
         self.tail.finish()
@@ -151,21 +152,12 @@ class Child:
             return os.read(fd, _READ_BYTES)
         except BlockingIOError:
             return None
+        except OSError:
+            return b""  # nothing more can be read from it
 
     async def _wait_for_exit(self) -> None:
-        if self._peek() is not None:
-            return
-        try:
-            pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            # No pidfd on this system: a thread blocks instead; it ends with the child, which close() guarantees. It has a limiter of
-            # its own, because it would wait for one of the shared threads as long as other children live.
-            await anyio.to_thread.run_sync(self._block_until_exit, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
-            return
-        try:
-            await anyio.wait_readable(pidfd)
-        finally:
-            os.close(pidfd)
+        if self._peek() is None:
+            await process_end(self.pid, self._block_until_exit)
 
     def _block_until_exit(self) -> None:
         if hasattr(os, "waitid"):
@@ -258,7 +250,7 @@ class Child:
         data: bytes | None = None
         while data != b"" and not self._gone:
             # Before every read, as for standard error: a child that never stops writing must not stop the clock.
-            await anyio.wait_readable(self.stdout)
+            await readable(self.stdout)
             data = self._read_now(self.stdout)
 
     async def _climb_down(self, schedule: CloseSchedule, *, deadline: float) -> None:

@@ -161,7 +161,7 @@ class SubprocessTransport(StreamTransport):
             permission_prompt=self._permission_prompt(),
             trace=dict(self._trace),
         )
-        planned = await anyio.to_thread.run_sync(plan)
+        planned = await _in_thread(plan)
         launch, self._cli = planned.launch, planned.cli
         if self._cli is not None:
             self._cli_state, self._cli_version = read_cli_state(self._cli), read_cli_version(self._cli)
@@ -233,6 +233,13 @@ class SubprocessTransport(StreamTransport):
         """What is known at this moment, with the CLI's path and version."""
         path = None if self._cli is None else self._cli.path
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
+
+
+async def _in_thread(plan: Callable[[], PlannedLaunch]) -> PlannedLaunch:
+    try:
+        return await anyio.to_thread.run_sync(plan)
+    except RuntimeError as exc:  # "can't start new thread"
+        raise SpawnError(f"the start of a session needs a thread: {exc}", path="claude") from exc
 
 
 def _plan(
@@ -376,5 +383,6 @@ def _remove_folder(folder: str, files: Sequence[str], owner: int) -> bool:
         return True
     import shutil  # loaded already: `tempfile` needs it
 
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # not every error is ignored by it
+        shutil.rmtree(folder, ignore_errors=True)
     return not os.path.exists(folder)  # noqa: PTH110

@@ -187,9 +187,13 @@ def _size(batch: list[TapeRecord]) -> int:
 
 def _create(path: str) -> int:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):  # the mode of a device or a pipe is nobody's to change
-        # a file that was there may have had another mode
-        os.chmod(descriptor if os.chmod in os.supports_fd else path, 0o600)  # noqa: PTH101 - pathlib knows no descriptors
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # the mode of a device or a pipe is nobody's to change
+            # a file that was there may have had another mode
+            os.chmod(descriptor if os.chmod in os.supports_fd else path, 0o600)  # noqa: PTH101 - pathlib knows no descriptors
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -106,11 +106,8 @@ async def test_where_tasks_may_run_the_loop_again_the_waiter_goes_on_soon(monkey
 
 
 async def test_who_exits_in_the_midst_holds_up_nobody_else() -> None:
-    first, second, seen = (
-        direct_future_class()(loop=asyncio.get_running_loop()),
-        direct_future_class()(loop=asyncio.get_running_loop()),
-        list[str](),
-    )
+    first, second = (direct_future_class()(loop=asyncio.get_running_loop()) for _ in range(2))
+    seen = list[str]()
 
     def exit_at_once(_: object) -> None:
         raise SystemExit(3)

@@ -16,6 +16,7 @@ import anyio.lowlevel
 import pytest
 
 from claude_transport.errors import ProcessError
+from claude_transport.streams.birth import SafePopen
 from claude_transport.streams.guard import SYSTEM_PATH, Guard, guard, guard_shell
 from claude_transport.streams.marking import MARK_VARIABLE, descendants, find_marked, is_running, kill_marked, new_mark
 from claude_transport.streams.process import ProcessConnectable
@@ -260,7 +261,7 @@ def test_a_guard_that_somebody_stopped_stops_nobody() -> None:
 def test_a_finaliser_that_comes_while_the_guard_is_being_told_is_served_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, first, second = Guard(), new_mark(), new_mark()
     mine.watch(first, os.getpid())
-    popen: Any = subprocess.Popen
+    popen: Any = SafePopen
 
     def start_while_something_is_finalised(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
         mine.release(first)  # as a garbage collection at this moment would
@@ -268,7 +269,7 @@ def test_a_finaliser_that_comes_while_the_guard_is_being_told_is_served_afterwar
 
     os.kill(mine.pid or 0, signal.SIGKILL)
     os.waitid(os.P_PID, mine.pid or 0, os.WEXITED | os.WNOWAIT)
-    monkeypatch.setattr(subprocess, "Popen", start_while_something_is_finalised)
+    monkeypatch.setattr("claude_transport.streams.guard.SafePopen", start_while_something_is_finalised)
     mine.watch(second, os.getpid())
     assert mine.pid is not None
     mine.release(second)
