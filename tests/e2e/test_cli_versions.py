@@ -122,7 +122,7 @@ async def test_the_cli_knows_the_requests_that_the_table_says_it_knows(
 @pytest.mark.parametrize("whose", ["options", "query"])
 async def test_an_agent_works_wherever_it_is_defined(live: Live, cli_home: Any, whose: str) -> None:
     script = by_speaker([agent(run_in_background=False), replies.text("Main done.")], [bash("touch made"), replies.text("Sub done.")])
-    defined = {"agents": AGENTS} if whose == "query" else {"chosen": {"agents": AGENTS}}
+    defined: dict[str, Any] = {"agents": AGENTS} if whose == "query" else {"chosen": {"agents": AGENTS}}
     async with live(script, **defined, allowed_tools=["Agent", "Bash"]) as session:
         assert "helper" in [known.name for known in session.query.initialization.agents]
         assert (await session.ask("MAIN")).result == "Main done."
