@@ -179,7 +179,7 @@ async def test_an_option_is_refused_with_its_flag_and_the_version_where_it_is_mi
 
 
 async def test_what_would_be_dropped_of_initialize_is_refused_where_it_is_missing(live: Live, cli_version: str) -> None:
-    async def ignore(_given: Any, _context: Any) -> None: ...
+    async def ignore(_given: Any, _tool_use_id: Any, _context: Any) -> None: ...
 
     for feature in [*rows("initialize"), *rows("hook")]:
         if supports(feature.name, version=cli_version) is False:
