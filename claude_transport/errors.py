@@ -275,7 +275,10 @@ class ProcessError(ConnectionLost):
 
 
 class CLIVersionMismatch(ProcessError):
-    """This CLI does not know the option `flag`; `version` is the CLI's, when known."""
+    """This CLI does not know `flag`, or is too old for this library (`flag` is None); `version` is the CLI's, when known.
+
+    `flag` is a name of the table of versions: a flag, a control request, `initialize.<field>`, `hook.<event>`, `prompt.<field>`.
+    """
 
     code = "exec.cli.version_mismatch"
 

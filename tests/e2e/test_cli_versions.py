@@ -122,7 +122,7 @@ async def test_the_cli_knows_the_requests_that_the_table_says_it_knows(
 @pytest.mark.parametrize("whose", ["options", "query"])
 async def test_an_agent_works_wherever_it_is_defined(live: Live, cli_home: Any, whose: str) -> None:
     script = by_speaker([agent(run_in_background=False), replies.text("Main done.")], [bash("touch made"), replies.text("Sub done.")])
-    defined = {"agents": AGENTS} if whose == "query" else {"chosen": {"agents": AGENTS}}
+    defined: dict[str, Any] = {"agents": AGENTS} if whose == "query" else {"chosen": {"agents": AGENTS}}
     async with live(script, **defined, allowed_tools=["Agent", "Bash"]) as session:
         assert "helper" in [known.name for known in session.query.initialization.agents]
         assert (await session.ask("MAIN")).result == "Main done."
@@ -179,7 +179,7 @@ async def test_an_option_is_refused_with_its_flag_and_the_version_where_it_is_mi
 
 
 async def test_what_would_be_dropped_of_initialize_is_refused_where_it_is_missing(live: Live, cli_version: str) -> None:
-    async def ignore(_given: Any, _context: Any) -> None: ...
+    async def ignore(_given: Any, _tool_use_id: Any, _context: Any) -> None: ...
 
     for feature in [*rows("initialize"), *rows("hook")]:
         if supports(feature.name, version=cli_version) is False:

@@ -41,7 +41,7 @@ async def talk(
         got += fake.calls()
 
 
-async def ignore(_given: Any, _context: Any) -> None:
+async def ignore(_given: Any, _tool_use_id: Any, _context: Any) -> None:
     """A hook that has nothing to say."""
 
 
