@@ -63,3 +63,8 @@ def test_what_the_mutants_are_made_from_breaks_nothing() -> None:
     assert LIMIT == 65536
     report = run_conformance(Good, timeout=LONG)
     assert report.ok, str(report)
+
+
+def test_a_late_close_is_found_however_patient_the_kit_is() -> None:
+    report = run_conformance(MUTANTS["ClosesLate"].make(), clauses=["close.bounded"], timeout=LONG)
+    assert ["and may take 1.1 s" in row.detail for row in report.failed] == [True, True]
