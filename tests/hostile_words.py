@@ -12,7 +12,7 @@ HOSTILE = {
     "a control of the second set": "x\x9b2J\x85FORGED",
     "a bidi override": "x\u202eDEGROF\u2066",
     "a line separator": "x\u2028FORGED\u2029",
-    "what nobody sees": "x\u200b\ufeff\U000e0041",
+    "invisible characters": "x\u200b\ufeff\U000e0041",
     "a megabyte": "x" * 1_000_000,
     "a megabyte of controls": "\x1b" * 1_000_000,
 }
@@ -37,6 +37,6 @@ def assert_records_are_safe(records: Iterable[logging.LogRecord]) -> None:
         first, *more = record.getMessage().split("\n")
         assert_lines_are_safe([first, *more])
         assert all(line.startswith("  ") for line in more), more[:3]
-        assert not record.exc_info, "an error that nobody expected"
+        assert not record.exc_info, "an unexpected error"
         fields = [value for name, value in vars(record).items() if name.startswith(("gateway_", "claude_")) and isinstance(value, str)]
         assert_lines_are_safe(fields)

@@ -104,7 +104,7 @@ class BridgeHost:
         self._directory: str | None = None
         self._listeners: list[Listener] = []
         self._server: BackgroundTask | None = None
-        self._crowd = Crowd(full=2 * max_bridges, per_source=2 * max_bridges)  # who has not been let in
+        self._crowd = Crowd(full=2 * max_bridges, per_source=2 * max_bridges)  # connections that have not been let in
         self._bridges = 0
         self._closed = False
 

@@ -48,7 +48,7 @@ class Choices:
     """An allow-list of option names. A client may lower a limit of the gateway, never raise it, and add to what is disallowed.
 
     That holds for every option that limits a session, whichever are allowed: see `keep_within()`. But `env`, `extra_args`, `settings`,
-    `agents` and `mcp_servers` can undo any limit: whoever lets clients choose one of them lets them choose everything.
+    `agents` and `mcp_servers` can undo any limit: a gateway that lets clients choose one of them lets them choose everything.
 
     Raises:
         ConfigurationError: a name is no option of `ClaudeOptions`.

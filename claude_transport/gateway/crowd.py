@@ -18,7 +18,7 @@ import anyio
 __all__ = ["Crowd", "source_of"]
 
 _NETWORK_BITS: Final = 64
-"""Of an IPv6 address: what one customer has, who could use another address of it for each connection."""
+"""Of an IPv6 address: the network of one customer, which could use another address of it for each connection."""
 
 
 class Crowd:
@@ -87,7 +87,7 @@ class Crowd:
 
 
 def source_of(peer: str) -> str:
-    """Who a peer such as `192.0.2.1:4711` counts as: its address without the port; of IPv6, the network of 64 bits."""
+    """Return the source that a peer such as `192.0.2.1:4711` counts for: its address without the port; of IPv6, the network of 64 bits."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0] or peer
     try:
         address = ipaddress.ip_address(host)

@@ -53,7 +53,7 @@ async def close_politely(arrival: Arrival) -> None:
 
 
 async def drop(arrival: Arrival | None) -> None:
-    """Close the connection of a stranger at once: politeness would be a place for those who wait for it."""
+    """Close the connection at once, without waiting for the client: a stranger could wait for that and keep its place."""
     if arrival is not None:
         with anyio.CancelScope(shield=True):
             await anyio.aclose_forcefully(arrival.stream)

@@ -55,12 +55,12 @@ async def test_whoever_comes_and_however_the_crowd_stays_bounded(seed: int) -> N
     assert len(crowd) == 0
 
 
-async def test_below_half_nobody_leaves_and_from_there_on_by_the_chance_that_is_drawn() -> None:
+async def test_below_half_all_stay_and_from_there_on_one_leaves_by_the_chance_that_is_drawn() -> None:
     draws: list[float] = []
     crowd = Crowd(full=10, per_source=10, draw=lambda: draws.pop(0))
     visitors = Visitors(crowd)
     scopes = [visitors.come("a") for _ in range(6)]  # without a single draw
-    draws += [0.2, 0.5]  # 6 stand: 1 of 5. Not below it; nobody leaves
+    draws += [0.2, 0.5]  # 6 stand: 1 of 5. Not below it: all stay
     draws.pop()
     visitors.come("a")
     assert crowd.evicted == 0
@@ -72,7 +72,7 @@ async def test_below_half_nobody_leaves_and_from_there_on_by_the_chance_that_is_
     for _ in range(3):  # 7, 8, 9: each stays, by the highest draw there is
         draws.append(0.999)
         visitors.come("a")
-    draws.append(0.999)  # full: somebody leaves, whatever is drawn, and here it is the last
+    draws.append(0.999)  # full: one leaves, whatever is drawn, and here it is the last
     visitors.come("b")
     assert (len(crowd), crowd.evicted, draws) == (10, 2, [])
 
