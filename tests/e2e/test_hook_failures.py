@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from live_session import Doorkeeper, Live, bash
+from live_session import Live, bash
 
 import claude_transport as ct
 
@@ -85,11 +85,18 @@ async def test_a_hook_that_fails_after_a_tool_is_told_to_the_model(live: Live) -
 
 
 async def test_a_permission_that_a_failed_hook_was_asked_for_is_not_given(live: Live) -> None:
-    keeper = Doorkeeper([ct.Deny("not by me")])
+    """The permission callback is asked beside the hook, and never answers: only the hook's no can end the turn."""
+
+    async def ponder(*_: object) -> ct.Allow:
+        await anyio.sleep_forever()
+        raise AssertionError("unreachable")
+
     hooks = {"PermissionRequest": [ct.HookMatcher(hooks=[broken])]}
-    async with live([bash("touch made"), "Done."], hooks=hooks, can_use_tool=keeper) as session:
-        await session.ask("Make it")
+    async with live([bash("touch made"), "Done."], hooks=hooks, can_use_tool=ponder) as session:
+        result = await session.ask("Make it")
         assert not (session.project / "made").exists()
+        assert session.query.failed_callbacks == 1
+    assert result.result == "Done."
 
 
 async def test_closing_under_a_hook_that_is_asked_does_not_let_its_tool_run(live: Live) -> None:
