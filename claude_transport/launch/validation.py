@@ -279,7 +279,8 @@ def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
             "custom": lambda: isinstance(prompt.get("prompt"), str),
             "file": lambda: isinstance(prompt.get("path"), (str, os.PathLike)) and bool(prompt["path"]),
         }
-        shape = shapes.get(prompt.get("type"))
+        kind = prompt.get("type")
+        shape = shapes.get(kind) if isinstance(kind, str) else None
         if shape is None or not shape():
             _refuse("system_prompt", "a mapping needs a type of preset (with preset claude_code), custom (with prompt) or file (with path)")
         if prompt.get("append") is not None and options.append_system_prompt is not None:
