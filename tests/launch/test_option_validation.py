@@ -105,6 +105,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"system_prompt": {"type": "custom"}}, "system_prompt", "with prompt"),
     ({"system_prompt": {"type": "file"}}, "system_prompt", "with path"),
     ({"system_prompt": {}}, "system_prompt", "needs a type"),
+    ({"system_prompt": {"type": []}}, "system_prompt", "needs a type"),
     ({"system_prompt": {"type": "file", "path": "no-such-file"}}, "system_prompt", "no file no-such-file"),
     ({"system_prompt": {**PRESET, "append": "a"}, "append_system_prompt": "b"}, "append_system_prompt", "give one"),
     ({"output_format": {"type": "json"}}, "output_format", "json_schema"),
