@@ -9,6 +9,7 @@ import msgspec
 
 from claude_transport.inspection.streamed import StreamedBlocks
 from claude_transport.inspection.turn_book import tokens_of_turn
+from claude_transport.protocol.envelope import as_float
 from claude_transport.protocol.messages import (
     APIRetryMessage,
     AssistantMessage,
@@ -174,7 +175,7 @@ def _remark_on(message: Message) -> str:
     match message:
         case APIRetryMessage():
             status = f" ({message.error_status})" if message.error_status else ""
-            wait = f"in {message.retry_delay_ms / 1000:.0f} s, {message.attempt} of {message.max_retries}"
+            wait = f"in {as_float(message.retry_delay_ms) / 1000:.0f} s, {message.attempt} of {message.max_retries}"
             return f"the API did not answer well{status}; trying again {wait}"
         case ModelFallback():
             return f"{message.fallback_model} has taken over from {message.original_model}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from claude_transport.app.terminal import Look, one_line
-from claude_transport.inspection.turn_book import token_counts
+from claude_transport.protocol.envelope import as_float
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
+from claude_transport.wrappers.token_ledger import token_counts
 
 __all__ = ["summarize"]
 
@@ -21,7 +22,7 @@ def summarize(result: ResultMessage, *, model: str, seconds: float, look: Look, 
         one_line(model, width=80),
         f"{seconds:.1f} s",
         f"{read:,} tokens in, {used.output_tokens:,} out",
-        _dollars(float(result.total_cost_usd)),
+        _dollars(as_float(result.total_cost_usd)),
     ]
     return f" {look.symbol('dot')} ".join(part for part in parts if part)
 

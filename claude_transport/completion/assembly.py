@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from claude_transport.protocol.envelope import Message
+from claude_transport.protocol.envelope import Message, as_float
 from claude_transport.protocol.messages import (
     AssistantMessage,
     DecodeFailure,
@@ -232,8 +232,9 @@ def _cost(results: Sequence[ResultMessage]) -> float | None:
     if not results:
         return None
     if all(result.model_usage_since_last_result is not None for result in results):
-        return float(sum(used.cost_usd for result in results for used in (result.model_usage_since_last_result or {}).values()))
-    return float(results[-1].total_cost_usd)
+        costs = (used.cost_usd for result in results for used in (result.model_usage_since_last_result or {}).values())
+        return float(sum(map(as_float, costs)))
+    return as_float(results[-1].total_cost_usd)
 
 
 def _warnings(messages: Sequence[Message], results: Sequence[ResultMessage]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from claude_transport.inspection.event import Level
 from claude_transport.inspection.scene import Scene
 from claude_transport.inspection.wording import gist as gist_of
 from claude_transport.inspection.wording import json_text
+from claude_transport.protocol.envelope import as_float
 from claude_transport.protocol.jsontext import JSONTextError, parse_json
 from claude_transport.protocol.messages import (
     APIRetryMessage,
@@ -219,7 +220,7 @@ def _told(message: Message) -> tuple[str, str, Level]:
     match message:
         case APIRetryMessage():
             status = message.error_status or message.error or "no answer"
-            wait = f"{message.attempt} of {message.max_retries}, in {message.retry_delay_ms / 1000:.1f} s"
+            wait = f"{message.attempt} of {message.max_retries}, in {as_float(message.retry_delay_ms) / 1000:.1f} s"
             return "API retry", f"{status}: {wait}", "warning"
         case ModelFallback():
             return "Another model takes over", f"{message.original_model} → {message.fallback_model}", "warning"

@@ -9,7 +9,6 @@ from claude_transport.inspection.call_book import CallBook
 from claude_transport.inspection.event import Level
 from claude_transport.inspection.scene import Scene
 from claude_transport.inspection.streamed import BlockTimes, StreamedBlocks, Unfinished
-from claude_transport.inspection.turn_book import token_counts
 from claude_transport.inspection.wording import gist as gist_of
 from claude_transport.inspection.wording import gist_of_input, json_text, text_of_content
 from claude_transport.protocol.messages import (
@@ -29,6 +28,7 @@ from claude_transport.protocol.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from claude_transport.wrappers.token_ledger import token_counts
 
 __all__ = ["Speech"]
 

@@ -10,12 +10,12 @@ from claude_transport.inspection.summary import TurnSummary
 from claude_transport.inspection.wording import gist
 from claude_transport.protocol.actions import Settle
 from claude_transport.protocol.conversation import Conversation
-from claude_transport.protocol.messages import InitMessage, Message, ResultMessage, Usage
+from claude_transport.protocol.messages import InitMessage, Message, ResultMessage
 from claude_transport.protocol.turn_states import TurnState
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
-from claude_transport.wrappers.token_ledger import TokenLedger
+from claude_transport.wrappers.token_ledger import TokenLedger, token_counts
 
-__all__ = ["SettledPrompt", "TurnBook", "token_counts", "tokens_of_turn"]
+__all__ = ["SettledPrompt", "TurnBook", "tokens_of_turn"]
 
 
 class _Prompt(NamedTuple):
@@ -166,11 +166,6 @@ class TurnBook:
                 turn = len(self.turns) if action.state is not TurnState.dropped else None
                 settled.append(SettledPrompt(prompt.event, action.state, turn or None))
         return settled
-
-
-def token_counts(usage: Usage) -> TokenCounts:
-    """The counts of a usage; what is below zero counts as 0."""
-    return TokenCounts(**{name: max(0, getattr(usage, name)) for name in TokenCounts.__struct_fields__})
 
 
 def tokens_of_turn(result: ResultMessage, *, in_progress: TokenCounts) -> TokenCounts:

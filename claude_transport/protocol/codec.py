@@ -92,6 +92,7 @@ class DecodeCounters(msgspec.Struct, kw_only=True):
     typed: int = 0
     salvaged: int = 0
     unknown: int = 0
+    """An unknown `type`, or a known one with more misfits than are saved."""
     lossy: int = 0
     noise: int = 0
     malformed: int = 0

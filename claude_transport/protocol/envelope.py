@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, TypeAlias
@@ -10,7 +11,7 @@ import msgspec
 
 from claude_transport.protocol.jsontext import JSONTextError, parse_json
 
-__all__ = ["FALLBACK_TAG", "HIDDEN", "HIDDEN_FIELDS", "Damage", "Message", "Number", "Part", "to_wire"]
+__all__ = ["FALLBACK_TAG", "HIDDEN", "HIDDEN_FIELDS", "Damage", "Message", "Number", "Part", "as_float", "to_wire"]
 
 Number: TypeAlias = int | float
 """A measured quantity: an integer in every recording, but JavaScript would write a fraction just as readily."""
@@ -118,6 +119,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def __hash__(self) -> int:
         # like any frozen Struct: hashable exactly when the fields are (payload dicts are not)
         return hash((type(self), *(value for _, value in self._shown())))
+
+
+def as_float(number: Number) -> float:
+    """Convert a number of the wire; one that is larger than every float becomes infinite. JSON writes whole numbers of any size."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number > 0 or -1)
 
 
 def to_wire(value: Any) -> Any:

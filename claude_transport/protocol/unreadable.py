@@ -10,7 +10,10 @@ __all__ = ["DecodeFailure", "OversizedMessage", "UnknownMessage"]
 
 
 class UnknownMessage(Message, frozen=True, kw_only=True):
-    """A JSON object whose `type` this version does not know (or that has none); `to_dict()` is the object. A newer CLI sends these."""
+    """A JSON object whose `type` this version does not know (or that has none); `to_dict()` is the object. A newer CLI sends these.
+
+    So is an object of a known `type` in which so much does not fit that saving the rest would cost too much (see `salvage`).
+    """
 
     wire_type: str = ""
 

@@ -9,10 +9,13 @@ from claude_transport.protocol.messages import ModelUsage, ResultMessage, Usage
 from claude_transport.wrappers.metrics_snapshot import ModelCounts, TokenCounts
 from claude_transport.wrappers.model_labels import OTHER_MODEL, model_label
 
-__all__ = ["TokenLedger"]
+__all__ = ["TokenLedger", "token_counts"]
 
 _REMEMBERED = 4096
 """API messages remembered so that another block of the same one is not counted again; their blocks come close together."""
+
+_MOST_TOKENS = 10**15
+"""Tokens of one kind in one report, at most: the sum of two numbers of 4,300 digits can be read by nothing and written by nothing."""
 
 _MAX_MODELS = 100
 """Models told apart; a peer that makes up more of them does not grow the memory, or the pages of a dashboard."""
@@ -72,11 +75,12 @@ class TokenLedger:
             return
         known = self._open.get(message_id, TokenCounts())
         names = TokenCounts.__struct_fields__
-        self._open[message_id] = TokenCounts(**{name: max(getattr(known, name), getattr(usage, name)) for name in names})
+        counts = token_counts(usage)
+        self._open[message_id] = TokenCounts(**{name: max(getattr(known, name), getattr(counts, name)) for name in names})
 
     def result(self, result: ResultMessage) -> None:
         """A turn is over."""
-        self._settled = self._settled.plus(_tokens(result.usage))
+        self._settled = self._settled.plus(token_counts(result.usage))
         self._open.clear()
         before, cost_before = self._cumulative, self._cumulative_cost
         self._cumulative = {model: _counts(used) for model, used in result.model_usage.items()}
@@ -96,8 +100,9 @@ class TokenLedger:
             self._models[label] = self._models.get(label, ModelCounts()).plus(counts)
 
 
-def _tokens(usage: Usage | ModelUsage) -> TokenCounts:
-    return TokenCounts(**{name: max(0, getattr(usage, name)) for name in TokenCounts.__struct_fields__})
+def token_counts(usage: Usage | ModelUsage) -> TokenCounts:
+    """The counts of a usage; what is below zero counts as 0, and what no model has ever used as the most that is counted."""
+    return TokenCounts(**{name: min(max(0, getattr(usage, name)), _MOST_TOKENS) for name in TokenCounts.__struct_fields__})
 
 
 def _dollars(amount: float) -> float:
@@ -109,7 +114,7 @@ def _dollars(amount: float) -> float:
 
 
 def _counts(usage: ModelUsage) -> ModelCounts:
-    return ModelCounts(tokens=_tokens(usage), cost_usd=_dollars(usage.cost_usd))
+    return ModelCounts(tokens=token_counts(usage), cost_usd=_dollars(usage.cost_usd))
 
 
 def _growth(before: ModelCounts | None, now: ModelCounts) -> ModelCounts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from claude_transport.app.arguments import split_rules
 from claude_transport.app.render_rich import split_blocks
 from claude_transport.app.summary import summarize
 from claude_transport.app.terminal import Look, choose_look, one_line, visible
+from claude_transport.protocol.codec import decode_message, encode_line
+from claude_transport.protocol.envelope import as_float
 from claude_transport.protocol.messages import (
     APIMessage,
     APIRetryMessage,
@@ -187,3 +190,13 @@ def test_a_fence_and_a_list_are_one_block_each() -> None:
         "- 1\n\n- 2\n\n  more\n\n",
         "z\n",
     ]
+
+
+def test_numbers_beyond_every_float_are_no_reason_to_fail() -> None:
+    huge = int("9" * 4300)
+    retry = decode_message(encode_line({"type": "system", "subtype": "api_retry", "retry_delay_ms": huge, "attempt": 1, "max_retries": 2}))
+    (remark,) = AnswerReader().read(retry)
+    assert isinstance(remark, Remark)
+    assert "in inf s, 1 of 2" in remark.text
+    assert "$inf" in summarize(ResultMessage(total_cost_usd=huge), model="", seconds=0, look=Look())
+    assert as_float(-huge) == -as_float(huge) == -math.inf

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 STRANGE: tuple[Any, ...] = (
-    *(None, True, -1, 0.5, 1e308, 10**30, "", "x" * 300, "\ud800", "toolu_1"),
+    *(None, True, -1, 0.5, 1e308, 10**30, 10**400, int("9" * 4300), "", "x" * 300, "\ud800", "toolu_1"),
     *([], {}, [None], [[]], {"a": 1}, ["x", {"type": "text"}], {"type": "tool_use"}),
 )
 

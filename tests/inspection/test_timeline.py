@@ -13,6 +13,8 @@ import pytest
 from made_tapes import UUID, TapeMaker, text, use
 from strange_lines import made_strange
 
+from claude_transport.app.render_inspection import inspection_lines
+from claude_transport.app.terminal import Look
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection import Event, Timeline, read_timeline, render_page, summarize
 from claude_transport.protocol.jsontext import parse_json
@@ -416,6 +418,17 @@ def test_a_time_beyond_every_clock_is_no_tape(tmp_path: Path) -> None:
 def test_an_exit_code_of_thousands_of_digits_is_a_note_like_any_other() -> None:
     summary = summarize(Tape([TapeRecord(0.0, "note", b"exit code " + b"9" * 5000)]))
     assert summary.exit_code is None
+
+
+def test_numbers_of_thousands_of_digits_can_be_added_and_shown() -> None:
+    huge = int("9" * 4300)
+    maker = TapeMaker().prompt("one").result(tokens=(huge, huge), cost=huge).prompt("two", number=2).result(tokens=(huge, huge), cost=huge)
+    maker.put("out", {"type": "system", "subtype": "api_retry", "retry_delay_ms": huge, "attempt": 1})
+    timeline = read_timeline(maker.tape)
+    assert timeline.summary.tokens.input_tokens == 2 * 10**15
+    assert "inf s" in titled(timeline, "API retry").gist
+    assert list(inspection_lines(timeline.summary, name="x", look=Look(), everything=True))
+    assert list(render_page(timeline, title="x"))
 
 
 # -------------------------------------------------------------------------------------------------------------------- subagents

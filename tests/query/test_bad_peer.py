@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 from peers import ForeignTransport, Frame, answer_to, in_time, permission, result, said, soon
 
-from claude_transport import Allow, Deny, HookMatcher, Query
+from claude_transport import Allow, Deny, HookMatcher, Query, StreamTransport
 from claude_transport.errors import ControlRequestFailed, ControlTimeout, UsageError
+from claude_transport.protocol.codec import decode_message, encode_line
+from claude_transport.streams.memory import MemoryConnectable
 
 
 def success(request_id: object, **fields: Any) -> Frame:
@@ -281,3 +285,58 @@ async def test_a_claim_that_is_nonsense_is_an_error_and_is_logged(answer: Any, c
         assert transport.responses()["q1"]["subtype"] == "error"
         await still_talks(talk, transport)
     assert caplog.text
+
+
+# --------------------------------------------------------------------------------------------------- brackets within brackets
+
+RESULT_LINE = encode_line(result("still here"))
+
+
+def nested(opening: bytes, closing: bytes, levels: int) -> list[bytes]:
+    """A value of so many levels in each place where a line keeps one, or where the host is asked about one."""
+    value = opening * levels + b"1" + closing * levels
+    return [
+        b'{"type":"stream_event","event":{"type":"content_block_delta","delta":%b}}' % value,
+        b'{"type":"of the future","a":%b,"parent_tool_use_id":"t"}' % value,
+        b'{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{"a":%b}}]}}' % value,
+        b'{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"of the future","a":%b}]}]}}'
+        % value,
+        b'{"type":"assistant","message":{"content":%b}}' % (b'[{"type":"tool_result","content":' * levels + b"7" + b"}]" * levels),
+        b'{"type":"system","subtype":"init","plugins":[{"a":%b}]}' % value,
+        b'{"type":"control_response","response":{"subtype":"success","request_id":"of nobody","response":{"a":%b}}}' % value,
+        b'{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool","tool_name":"B","input":{"a":%b}}}' % value,
+        b'{"type":"control_request","request_id":"z","request":{"subtype":"of the future","a":%b}}' % value,
+    ]
+
+
+@pytest.mark.parametrize("levels", [150, 300, 600, *range(900, 1000, 20), 100_000])
+@pytest.mark.parametrize("brackets", [b"[]", b"{}"], ids=["lists", "objects"])
+async def test_no_nesting_ends_a_session(brackets: bytes, levels: int) -> None:
+    opening, closing = (b"[", b"]") if brackets == b"[]" else (b'{"a":', b"}")
+    connectable = MemoryConnectable(capacity=2**24)
+
+    async def claude() -> None:
+        stream = BufferedByteReceiveStream(peer := await connectable.accept())
+        for line in (b"initialize", b"prompt"):
+            said = decode_message(await stream.receive_until(b"\n", 2**20)).to_dict()
+            if line == b"initialize":
+                await peer.send(encode_line(answer_to(said)))
+        for line in nested(opening, closing, levels):
+            await peer.send(line + b"\n")
+        await peer.send(RESULT_LINE)
+        with contextlib.suppress(anyio.EndOfStream):
+            while True:
+                await stream.receive()  # the answers to the questions, if they could be read
+        await peer.send_eof()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(claude)
+        async with Query(StreamTransport(connectable), can_use_tool=allow_anything) as talk:
+            turn = await talk.send("go")
+            heard = [message async for message in turn]
+            assert heard[-1].to_dict()["result"] == "still here"
+            assert (await in_time(turn.result())).result == "still here"
+
+
+async def allow_anything(*_: Any) -> Allow:
+    return Allow()
