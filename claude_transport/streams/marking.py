@@ -43,7 +43,10 @@ def kill_marked(mark: str) -> int:
     killed = 0
     deadline = time.monotonic() + _PATIENCE
     while True:
-        pids, is_sure = _look_for(mark, "/proc", sys.platform)
+        try:
+            pids, is_sure = _look_for(mark, "/proc", sys.platform)
+        except OSError:
+            pids, is_sure = [], False  # no file descriptor is free, for one: perhaps there is one a moment later
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -60,13 +63,7 @@ def _look_for(mark: str, proc: str, platform: str) -> tuple[list[int], bool]:
     entry = f"{MARK_VARIABLE}={mark}".encode()
     found = []
     is_sure = True
-    try:
-        listing = os.scandir(proc)
-    except FileNotFoundError:
-        return [], True
-    except OSError:
-        return [], False  # no file descriptor is free, for one
-    with listing as processes:
+    with contextlib.suppress(FileNotFoundError), os.scandir(proc) as processes:
         for process in processes:
             # other users' processes cannot be read, and processes end while they are looked at: neither is ours to signal
             if process.name.isdigit():
