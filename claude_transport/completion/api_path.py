@@ -52,6 +52,7 @@ class APIPath:
         """Whether the prompt may have reached a model."""
         self.payer: Payer = "unknown"
         self.api_key_source: str | None = None
+        self.exit_code: int | None = None
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Ask, and tell `hear` what comes: each event of the stream, then the whole message and a result, as the CLI would say them.

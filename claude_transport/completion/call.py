@@ -18,7 +18,7 @@ from claude_transport.completion.api_path import APIPath
 from claude_transport.completion.assembly import TextFlow, assemble, may_have_side_effects
 from claude_transport.completion.classification import classify_cli_exception, classify_result, retry_after_of
 from claude_transport.completion.classification import timed_out as error_of_timeout
-from claude_transport.completion.cli_path import CLIPath, find_payer
+from claude_transport.completion.cli_path import NO_EXIT_CODE, CLIPath, find_payer
 from claude_transport.completion.completion import Completion, attach_completion
 from claude_transport.completion.heuristics import advise
 from claude_transport.completion.models import cost_of
@@ -58,6 +58,8 @@ class Path(Protocol):
     def payer(self) -> Payer: ...
     @property
     def api_key_source(self) -> str | None: ...
+    @property
+    def exit_code(self) -> int | None: ...
     async def run(self, hear: Callable[[Message], object]) -> None: ...
 
 
@@ -92,7 +94,11 @@ class Call:
         """The completion of the first attempt that succeeds; raises the error of the last one that does not."""
         self._started = anyio.current_time()
         request = self._request
-        plan = await anyio.to_thread.run_sync(_plan, request)
+        try:
+            plan = await anyio.to_thread.run_sync(_plan, request)
+        except ClaudeTransportError as exc:
+            self._note_unplanned(exc)
+            raise
         notes: tuple[str, ...] = ()
         while True:
             attempt = _Attempt(request, plan, notes=notes, on_text=self._on_text, on_event=self._tell)
@@ -148,6 +154,20 @@ class Call:
         completion = attempt.completion(attempts=self._attempts + 1, duration=anyio.current_time() - self._started)
         logger.info("apiKeySource=%s, paid by %s%s", completion.api_key_source, completion.billing_source, self._subject)
         return completion
+
+    def _note_unplanned(self, error: ClaudeTransportError) -> None:
+        """Let `error`, which came before a path was chosen, remember what there was of the call: the time that it took."""
+        kind: TransportKind = "api" if self._request.transport == "api" else "cli"
+        completion = Completion(
+            text="",
+            transport=kind,
+            resolution=Resolution(kind=kind, layer="argument" if self._request.transport else "default", reason=str(error)),
+            exit_code=NO_EXIT_CODE if kind == "cli" else None,
+            duration=anyio.current_time() - self._started,
+            attempts=0,
+            category=error.category,
+        )
+        attach_completion(error, completion)
 
     def _failed(self, error: ClaudeTransportError, attempt: _Attempt) -> ClaudeTransportError:
         """`error`, with what there was of the call."""
@@ -236,6 +256,7 @@ class _Attempt:
         """What it came to, or what there is of it."""
         assembly = assemble(self._messages)
         api = self._path.kind == "api"
+        timed_out = self._error is not None and self._error.code == "exec.cli.timeout"
         advice = advise(self._messages) if self._request.heuristics and self._error is None else None
         cost = cost_of(assembly.model or "", usage=assembly.usage) if api and assembly.result is not None else assembly.cost_usd
         # an answer that was cut off has not all of its text in whole messages
@@ -252,6 +273,7 @@ class _Attempt:
             api_key_source=self._path.api_key_source or assembly.api_key_source,
             billing_source=self._path.payer,
             session_id=assembly.session_id,
+            exit_code=NO_EXIT_CODE if timed_out and not api else self._path.exit_code,
             duration=duration,
             attempts=attempts,
             warnings=(*self._notes, *assembly.warnings, *(() if advice is None else (advice.warning,))),

@@ -22,7 +22,10 @@ from claude_transport.query.storage import AllMessages
 from claude_transport.query.turns import Turn
 from claude_transport.transports.subprocess import SubprocessTransport
 
-__all__ = ["CLIPath", "find_payer"]
+__all__ = ["NO_EXIT_CODE", "CLIPath", "find_payer"]
+
+NO_EXIT_CODE: Final = -1
+"""The exit code of a run that has none: the CLI was never started, or was ended by a signal or by the timeout."""
 
 _SETTLE: Final = 2.0
 """Seconds that a CLI gets to say that it is idle, once there is a result. It says so within milliseconds; an older one never does."""
@@ -39,6 +42,7 @@ class CLIPath:
         """Whether the prompt may have reached the CLI."""
         self.payer: Payer = payer
         self.api_key_source: str | None = None
+        self.exit_code: int | None = NO_EXIT_CODE
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Ask, and tell `hear` every message, until there is a result and nothing is left at work that will add to it.
@@ -46,9 +50,9 @@ class CLIPath:
         Returns also when the CLI ends well without a result. Raises `ClaudeTransportError` with a fixed sentence (see `classification`);
         a result that reports a failure is not raised.
         """
-        options = self._request.cli_options()
+        transport = SubprocessTransport(self._request.cli_options())
         try:
-            async with Query(SubprocessTransport(options)) as query:
+            async with Query(transport) as query:
                 everything = query.messages()
                 self.dispatched = True
                 turn = await query.send(self._request.prompt)
@@ -60,6 +64,9 @@ class CLIPath:
             if classified is exc:
                 raise
             raise classified from exc
+        finally:
+            if transport.info.exit_code is not None:
+                self.exit_code = transport.info.exit_code
 
     def _note(self, message: Message) -> None:
         if isinstance(message, InitMessage) and message.api_key_source and self.api_key_source is None:

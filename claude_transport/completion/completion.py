@@ -27,6 +27,9 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     `duration` are the seconds of the whole call, `attempts` how often it was made. `api_key_source` and `billing_source` name the
     credential and who pays for it, never a value. `session_id` (CLI path) is what `ClaudeOptions(resume=…)` takes.
 
+    `exit_code` is the CLI's; -1 when it has none, because it was never started or was ended by a signal or by the timeout, and None on the
+    API path.
+
     `category` and `warnings` say what is odd about an answer that is no failure: `interactive` and `background-task` (S2.7).
     `events` are all messages of the attempt; partial ones only when the options asked for them.
     """
@@ -42,6 +45,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     api_key_source: str | None = None
     billing_source: Payer = "unknown"
     session_id: str | None = None
+    exit_code: int | None = None
     duration: float = 0.0
     attempts: int = 1
     warnings: tuple[str, ...] = ()

@@ -170,6 +170,7 @@ async def test_s2_8_a_timeout_keeps_the_text_and_leaves_no_process(fake_claude: 
     assert (error.code, error.category, error.retryable) == ("exec.cli.timeout", "timeout", False)
     assert (there.text_blocks, there.category) == (("one two ",), "timeout")
     assert there.duration >= timeout
+    assert there.exit_code == -1
     (call,) = fake.calls()
     assert all(has_gone(pid) for pid in [call.pid, *call.grandchildren])
 
@@ -226,6 +227,36 @@ async def test_no_binary_is_said_to_be_none(cli_options: Options, waits: Waits) 
     assert caught.value.code == "exec.cli.binary_not_found"
     assert caught.value.searched
     assert waits.seconds == []
+    there = ct.partial_completion(caught.value)
+    assert there is not None
+    assert (there.text, there.exit_code, there.category, there.attempts, there.transport) == ("", -1, "transport", 1, "cli")
+    assert 0 < there.duration < 60
+
+
+EARLY: dict[str, tuple[dict[str, Any], int | None]] = {
+    "no binary": ({"transport": "cli", "options": ct.ClaudeOptions(cli_path="/nowhere/claude")}, -1),
+    "no program": ({"transport": "cli", "options": ct.ClaudeOptions(cli_path=__file__)}, -1),
+    "no directory": ({"transport": "cli", "options": ct.ClaudeOptions(cli_path="/bin/cat", cwd="/nowhere")}, -1),
+    "no answer": ({"transport": "cli", "options": ct.ClaudeOptions(cli_path="/bin/false")}, 1),
+    "no path at all": ({"transport": "auto", "options": ct.ClaudeOptions(cli_path="/nowhere/claude", env_mode="exact", env={})}, -1),
+    "a choice that is none": ({"declared": "smoke signals"}, -1),
+    "no key": ({"transport": "api", "options": ct.ClaudeOptions(env_mode="exact", env={})}, None),
+}
+
+
+@pytest.mark.parametrize(("arguments", "exit_code"), EARLY.values(), ids=EARLY)
+async def test_s2_8_a_call_that_fails_early_has_a_duration_and_an_exit_code(arguments: dict[str, Any], exit_code: int | None) -> None:
+    with anyio.fail_after(60), pytest.raises(ct.ClaudeTransportError) as caught:
+        await ct.complete("Hi", **{"retry": ct.RetryPolicy.none(), **arguments})
+    there = ct.partial_completion(caught.value)
+    assert there is not None
+    assert (there.text, there.exit_code, there.category) == ("", exit_code, caught.value.category)
+    assert 0 < there.duration < 60
+
+
+async def test_s2_8_an_answer_has_the_exit_code_of_the_cli(cli_options: Options) -> None:
+    answer = await ask(cli_options(turn(steps.Text("Hello"), steps.Result())))
+    assert (answer.text, answer.exit_code) == ("Hello", 0)
 
 
 async def test_a_handshake_that_never_ends_is_ended_by_the_timeout(cli_options: Options) -> None:
