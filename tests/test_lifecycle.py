@@ -120,7 +120,7 @@ async def test_other(): pytest.skip("no sshd")
 
 @pytest.mark.parametrize(("ci", "outcomes"), [("1", "2 failed, 2 skipped"), ("", "4 skipped")])
 def test_a_proof_that_skips_itself_fails_where_ci_is_set(tmp_path: Path, ci: str, outcomes: str) -> None:
-    for name in ("conftest.py", "row_maps.py"):
+    for name in ("conftest.py", "row_maps.py", "cli_under_test.py"):
         (tmp_path / name).write_text((TESTS / name).read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\n")
     (tmp_path / "test_it.py").write_text(SKIPPED_PROOF)

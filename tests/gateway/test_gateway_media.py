@@ -13,6 +13,7 @@ import pytest
 from rehearsal import ALICE, TOKENS
 
 import claude_transport as ct
+from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.streams.address import parse_address
 from claude_transport.streams.sockets import SocketConnectable
@@ -125,6 +126,25 @@ async def test_options_are_the_clients_to_choose_as_far_as_the_gateway_lets_it(f
     assert argv[argv.index("--model") + 1] == "opus" if "--model" in argv else "--model=opus" in argv
     assert "99" not in " ".join(argv)
     assert len(fake.calls()) == 1
+
+
+async def test_a_client_cannot_put_another_rule_into_the_text_of_one(fake: FakeClaude) -> None:
+    choices = {*DEFAULT_CHOICES, "skills", "allowed_tools", "agents"}
+    agents = {"helper": {"description": "d", "prompt": "p", "tools": ["Read, Bash"]}}
+    injected: list[dict[str, Any]] = [
+        *({"skills": ["x),Bash(*"]}, {"skills": "pdf"}),
+        *({"allowed_tools": ["Read Bash"]}, {"disallowed_tools": ["Bash("]}, {"agents": agents}),
+    ]
+    async with Gateway(ct.ClaudeOptions(cli_path=fake.path), listen=["tcp://127.0.0.1:0"], tokens=TOKENS, choices=choices) as gateway:
+        with anyio.fail_after(30):
+            for options in injected:
+                with pytest.raises(ct.ConfigurationError) as caught:
+                    await client_of(gateway.urls[0], options=options).connect()
+                assert str(*options) in str(caught.value)
+            async with client_of(gateway.urls[0], options={"skills": ["pdf"]}):
+                pass
+    (call,) = fake.calls()
+    assert [argument for argument in call.argv if argument.startswith("--allowed")] == ["--allowedTools=Skill(pdf)"]
 
 
 async def test_a_plain_server_answers_a_hand_made_client(fake: FakeClaude) -> None:
