@@ -153,8 +153,12 @@ class Query(Facts, Talking):
         await self._start.start(self._live)
 
     async def __aenter__(self) -> Self:
-        await self.start()
-        return self
+        try:
+            await self.start()
+            return self
+        except BaseException:
+            self.abandon()  # a Ctrl-C may come between the two lines above
+            raise
 
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
         await self.aclose()

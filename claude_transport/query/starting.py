@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 
+from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
     ClaudeTransportError,
     ConfigurationError,
@@ -76,15 +77,23 @@ class Starting:
         if life.close_requested.is_set() and life.start_error is None:
             raise TransportClosed("the query is closed")
         task = life.begin(live, name="claude query")
-        if life.ready.is_set() and life.start_error is None:
-            return
         try:
-            await life.ready.wait()
-        except anyio.get_cancelled_exc_class():
+            await self._begun(task)
+        except Exception:
+            raise
+        except BaseException as exc:  # a cancellation, or a Ctrl-C, which may come in any line: the caller has no query to close
             life.close_requested.set()
             task.cancel()
-            await task.join()
+            if isinstance(exc, anyio.get_cancelled_exc_class()):
+                await task.join()
             raise
+
+    async def _begun(self, task: BackgroundTask) -> None:
+        """Return when the query is ready; raise what its start has failed with."""
+        life = self._life
+        if life.ready.is_set() and life.start_error is None:
+            return
+        await life.ready.wait()
         if life.start_error is not None:
             await task.join()
             raise raised_again(life.start_error)
