@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 MANY = 3000
 
 
@@ -53,6 +55,10 @@ EVERYDAY = {
     b'"content":[{"type":"text","text":"%b"}],"usage":{"input_tokens":1,"output_tokens":2}},"session_id":%b,"uuid":%b}'
     % (b"word " * 400, UUID, UUID),
     "an answer of 1 MB": text("word " * 200_000),
+    "a file of JSON": text(json.dumps(json.dumps([{"name": "a", "values": [1, 2, 3]}] * 1000))[1:-1]),
+    "a table": text("1,2,3,4," * 5000),
+    "a path of Windows": text("C:\\\\users\\\\a, " * 1000),
+    "code": text("if (a[0] == {x: [1]}) { f(a, b); }" * 1000),
     "German": text("übergröße " * 2000),
     "Chinese": text("漢字" * 2000),
     "an init with many tools": b'{"type":"system","subtype":"init","tools":[' + b",".join([b'"Bash"'] * 300) + b"]}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -20,15 +19,19 @@ from peers import soon
 from claude_transport import Query, ResultMessage, Transport
 from claude_transport.protocol.codec import LineDecoder, decode_message, encode_line
 from claude_transport.protocol.messages import Message
+from claude_transport.protocol.tape import Tape
 from claude_transport.query import mailbox
 from claude_transport.query.mailbox import Mailbox, RecentMessages, cost_at_most, cost_of
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "protocol"))
-from recorded_lines import sample_lines
-
 MB = 2**20
 FACTOR = 2  # by which memory may be more than what is counted, as docs/explanation/buffering.md says
-RECORDED = {f"recorded {type(decode_message(line)).__name__}": line for line in sample_lines()}
+RECORDINGS = sorted((Path(__file__).parent.parent / "recordings").glob("*.ndjson"))
+RECORDED = {  # the last line of each class
+    f"recorded {type(decode_message(line)).__name__}": line
+    for path in RECORDINGS
+    for record in Tape.read(path)
+    if record.dir == "out" and record.trimmed_from_chars is None and (line := record.line).startswith(b"{")
+}
 ALL = {**TINY, **EVERYDAY, **HOSTILE, **RECORDED}
 
 
@@ -74,9 +77,10 @@ def test_no_message_costs_more_than_the_quick_look_says(line: bytes) -> None:
     assert sum(map(cost_of, messages)) <= cost_at_most(messages)
 
 
+TEXT = st.text(st.characters(exclude_characters="{[,:"), max_size=5)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
     max_leaves=40,
 )
 
@@ -236,7 +240,7 @@ def test_the_last_messages_take_a_bounded_memory(name: str) -> None:
     assert memory_of(remember) < FACTOR * MB + 2**16
 
 
-class Line(Message):
+class Line(Message, frozen=True):
     """A message that is nothing but its line, which is all that is kept of it."""
 
 
