@@ -88,7 +88,8 @@ def test_pure(): pass
 def test_what_does_not_run_on_both_event_loops_is_named(tmp_path: Path) -> None:
     tests = tmp_path / "tests"
     tests.mkdir()
-    (tests / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    for name in ("conftest.py", "cli_under_test.py"):
+        (tests / name).write_text((TESTS / name).read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\n")
     modules = {"test_a": "", "test_b": "pytest.skip('no', allow_module_level=True)", "test_c": "pytestmark = pytest.mark.skip"}
     names = sorted(re.findall(r"def (test_\w+)", LEFT_OUT))
