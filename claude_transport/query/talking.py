@@ -87,7 +87,7 @@ class Talking(Controls):
         await self._life.nothing_waits_for_ready()
 
     async def compact(self, instructions: str = "") -> CompactBoundary:
-        """Replace the conversation so far by a summary, in a turn of its own: the boundary, with the tokens before (and, where told, after).
+        """Replace the conversation by a summary, in a turn of its own: the boundary, with the tokens before (and after, where told).
 
         `instructions` say what the summary is to keep. It sends `/compact`, after what is running and waiting, and returns when that turn
         has ended; a model writes the summary, which is paid. What the turn says is in `messages()` too. For a bound, use a cancel scope:

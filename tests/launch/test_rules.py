@@ -113,6 +113,11 @@ def read_by_the_cli(argv: list[str], *flags: str) -> list[str]:
     return tokens([argument.partition("=")[2] for argument in argv if argument.partition("=")[0] in flags])
 
 
+def options_with(option: str, value: Any) -> ClaudeOptions:
+    given: dict[str, Any] = {option: value}
+    return ClaudeOptions(**given)
+
+
 def launched(options: ClaudeOptions) -> list[str]:
     return list(build_launch(options, cli="claude", inherited=KEY, uid=1000).argv)
 
@@ -178,7 +183,7 @@ def test_a_string_of_skills_says_what_was_meant() -> None:
 @pytest.mark.parametrize("rules", NO_RULES, ids=repr)
 def test_what_is_no_list_of_single_rules_is_refused_on_every_way(way: Way, option: str, rules: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        way(ClaudeOptions(**{option: rules}))
+        way(options_with(option, rules))
     assert caught.value.option == option
 
 
@@ -186,7 +191,7 @@ def test_what_is_no_list_of_single_rules_is_refused_on_every_way(way: Way, optio
 @pytest.mark.parametrize("rules", RULES, ids=repr)
 def test_a_rule_reaches_the_cli_as_it_is(option: str, rules: list[str]) -> None:
     for way in WAYS.values():
-        assert read_by_the_cli(way(ClaudeOptions(**{option: rules})), "--allowedTools", "--disallowedTools") == rules
+        assert read_by_the_cli(way(options_with(option, rules)), "--allowedTools", "--disallowedTools") == rules
 
 
 NO_TOOLS = ["Bash", ["Read Bash"], ["Read,Bash"], ["Bash(x)"], ["default"], ["DEFAULT", "Read"], ["preset:default"], ["\ufeffdefault"]]
@@ -215,7 +220,7 @@ def test_a_list_of_tools_offers_no_other_tool(tools: Any) -> None:
 )
 def test_an_item_of_a_list_that_the_cli_would_take_for_several_is_refused(option: str, value: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        build_launch(ClaudeOptions(**{option: value}), cli="claude", inherited={**KEY, "CLAUDE_CODE_SESSION_ACCESS_TOKEN": "t"})
+        build_launch(options_with(option, value), cli="claude", inherited={**KEY, "CLAUDE_CODE_SESSION_ACCESS_TOKEN": "t"})
     assert caught.value.option == option
 
 

@@ -422,7 +422,8 @@ SENT = [
 
 @pytest.mark.parametrize(("field", "value", "confirmation", "option"), SENT)
 async def test_what_the_cli_does_not_confirm_fails_the_start(field: str, value: Any, confirmation: str, option: str) -> None:
-    for answered in ({"pid": 5}, {"pid": 5, confirmation: False, "claude_code_version": "2.1.9"}):
+    unconfirmed: list[dict[str, Any]] = [{"pid": 5}, {"pid": 5, confirmation: False, "claude_code_version": "2.1.9"}]
+    for answered in unconfirmed:
         transport = Confirms(**answered)
         with pytest.raises(ConfigurationError, match=f"does not apply {field} of initialize") as caught:
             await Query(Sends(transport, **{field: value})).start()
