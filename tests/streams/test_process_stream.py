@@ -49,7 +49,7 @@ async def test_what_is_sent_comes_back_and_the_end_of_input_ends_it() -> None:
 
 
 async def test_a_failed_end_comes_after_the_last_byte_and_can_be_diagnosed() -> None:
-    def diagnose(error: ProcessError) -> ProcessError:
+    async def diagnose(error: ProcessError) -> ProcessError:
         return ProcessError("diagnosed", exit_code=error.exit_code, stderr_tail=error.stderr_tail)
 
     async with await started("printf last; echo why >&2; exit 9", diagnose=diagnose) as stream:
