@@ -56,7 +56,7 @@ class Arrival:
     def __init__(self, stream: ByteStream, *, medium: str, peer: str = "", token: str | None = None, certified: str | None = None) -> None:
         self.stream = stream
         self.medium = medium
-        self.peer = printable(peer, at_most=_MAX_PEER_CHARS)
+        self.peer: str = printable(peer, at_most=_MAX_PEER_CHARS)
         self.token = token
         self.certified = certified
         self.speaks_link: bool = False

@@ -65,7 +65,7 @@ class Starting:
             guarded="can_use_tool" in questions.kinds, hooks=questions.hook_config or (), agents=fields.get("agents")
         )
         self._fields = dict(fields)
-        self.compatibility = Compatibility(connection, conversation)
+        self.compatibility: Compatibility = Compatibility(connection, conversation)
         self.timeout = timeout
         self.initialization: InitializationInfo | None = None
         """The answer, once there is one."""

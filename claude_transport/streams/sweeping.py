@@ -61,9 +61,9 @@ class Sweep:
     __slots__ = ("_over", "_then", "deadline", "mark", "suspects")
 
     def __init__(self, mark: str, *, suspects: Mapping[int, int], deadline: float, then: Callable[[], object]) -> None:
-        self.mark = mark
-        self.suspects = dict(suspects)
-        self.deadline = deadline
+        self.mark: str = mark
+        self.suspects: dict[int, int] = dict(suspects)
+        self.deadline: float = deadline
         self._then = then
         self._over = _thread.allocate_lock()
         self._over.acquire()

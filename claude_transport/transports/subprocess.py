@@ -103,7 +103,7 @@ class SubprocessTransport(StreamTransport):
         return self._options
 
     @property
-    def confidential(self) -> SettingsTexts | None:
+    def confidential(self) -> Sequence[str] | None:
         """The texts of the settings files that the session reads, for redactors; None when they are on another machine."""
         elsewhere = self._launcher is not None and self._launcher.supervised
         return None if elsewhere else SettingsTexts(self._options)
