@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -32,6 +32,7 @@ from claude_transport.errors import (
     ConfigurationError,
     MissingResult,
     NotExecutableError,
+    SpawnError,
     UsageError,
 )
 from claude_transport.launch.credentials import Payer
@@ -40,6 +41,8 @@ from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import StreamEvent
 
 __all__ = ["Call", "OnEvent", "Sleep"]
+
+T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -95,7 +98,7 @@ class Call:
         self._started = anyio.current_time()
         request = self._request
         try:
-            plan = await anyio.to_thread.run_sync(_plan, request)
+            plan = await _in_thread(_plan, request)
         except ClaudeTransportError as exc:
             self._note_unplanned(exc)
             raise
@@ -110,7 +113,7 @@ class Call:
                 logger.info("attempt %d failed (%s); again in %.1f s%s", self._attempts + 1, error.code, delay, self._subject)
                 self._errors.append(error)
                 await self._sleep(delay)
-            elif self._time_left > 0 and attempt.may_fall_back(error) and await anyio.to_thread.run_sync(_has_key, request):
+            elif self._time_left > 0 and attempt.may_fall_back(error) and await _in_thread(_has_key, request):
                 logger.warning("the CLI cannot be used (%s); this call goes to the API instead%s", error.code, self._subject)
                 self._earlier_attempts += len(self._errors) + 1
                 self._errors = []
@@ -333,3 +336,10 @@ def _has_cli(request: CompletionRequest) -> bool:
     except (CLINotFoundError, NotExecutableError):
         return False
     return True
+
+
+async def _in_thread(func: Callable[[CompletionRequest], T], request: CompletionRequest) -> T:
+    try:
+        return await anyio.to_thread.run_sync(func, request)
+    except RuntimeError as exc:  # "can't start new thread"
+        raise SpawnError(f"a call needs a thread to look for claude and for a key: {exc}", path="claude") from exc

@@ -59,7 +59,7 @@ ERROR_TYPES: Final[Mapping[str, int]] = {
 
 # the fixed sentence of each failure of the CLI path that is not a result; the first class that fits counts
 SENTENCES: Final[tuple[tuple[type[errors.ClaudeTransportError], str], ...]] = (
-    (errors.CLINotFoundError, "No claude binary was found."),
+    (errors.CLINotFoundError, "Claude CLI not found."),
     (errors.NotExecutableError, "The claude binary may not be executed."),
     (errors.WrongLibcError, "The claude binary was built for another C library."),
     (errors.WorkingDirectoryError, "The working directory cannot be used."),

@@ -168,7 +168,7 @@ _RULES: Final[tuple[tuple[Rule, tuple[str, ...]], ...]] = (
         _at_most,
         (
             *("background_wait_ceiling", "max_budget_usd", "max_output_tokens", "max_retries", "max_turns"),
-            *("mcp_timeout", "mcp_tool_timeout"),
+            *("mcp_timeout", "mcp_tool_timeout", "mcp_tool_idle_timeout"),
         ),
     ),
     (_no_more_effort, ("effort",)),
@@ -189,8 +189,17 @@ _RULES: Final[tuple[tuple[Rule, tuple[str, ...]], ...]] = (
         _unless_set,
         (
             *("advisor", "agent", "agents", "billing", "cli_path", "config_dir", "cwd", "debug_file", "env", "env_mode", "extra_args"),
-            *("mcp_servers", "permission_prompt_tool_name", "permission_prompts", "plugins", "project_config_root", "sandbox", "settings"),
-            *("tool_aliases", "user"),
+            *(
+                "managed_settings",
+                "mcp_servers",
+                "permission_prompt_tool_name",
+                "permission_prompts",
+                "plugins",
+                "project_config_root",
+                "sandbox",
+                "settings",
+            ),
+            *("sdk_mcp_server_configs", "tool_aliases", "user"),
         ),
     ),
 )

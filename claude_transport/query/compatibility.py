@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from claude_transport.errors import CLIVersionMismatch, ControlRequestFailed
-from claude_transport.launch.features import check_range, find_feature, require
+from claude_transport.launch.features import check_range, find_feature, first_lacking, require
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.query.connection import Connection
 
 __all__ = ["Compatibility"]
+
+_FIRST_WITH_MODE, _LAST_WITHOUT_MODE = "2.1.257", "2.1.256"
+"""The first CLI that was seen to report the permission mode that it starts in, and the last one that may not."""
 
 _UNSUPPORTED = "Unsupported control request subtype"
 
@@ -42,7 +45,20 @@ class Compatibility:
         check_range(self.version)
         hooks = fields.get("hooks")
         events = hooks if isinstance(hooks, Mapping) else ()
-        self._require(*(f"initialize.{name}" for name in fields), *(f"hook.{event}" for event in events))
+        names = [*(f"initialize.{name}" for name in fields), *(f"hook.{event}" for event in events)]
+        self._require(*names)
+        if self.version is None and initialization.pid is not None and initialization.current_permission_mode is None:
+            self._refuse_what_is_newer(names)
+
+    def _refuse_what_is_newer(self, names: Iterable[str]) -> None:
+        """Refuse what needs a CLI that reports its permission mode: this one does not, and would drop the field without a word."""
+        feature = first_lacking(names, version=_LAST_WITHOUT_MODE)
+        if feature is not None:
+            raise CLIVersionMismatch(
+                f"this claude (of unknown version, but older than {_FIRST_WITH_MODE}) does not know {feature.name}, "
+                f"which {feature.use} needs: update claude to {feature.since} or newer, or do without",
+                flag=feature.name,
+            )
 
     def check_request(self, subtype: str, fields: Iterable[str]) -> None:
         """Refuse a control request that the CLI is known to lack, or to lack a field of.

@@ -8,16 +8,22 @@ from collections.abc import Callable
 
 import anyio
 
-from claude_transport.errors import ClaudeTransportError, InputClosed, TransportClosed
+from claude_transport.errors import ClaudeTransportError, InputClosed, ProtocolError, TransportClosed
 from claude_transport.query.cancellation import guarded
 from claude_transport.query.endings import raised_again, translated
 from claude_transport.transport import Transport, TransportLike
 
-__all__ = ["Delivery", "Outbox"]
+__all__ = ["MAX_WAITING_BYTES", "Delivery", "Outbox"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _LAST_WRITE = 1.0
+
+MAX_WAITING_BYTES = 64 * 2**20
+"""Bytes of lines that wait for a peer that goes on asking and does not read the answers."""
+
+_LINE_OVERHEAD = 1_000
+"""Bytes that a waiting line takes besides its own: a delivery with its event was measured with 700."""
 
 _BATCH_BYTES = 1 << 20
 """Bytes joined into one write at most; many small frames in one write cost a fraction of many writes."""
@@ -62,6 +68,7 @@ class Outbox:
         self._is_ours = isinstance(transport, Transport)
         self._queue: deque[Delivery] = deque()
         self._in_flight: list[Delivery] = []
+        self._waiting_bytes = 0
         self._arrival = anyio.Event()
         self._input_ended = False
         self._failure: ClaudeTransportError | None = None
@@ -70,6 +77,18 @@ class Outbox:
     def post(self, line: bytes, *, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
         """Put a line in the queue without waiting for it; `on_error` is told when it cannot be written."""
         self._put(Delivery(line, on_error))
+
+    def check_room(self) -> None:
+        """Refuse another question of a peer that does not read the answers.
+
+        Raises:
+            ProtocolError: more than `MAX_WAITING_BYTES` wait to be written.
+        """
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            raise ProtocolError(
+                f"the CLI goes on asking and does not read the answers: {self._waiting_bytes} bytes wait for it, and at most "
+                f"{MAX_WAITING_BYTES} may"
+            )
 
     async def send(self, delivery: Delivery) -> None:
         """Return when the transport has taken the line; raise what kept it from being taken."""
@@ -91,6 +110,7 @@ class Outbox:
         if self._failure is None:
             self._failure = error
         waiting, self._queue = self._queue, deque()
+        self._waiting_bytes = 0
         for delivery in (*self._in_flight, *waiting):
             if delivery.line is None and not delivery.begun and not self._over:
                 self._queue.append(delivery)  # it was announced to everybody who came after, so nobody would ask for it again
@@ -128,6 +148,7 @@ class Outbox:
         else:
             self._input_ended = delivery.line is None
             self._queue.append(delivery)
+            self._waiting_bytes += _cost_of(delivery)
             self._arrival.set()
         return delivery
 
@@ -138,6 +159,7 @@ class Outbox:
             # the end of the input stays in the queue: it was announced to everybody who came after
             if not delivery.begun and delivery.line is not None and delivery in self._queue:
                 self._queue.remove(delivery)
+                self._waiting_bytes -= _cost_of(delivery)
             raise
         if delivery.error is not None:
             raise raised_again(delivery.error)
@@ -173,9 +195,14 @@ class Outbox:
         size = 0
         while self._queue and size < _BATCH_BYTES and (not deliveries or (self._is_ours and self._queue[0].line is not None)):
             delivery = self._queue.popleft()
+            self._waiting_bytes -= _cost_of(delivery)
             delivery.begun = True
             deliveries.append(delivery)
             if delivery.line is None:
                 break
             size += len(delivery.line)
         return deliveries
+
+
+def _cost_of(delivery: Delivery) -> int:
+    return 0 if delivery.line is None else len(delivery.line) + _LINE_OVERHEAD

@@ -245,6 +245,7 @@ class Query(Facts, Talking):
             case Reject(request_id, result):
                 self._requests.fail(request_id, error_for(result) or ResultError("the run failed", result=result))
             case Start(request):
+                self._outbox.check_room()
                 question = self._questions.take(request)
                 if question is not None and self._tasks is not None:
                     self._tasks.start_soon(self._questions.answer, question, self._reply, self._end_by_crash)

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from claude_transport.errors import ControlRequestFailed
+from claude_transport.errors import ControlRequestFailed, ProtocolError
 from claude_transport.printable import printable
 from claude_transport.protocol.control import (
     CanUseTool,
@@ -37,7 +37,7 @@ from claude_transport.query.handlers import (
 from claude_transport.query.mcp import McpServers
 from claude_transport.query.mcp_session import McpCall
 
-__all__ = ["OnRequest", "Question", "Questions"]
+__all__ = ["MAX_QUESTIONS", "MAX_QUESTION_BYTES", "OnRequest", "Question", "Questions"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -46,6 +46,12 @@ Reply = Callable[[str, bytes], bool]
 """Takes the id of a question and the line that answers it; False when the answer is not wanted any more."""
 OnCrash = Callable[[str, BaseException], Awaitable[None]]
 """Told which callback raised what is no `Exception`."""
+
+MAX_QUESTIONS = 10_000
+"""Callbacks that work at the same time. A CLI asks a few dozen questions at most before it waits for an answer."""
+
+MAX_QUESTION_BYTES = 64 * 2**20
+"""Bytes of the questions that these callbacks hold. One question alone may be longer."""
 
 _answering: ContextVar[tuple[Questions, ...]] = ContextVar("_answering", default=())
 
@@ -88,6 +94,8 @@ class Questions:
         self._hooks = HookRegistry(hooks, on_error=on_error)
         self._on_request = on_request
         self._open: dict[str, Question] = {}
+        self._working = 0
+        self._working_bytes = 0
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(self.mcp.names)}
         self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
         """What these callbacks can answer, as `Transport.announce` is told it."""
@@ -116,17 +124,33 @@ class Questions:
         return self in _answering.get()
 
     def take(self, request: ControlRequest) -> Question | None:
-        """Note a question before its task is started, so that it can be withdrawn from the first moment on."""
+        """Note a question before its task is started, so that it can be withdrawn from the first moment on.
+
+        Raises:
+            ProtocolError: the CLI asks more than this program can hold, and does not wait for answers.
+        """
         if request.request_id is None:
             logger.warning("the CLI sent a '%s' request without an id: it cannot be answered", printable(request.subtype))
             return None
-        question = self._open[request.request_id] = Question(request, request.request_id)
+        question = Question(request, request.request_id)
+        self._note_work(question)
+        self._open[request.request_id] = question
         body = request.request
         if isinstance(body, McpMessage) and body.server_name in self.mcp:
             # at once, because tasks that are started together run in any order, and a cancellation must not overtake its call;
             # in a context of its own, because the server's tools are callbacks too
             question.call = self._answering_context().run(self.mcp.accept, body.server_name, body.message)
         return question
+
+    def _note_work(self, question: Question) -> None:
+        size = len(question.request.raw)
+        if self._working >= MAX_QUESTIONS or (self._working and self._working_bytes + size > MAX_QUESTION_BYTES):
+            raise ProtocolError(
+                f"the CLI has asked {self._working + 1} questions of {self._working_bytes + size} bytes without waiting for an answer: "
+                f"at most {MAX_QUESTIONS} questions and {MAX_QUESTION_BYTES} bytes are worked on at the same time"
+            )
+        self._working += 1
+        self._working_bytes += size
 
     def _answering_context(self) -> Context:
         context = copy_context()
@@ -147,7 +171,11 @@ class Questions:
         Also when its scope was cancelled, which the callback itself may do, and when its time is over, whatever the callback does then.
         `on_crash(name, error)` is called last, when the callback `name` raised what is no `Exception`.
         """
-        await self._answer(question, reply)
+        try:
+            await self._answer(question, reply)
+        finally:
+            self._working -= 1
+            self._working_bytes -= len(question.request.raw)
         if question.crash is not None:
             await on_crash(self._name_of(question), question.crash)
 

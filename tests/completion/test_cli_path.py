@@ -10,6 +10,7 @@ from typing import Any
 
 import anthropic.types
 import anyio
+import anyio.to_thread
 import pytest
 from call_errors import Waits
 
@@ -252,6 +253,16 @@ async def test_s2_8_a_call_that_fails_early_has_a_duration_and_an_exit_code(argu
     assert there is not None
     assert (there.text, there.exit_code, there.category) == ("", exit_code, caught.value.category)
     assert 0 < there.duration < 60
+
+
+async def test_a_call_without_a_thread_to_spare_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **_options: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", refuse)
+    with pytest.raises(ct.errors.SpawnError, match="needs a thread") as caught:
+        await ct.complete("Hi", transport="cli", retry=ct.RetryPolicy.none())
+    assert (caught.value.code, caught.value.path) == ("exec.cli.spawn_failed", "claude")
 
 
 async def test_s2_8_an_answer_has_the_exit_code_of_the_cli(cli_options: Options) -> None:

@@ -37,6 +37,7 @@ FREE = {
     ),
     *("session_mirror", "name", "title", "enable_file_checkpointing", "include_partial_messages", "include_hook_events"),
     *("forward_subagent_text", "replay_user_messages", "prompt_suggestions", "auth_status_events", "session_state_events"),
+    *("mcp_servers_delivery", "plugin_delivery", "sdk_mcp_server_manifests", "sdk_mcp_server_manifests_origin", "tool_config"),
     *("await_initialize", "debug", "debug_to_stderr", "client_app", "entrypoint", "workload"),
 }
 TOGETHER = {"thinking", "max_thinking_tokens", "fallback_model"}

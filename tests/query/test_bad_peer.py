@@ -11,8 +11,10 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from peers import ForeignTransport, Frame, answer_to, in_time, permission, result, said, soon
 
 from claude_transport import Allow, Deny, HookMatcher, Query, StreamTransport
-from claude_transport.errors import ControlRequestFailed, ControlTimeout, UsageError
+from claude_transport.errors import ControlRequestFailed, ControlTimeout, ProtocolError, UsageError
 from claude_transport.protocol.codec import decode_message, encode_line
+from claude_transport.query.outbox import MAX_WAITING_BYTES
+from claude_transport.query.questions import MAX_QUESTION_BYTES, MAX_QUESTIONS
 from claude_transport.streams.memory import MemoryConnectable
 
 
@@ -340,3 +342,80 @@ async def test_no_nesting_ends_a_session(brackets: bytes, levels: int) -> None:
 
 async def allow_anything(*_: Any) -> Allow:
     return Allow()
+
+
+# ------------------------------------------------------------------------------------------------------- more than can be held
+
+
+async def wait_forever(_tool: str, _input: Any, _context: Any) -> Allow:
+    await anyio.sleep_forever()
+    raise AssertionError("nothing wakes it")
+
+
+def long_question(size: int, request_id: str) -> Frame:
+    return permission(request_id=request_id, input={"text": "x" * size})
+
+
+def replies_of(transport: ForeignTransport) -> list[Frame]:
+    return [frame for frame in transport.written if frame["type"] == "control_response"]
+
+
+async def test_a_peer_that_asks_without_end_and_waits_for_no_answer_ends_the_conversation_typed() -> None:
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=wait_forever) as talk:
+        turn = await talk.send("work")
+        transport.say(*(permission(request_id=f"q{number}") for number in range(MAX_QUESTIONS + 1)))
+        with pytest.raises(ProtocolError, match="without waiting for an answer") as caught:
+            await in_time(turn.result())
+        assert caught.value.code == "exec.cli.protocol_error"
+
+
+async def test_a_peer_that_asks_much_and_waits_for_no_answer_ends_the_conversation_typed() -> None:
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=wait_forever) as talk:
+        turn = await talk.send("work")
+        transport.say(*(long_question(MAX_QUESTION_BYTES // 3, f"q{number}") for number in range(4)))
+        with pytest.raises(ProtocolError, match="without waiting for an answer"):
+            await in_time(turn.result())
+
+
+async def test_one_question_may_be_longer_than_all_together_and_room_is_given_back() -> None:
+    async def decide(_tool: str, _input: Any, _context: Any) -> Deny:
+        return Deny("too long")
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=decide) as talk:
+        for number in range(2):
+            transport.say(long_question(MAX_QUESTION_BYTES + 1, f"q{number}"))
+            await soon(lambda count=number + 1: len(replies_of(transport)) == count)
+        assert talk.pending_questions == ()
+
+
+class NeverTaking(ForeignTransport):
+    """Take what the host says of its own accord, and no answer."""
+
+    async def write(self, data: Any) -> None:
+        if "control_response" in str(data):
+            await anyio.sleep_forever()
+        await super().write(data)
+
+
+async def test_a_peer_that_asks_and_reads_no_answer_ends_the_conversation_typed() -> None:
+    decided = 0
+
+    async def decide(_tool: str, _input: Any, _context: Any) -> Deny:
+        nonlocal decided
+        decided += 1
+        return Deny("x" * 2**20)
+
+    transport = NeverTaking()
+    async with Query(transport, can_use_tool=decide) as talk:
+        turn = await talk.send("work")
+        enough = MAX_WAITING_BYTES // 2**20 + 1  # one more is being written
+        for number in range(enough):
+            transport.say(permission(request_id=f"q{number}"))
+            await soon(lambda asked=number + 1: decided == asked and talk.pending_questions == ())
+        transport.say(permission(request_id="once more"))
+        with pytest.raises(ProtocolError, match="does not read the answers"):
+            await in_time(turn.result())
+        assert decided == enough

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from peers import ForeignTransport, answer_to
 
 from claude_transport import (
     ClaudeOptions,
@@ -131,6 +132,26 @@ async def test_what_the_version_would_drop_of_initialize_fails_the_start(argumen
         async with talk("2.1.92", **arguments):
             pytest.fail("it started")
     assert record(caught.value) == mismatch(flag, "2.1.92")
+
+
+class Remote(ForeignTransport):
+    """A CLI on another machine that does not say its version. It answers `initialize` with `fields`."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(answers=False)
+        self.on_write = lambda frame: self.say(answer_to(frame, **fields)) if frame["type"] == "control_request" else None
+
+
+async def test_a_claude_that_says_neither_its_version_nor_its_mode_is_refused_what_is_newer() -> None:
+    policies = {"sdkMcpServerConfigs": {"sums": {"tools": []}}}
+    with pytest.raises(CLIVersionMismatch, match=r"older than 2\.1\.257") as caught:
+        async with Query(Remote(pid=7), initialize=policies):
+            pytest.fail("it started")
+    assert record(caught.value) == mismatch("initialize.sdkMcpServerConfigs", None)
+    async with Query(Remote(pid=7, current_permission_mode="default"), initialize=policies):
+        pass
+    async with Query(Remote(pid=7), initialize={"planModeInstructions": "Think."}):
+        pass
 
 
 async def test_a_claude_older_than_the_range_fails_the_start() -> None:

@@ -122,10 +122,11 @@ async def test_a_guard_ends_what_has_cleared_its_environment_and_lost_its_parent
 async def test_what_a_host_started_that_is_itself_a_child_is_gone_when_it_is_killed(anyio_backend_name: str) -> None:
     """The guard of the inner host carries the number of the outer child, and is spared: it has its own children to end."""
     command = [sys.executable, "-c", HOST, STUBBORN, anyio_backend_name]
+    before = children_of(os.getpid())
     stream = await ProcessConnectable(command, close_timeout=0.1).connect()
     with anyio.fail_after(30):
         assert (await stream.receive()).startswith(b"up")
-    (outer,) = (pid for pid in children_of(os.getpid()) if pid != guard.pid)
+    (outer,) = (pid for pid in children_of(os.getpid()) if pid not in before and pid != guard.pid)
     marks = marks_of(children_of(outer))
     await stream.aclose()
     await until_gone(marks)

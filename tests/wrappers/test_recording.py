@@ -596,10 +596,12 @@ from claude_transport.wrappers.recording import RecordingTransport
 
 async def main():
     async with RecordingTransport(MockTransport(), sys.argv[1]) as transport:
+        told = False
         for number in range(10**9):
             await transport.write(b'{"type":"user","number":%d}' % number)
-            if number == 2000:
+            if not told and os.path.exists(sys.argv[1]) and os.path.getsize(sys.argv[1]) > 100_000:
                 print("enough", flush=True)
+                told = True
 anyio.run(main)
 """
 
