@@ -29,6 +29,7 @@ SWITCHES = {
     "--restricted",
     "--await-initialize",
     "--safe-mode",
+    "--managed-settings-in-initialize",
 }
 HALTING = {
     "mcp_call",
