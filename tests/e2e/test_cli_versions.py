@@ -185,7 +185,7 @@ async def test_what_would_be_dropped_of_initialize_is_refused_where_it_is_missin
     for feature in [*rows("initialize"), *rows("hook")]:
         if supports(feature.name, version=cli_version) is False:
             kind, _, name = feature.name.partition(".")
-            asked: dict[str, Any] = {"initialize": {name: "x"}}
+            asked: dict[str, Any] = {"initialize": {name: ["x"]}}
             if kind == "hook":
                 asked = {"hooks": {ct.HookEvent(name): [ct.HookMatcher(hooks=[ignore])]}}
             with pytest.raises(ct.CLIVersionMismatch) as caught:
