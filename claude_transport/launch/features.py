@@ -113,11 +113,11 @@ _INITIALIZE: Final = _rows(
     ("initialize.skills", 191, 92, "the option skills"),
     ("initialize.title", 191, 92, "the option title"),
     ("initialize.perTaskStopAffordance", 247, 235, "the option per_task_stop_affordance"),
-    ("initialize.sdkMcpServerConfigs", 257, 191, "the option sdk_mcp_server_configs"),
     ("initialize.plugins", 275, 257, "the option plugin_delivery"),
-    ("initialize.sdkMcpServerManifests", 275, 257, "the option sdk_mcp_server_manifests"),
     ("initialize.appendSubagentSystemPrompt", 275, 257, "the option append_subagent_system_prompt for a CLI on another machine"),
     ("initialize.mcpServers", 330, 275, "the option mcp_servers_delivery, and MCP servers for a CLI on another machine"),
+    ("initialize.sdkMcpServerConfigs", 330, 275, "the option sdk_mcp_server_configs"),
+    ("initialize.sdkMcpServerManifests", 330, 275, "the option sdk_mcp_server_manifests"),
     ("initialize.sdkMcpServerManifestsOrigin", 330, 275, "the option sdk_mcp_server_manifests_origin"),
 )
 
@@ -236,6 +236,8 @@ _BEHAVIOURS: Final = _rows(
     ("a resumed session decides about the tool that was put off", 275, 257, "PreToolUse hooks that put a tool off"),
     ("retries of an answer that broke off", 330, 275, "how often a broken answer is asked for again, and what is kept of it"),
     ("answers of 2.1.330 to control requests", 330, 275, "all fields of the answers to control requests"),
+    ("silent MCP tools are given up", 257, 191, "mcp_tool_idle_timeout"),
+    ("the flags of 2.1.330", 330, 321, "all options at once; each flag that an older CLI lacks is in the table of flags"),
     ("models and prices of 2.1.330", 330, 275, "names, limits and prices of models; costs are what the CLI says"),
 )
 

@@ -158,7 +158,7 @@ INITIALIZE_FIELDS: Final[tuple[InitializeField, ...]] = (
         "sdkMcpServerConfigs",
         "Settings of the MCP servers of this process, by name: `timeout` (milliseconds), `tools` (a permission policy for each).",
         lambda value: {name: dict(config) for name, config in value.items()},
-        note="CLI 2.1.257 or newer; an older one ignores it.",
+        note="Needs CLI 2.1.330: 2.1.275 drops it without a word, so it is refused there.",
     ),
     InitializeField(
         "sdk_mcp_server_manifests",
@@ -166,7 +166,7 @@ INITIALIZE_FIELDS: Final[tuple[InitializeField, ...]] = (
         "What these servers would answer to `initialize` and `tools/list`, by name: `initializeResult` and `toolsListResult`. "
         "The CLI then does not ask them.",
         lambda value: {name: dict(manifest) for name, manifest in value.items()},
-        note="CLI 2.1.275 or newer; the answer's `sdk_mcp_manifests_parked` says what became of each.",
+        note="Needs CLI 2.1.330; the answer's `sdk_mcp_manifests_parked` says what became of each.",
     ),
     InitializeField(
         "sdk_mcp_server_manifests_origin",

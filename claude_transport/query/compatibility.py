@@ -13,8 +13,8 @@ from claude_transport.query.connection import Connection
 
 __all__ = ["Compatibility"]
 
-_FIRST_WITH_MODE, _LAST_WITHOUT_MODE = "2.1.257", "2.1.256"
-"""The first CLI that was seen to report the permission mode that it starts in, and the last one that may not."""
+_FIRST_WITH_VERSION, _LAST_WITHOUT_VERSION = "2.1.308", "2.1.307"
+"""The first CLI that says its version in the answer to `initialize`, and the last one that does not."""
 
 _UNSUPPORTED = "Unsupported control request subtype"
 
@@ -47,15 +47,15 @@ class Compatibility:
         events = hooks if isinstance(hooks, Mapping) else ()
         names = [*(f"initialize.{name}" for name in fields), *(f"hook.{event}" for event in events)]
         self._require(*names)
-        if self.version is None and initialization.pid is not None and initialization.current_permission_mode is None:
+        if self.version is None and initialization.pid is not None:
             self._refuse_what_is_newer(names)
 
     def _refuse_what_is_newer(self, names: Iterable[str]) -> None:
-        """Refuse what needs a CLI that reports its permission mode: this one does not, and would drop the field without a word."""
-        feature = first_lacking(names, version=_LAST_WITHOUT_MODE)
+        """Refuse what needs a CLI that says its version: this one does not, and would drop the field without a word."""
+        feature = first_lacking(names, version=_LAST_WITHOUT_VERSION)
         if feature is not None:
             raise CLIVersionMismatch(
-                f"this claude (of unknown version, but older than {_FIRST_WITH_MODE}) does not know {feature.name}, "
+                f"this claude (of unknown version, but older than {_FIRST_WITH_VERSION}) does not know {feature.name}, "
                 f"which {feature.use} needs: update claude to {feature.since} or newer, or do without",
                 flag=feature.name,
             )

@@ -45,6 +45,8 @@ async def test_the_figures_of_a_tape_are_those_the_real_cli_told(
     assert summary.tokens.output_tokens == sum(result.usage.output_tokens for result in results)
     assert [(tool.name, tool.calls, tool.errors, tool.denied, tool.open) for tool in summary.tools] == [("Bash", 2, 0, 1, 0)]
     asked = {stats.name: (stats.asked_by, stats.calls, stats.denied, stats.open) for stats in summary.requests}
+    if initialization is not None and initialization.current_permission_mode is None:
+        assert asked.pop("get_settings") == ("host", 1, 0, 0)  # such a CLI is asked for the mode that its settings chose
     assert asked == {"initialize": ("host", 1, 0, 0), "can_use_tool": ("claude", 2, 1, 0)}
     assert summary.session_ids == (results[0].session_id,)
     assert initialization is not None

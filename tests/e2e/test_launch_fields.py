@@ -24,6 +24,7 @@ def once(call: Any) -> Any:
     return lambda request: "Done." if request.tool_results else call
 
 
+@pytest.mark.needs("--await-initialize", "--managed-settings-in-initialize")
 async def test_managed_settings_count_above_all_others(live: Live) -> None:
     call = replies.tool_use("Bash", {"command": "touch proof.txt", "description": "t"})
     managed = {"permissions": {"deny": ["Bash(touch *)"]}, "env": {"SECRET": "not for the command line"}}
@@ -38,6 +39,7 @@ async def test_managed_settings_count_above_all_others(live: Live) -> None:
     assert [rule["rule"] for rule in rules["state"]["rules"] if rule["source"] == "policySettings"] == ["Bash(touch *)"]
 
 
+@pytest.mark.needs("--await-initialize", "initialize.mcpServers")
 async def test_servers_of_initialize_need_no_file_and_no_flag(live: Live) -> None:
     arguments: dict[str, Any] = {"mcp_servers": SUMS, "mcp_servers_delivery": "initialize", "allowed_tools": ["mcp__sums__add"]}
     async with live(once(ADD), **arguments) as session:
@@ -47,6 +49,7 @@ async def test_servers_of_initialize_need_no_file_and_no_flag(live: Live) -> Non
         assert "3" in session.told()[0]
 
 
+@pytest.mark.needs("--await-initialize", "initialize.plugins")
 async def test_plugins_of_initialize_are_loaded(live: Live, tmp_path: Path) -> None:
     plugin = tmp_path / "greeter"
     (plugin / ".claude-plugin").mkdir(parents=True)
@@ -72,6 +75,7 @@ async def test_the_model_is_told_how_a_question_may_be_previewed(live: Live, pre
     assert ("HTML" in told, "markdown" in told.lower()) == (preview == "html", preview == "markdown")
 
 
+@pytest.mark.needs("silent MCP tools are given up")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # half a minute, all of it in the CLI
 async def test_a_tool_that_says_nothing_for_too_long_fails(live: Live) -> None:
     async with live(once(ADD), mcp_servers=SILENT, mcp_tool_idle_timeout=1.0, allowed_tools=["mcp__sums__add"]) as session:
@@ -79,6 +83,7 @@ async def test_a_tool_that_says_nothing_for_too_long_fails(live: Live) -> None:
         assert "sent no response or progress for 30s; aborting" in session.told()[0]  # the CLI looks every 30 seconds
 
 
+@pytest.mark.needs("initialize.sdkMcpServerConfigs")
 async def test_settings_of_a_server_of_this_process_reach_the_cli(live: Live) -> None:
     asked: list[str] = []
 
@@ -99,6 +104,7 @@ async def test_settings_of_a_server_of_this_process_reach_the_cli(live: Live) ->
     assert asked == ["mcp__sums__add"]
 
 
+@pytest.mark.needs("initialize.sdkMcpServerManifests")
 async def test_a_manifest_answers_in_place_of_the_server(live: Live) -> None:
     methods: list[str] = []
 

@@ -254,6 +254,7 @@ async def test_two_megabytes_of_text_come_through_whole(start: Start) -> None:
     assert texts(frames) == ["x" * 2_000_000]
 
 
+@pytest.mark.needs("user_message_uuids")
 async def test_a_prompt_with_a_repeated_uuid_is_dropped(start: Start) -> None:
     """The second of three prompts has the uuid of the first: two turns, two results, and the API hears of two prompts."""
     first, other = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"

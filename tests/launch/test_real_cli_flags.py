@@ -198,6 +198,7 @@ def test_the_groups_below_hold_every_flag_of_the_tables() -> None:
     assert all(any(getattr(group, option) for group in GROUPS.values()) for option in options)
 
 
+@pytest.mark.needs("the flags of 2.1.330")
 @pytest.mark.parametrize("options", GROUPS.values(), ids=list(GROUPS))
 def test_the_cli_knows_every_flag_and_accepts_its_value(options: ClaudeOptions, real: RealCLI) -> None:
     argv, outcome = real.run_options(options)
@@ -206,6 +207,7 @@ def test_the_cli_knows_every_flag_and_accepts_its_value(options: ClaudeOptions, 
     assert "Claude Code)" not in outcome.stdout, "a value was read as --version"
 
 
+@pytest.mark.needs("the flags of 2.1.330")
 def test_a_flag_is_called_hidden_exactly_when_the_help_does_not_name_it(real: RealCLI) -> None:
     heads = re.findall(r"(?m)^ {2}(?:-\w, )?(--[A-Za-z-]+(?:, --[A-Za-z-]+)*)", real.run([real.cli.path, "--help"]).stdout)
     listed = {flag for head in heads for flag in head.split(", ")}
@@ -219,12 +221,14 @@ def test_an_unknown_flag_is_told_apart_from_a_known_one(real: RealCLI) -> None:
     assert "error: unknown option '--no-such-flag" in outcome.stderr
 
 
+@pytest.mark.needs("the flags of 2.1.330")
 def test_the_flags_about_a_cut_are_known_and_a_missing_session_is_what_fails(real: RealCLI) -> None:
     outcome = real.run_options(ClaudeOptions(resume=OTHER_ID, resume_session_at=THIRD_ID, resume_drops_turn=ID))[1]
     assert outcome.code == 1
     assert "No conversation found" in outcome.stderr
 
 
+@pytest.mark.needs("the flags of 2.1.330")
 def test_everything_for_another_machine_arrives_by_initialize(real: RealCLI) -> None:
     options = EVERYTHING.replace(debug_file=None, permission_mode=None)
     launch = build_launch(options, cli=real.cli, inherited=real.env, delivery="initialize")
@@ -280,6 +284,7 @@ BYPASSING: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.needs("the flags of 2.1.330")
 @pytest.mark.parametrize(("options", "says"), REFUSED_BY_THE_CLI, ids=[str(options) for options, _ in REFUSED_BY_THE_CLI])
 def test_what_validation_refuses_the_cli_refuses_too(options: dict[str, Any], says: str, real: RealCLI) -> None:
     with pytest.raises(ConfigurationError):
@@ -311,6 +316,7 @@ def test_a_restricted_session_may_not_bypass_permissions(options: dict[str, Any]
     assert "restricted" in outcome.stderr
 
 
+@pytest.mark.needs("the flags of 2.1.330")
 # Documents that are read here before they could become a file: the CLI is given the same text on its command line.
 @pytest.mark.parametrize(
     ("options", "flag", "says"),

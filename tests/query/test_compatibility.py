@@ -142,13 +142,15 @@ class Remote(ForeignTransport):
         self.on_write = lambda frame: self.say(answer_to(frame, **fields)) if frame["type"] == "control_request" else None
 
 
-async def test_a_claude_that_says_neither_its_version_nor_its_mode_is_refused_what_is_newer() -> None:
+async def test_a_claude_that_does_not_say_its_version_is_refused_what_needs_one_that_does() -> None:
     policies = {"sdkMcpServerConfigs": {"sums": {"tools": []}}}
-    with pytest.raises(CLIVersionMismatch, match=r"older than 2\.1\.257") as caught:
+    with pytest.raises(CLIVersionMismatch, match=r"older than 2\.1\.308") as caught:
         async with Query(Remote(pid=7), initialize=policies):
             pytest.fail("it started")
     assert record(caught.value) == mismatch("initialize.sdkMcpServerConfigs", None)
-    async with Query(Remote(pid=7, current_permission_mode="default"), initialize=policies):
+    async with Query(Remote(pid=7, claude_code_version="2.1.330"), initialize=policies):
+        pass
+    async with Query(Remote(), initialize=policies):  # no CLI reports no process id
         pass
     async with Query(Remote(pid=7), initialize={"planModeInstructions": "Think."}):
         pass
