@@ -212,7 +212,6 @@ class BridgeHost:
         if admitted is None or scope.cancelled_caught:
             return
         server, rest = admitted
-        self._bridges += 1
         try:
             connection = BridgeConnection(
                 stream, open_session=self._opener(server), max_calls=self._max_calls, max_line_bytes=self._max_line_bytes
@@ -222,7 +221,10 @@ class BridgeHost:
             self._bridges -= 1
 
     async def _admit(self, stream: SocketStream, framer: LineFramer) -> tuple[str, list[bytes]] | None:
-        """The server that a bridge wants and may have, and the lines behind its greeting; None for one that was turned away."""
+        """Return the server that a bridge wants and may have, and the lines behind its greeting; None for one that was turned away.
+
+        A bridge that is let in counts from before its welcome on, so that no more are let in than there are places.
+        """
         lines = await _first_lines(stream, framer)
         if not lines:
             return None
@@ -231,9 +233,15 @@ class BridgeHost:
         except ProtocolError:
             return None  # whatever it speaks, it is not ours to answer
         refused = self._objection(greeting)
-        with anyio.move_on_after(_CLOSING) as answering:
-            await stream.send(encode_greeting(Welcome(mcp_bridge=GREETING_VERSION, refused=refused)))
-        if refused is not None or answering.cancelled_caught:
+        welcomed = False
+        self._bridges += refused is None
+        try:
+            with anyio.move_on_after(_CLOSING):
+                await stream.send(encode_greeting(Welcome(mcp_bridge=GREETING_VERSION, refused=refused)))
+                welcomed = refused is None
+        finally:
+            self._bridges -= refused is None and not welcomed
+        if not welcomed:
             self._refusals.note(logging.WARNING, "bridge_turned_away", "a bridge was turned away: %s", refused)
             return None
         return greeting.server, lines[1:]

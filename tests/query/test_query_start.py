@@ -422,14 +422,15 @@ SENT = [
 
 @pytest.mark.parametrize(("field", "value", "confirmation", "option"), SENT)
 async def test_what_the_cli_does_not_confirm_fails_the_start(field: str, value: Any, confirmation: str, option: str) -> None:
-    unconfirmed: list[dict[str, Any]] = [{"pid": 5}, {"pid": 5, confirmation: False, "claude_code_version": "2.1.9"}]
+    version = {"claude_code_version": "2.1.330"}
+    unconfirmed: list[dict[str, Any]] = [{"pid": 5, **version}, {"pid": 5, confirmation: False, **version}]
     for answered in unconfirmed:
         transport = Confirms(**answered)
         with pytest.raises(ConfigurationError, match=f"does not apply {field} of initialize") as caught:
             await Query(Sends(transport, **{field: value})).start()
         assert (caught.value.option, caught.value.code, caught.value.retryable) == (option, "config.invalid", False)
-        assert answered.get("claude_code_version", "of unknown version") in str(caught.value)
+        assert "2.1.330" in str(caught.value)
         assert (transport.prompts(), transport.calls[-1]) == ([], "close")
-    for answered in ({"pid": 5, confirmation: True}, {}):
+    for answered in ({"pid": 5, confirmation: True, **version}, {}):
         async with Query(Sends(Confirms(**answered), **{field: value})):
             pass
