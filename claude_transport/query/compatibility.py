@@ -41,7 +41,11 @@ class Compatibility:
             CLIVersionMismatch: it is too old, or has not what one of the fields asks for.
         """
         self._named = initialization.capabilities
-        self.version = await self._connection.find_cli_version(said=initialization.claude_code_version)
+        said = initialization.claude_code_version
+        if said is None and initialization.pid is None:  # each CLI reports its process id: another program is not asked for a version
+            self.version = self._connection.info.cli_version
+        else:
+            self.version = await self._connection.find_cli_version(said=said)
         check_range(self.version)
         hooks = fields.get("hooks")
         events = hooks if isinstance(hooks, Mapping) else ()

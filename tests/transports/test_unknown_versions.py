@@ -30,7 +30,7 @@ done
 def make(tmp_path: Path) -> Make:
     """Make a `claude` of this version, alone in its folder, so that no file tells the version."""
 
-    def written(version: str, *, unknown: str = "--nothing", answer: str = "{}", told: bool = False) -> Path:
+    def written(version: str, *, unknown: str = "--nothing", answer: str = '{"pid":7}', told: bool = False) -> Path:
         path = tmp_path / "claude"
         path.write_text(SCRIPT.format(folder=tmp_path, version=version, unknown=unknown, answer=answer), "utf-8")
         path.chmod(0o755)
@@ -121,3 +121,12 @@ async def test_a_lone_binary_that_does_not_say_its_version_is_asked_once_for_all
             async with ct.Query(ct.SubprocessTransport(options(path))) as query:
                 assert query.info.cli_version == "2.1.191"
     assert started(path) == ["--output-format", "--version", "--output-format", "--output-format"]
+
+
+async def test_a_program_that_reports_no_process_id_is_no_claude_and_not_asked_for_its_version(make: Make) -> None:
+    path = make("2.1.191", answer="{}")
+    with anyio.fail_after(PATIENCE):
+        async with ct.Query(ct.SubprocessTransport(options(path))):
+            pass
+    assert "--version" not in started(path)
+    assert len(started(path)) == 1
