@@ -42,7 +42,7 @@ class Compatibility:
         """
         self._named = initialization.capabilities
         said = initialization.claude_code_version
-        if said is None and initialization.pid is None:  # each CLI reports its process id: another program is not asked for a version
+        if said is None and not _is_of_a_cli(initialization):  # another program is not asked for a version
             self.version = self._connection.info.cli_version
         else:
             self.version = await self._connection.find_cli_version(said=said)
@@ -51,7 +51,7 @@ class Compatibility:
         events = hooks if isinstance(hooks, Mapping) else ()
         names = [*(f"initialize.{name}" for name in fields), *(f"hook.{event}" for event in events)]
         self._require(*names)
-        if self.version is None and initialization.pid is not None:
+        if self.version is None and _is_of_a_cli(initialization):
             self._refuse_what_is_newer(names)
 
     def _refuse_what_is_newer(self, names: Iterable[str]) -> None:
@@ -104,3 +104,8 @@ def _is_composed(content: str | Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether an old CLI would find a command or a path in a text of this content."""
     texts = [content] if isinstance(content, str) else [block.get("text") for block in content if isinstance(block, Mapping)]
     return any(isinstance(text, str) and ("@" in text or text.lstrip().startswith("/")) for text in texts)
+
+
+def _is_of_a_cli(initialization: InitializationInfo) -> bool:
+    """Tell whether a CLI gave this answer: 2.1.19 lists its commands and models, and newer ones report their process id as well."""
+    return initialization.pid is not None or bool(initialization.commands or initialization.models)

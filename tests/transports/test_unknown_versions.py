@@ -123,10 +123,17 @@ async def test_a_lone_binary_that_does_not_say_its_version_is_asked_once_for_all
     assert started(path) == ["--output-format", "--version", "--output-format", "--output-format"]
 
 
-async def test_a_program_that_reports_no_process_id_is_no_claude_and_not_asked_for_its_version(make: Make) -> None:
+async def test_a_program_that_answers_with_nothing_is_no_claude_and_not_asked_for_its_version(make: Make) -> None:
     path = make("2.1.191", answer="{}")
     with anyio.fail_after(PATIENCE):
         async with ct.Query(ct.SubprocessTransport(options(path))):
             pass
     assert "--version" not in started(path)
     assert len(started(path)) == 1
+
+
+async def test_a_lone_claude_from_before_process_ids_is_refused_as_too_old(make: Make) -> None:
+    path = make("2.1.19", answer='{"models":[{"value":"default"}],"output_style":"default"}')
+    with anyio.fail_after(PATIENCE), pytest.raises(ct.CLIVersionMismatch, match="older than") as caught:
+        await ct.Query(ct.SubprocessTransport(options(path))).start()
+    assert (caught.value.flag, caught.value.version) == (None, "2.1.19")
