@@ -65,12 +65,12 @@ async def by_hand(options: ct.ClaudeOptions, *, pipelined: bool) -> Sample:
     watch = Stopwatch()
     ready = 0.0
     async with ct.SubprocessTransport(options) as transport:
-        await transport.write(ct.encode_line(initialize) + (ct.encode_line(prompt) if pipelined else b""))
+        await transport.write(ct.messages.encode_line(initialize) + (ct.messages.encode_line(prompt) if pipelined else b""))
         async for message in transport.read_messages():
             if message["type"] == "control_response":
                 ready = watch()
                 if not pipelined:
-                    await transport.write(ct.encode_line(prompt))
+                    await transport.write(ct.messages.encode_line(prompt))
             elif message["type"] == "result":
                 break
         return ready, watch()

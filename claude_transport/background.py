@@ -21,7 +21,6 @@ import anyio.lowlevel
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
-__all__ = ["BackgroundTask", "HostLoop", "asyncio_loop_here", "clock_here", "is_being_cancelled_here", "trio_here"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 

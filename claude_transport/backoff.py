@@ -22,8 +22,6 @@ from claude_transport.errors import (
     UsageError,
 )
 
-__all__ = ["Backoff", "FailureKind", "RetryPolicy", "parse_retry_after"]
-
 DEFAULT_MAX_WAIT: Final = 60.0
 """Seconds a server may make us wait; who says "in five hours" gets an error now, and the caller decides."""
 

@@ -10,19 +10,15 @@ from typing import Any, Self, Unpack
 
 import anyio
 
+from claude_transport.client.query import Query, QueryOptions
+from claude_transport.client.reports import check_seconds
+from claude_transport.client.storage import AllMessages, RecentMessages
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, MissingResult, TransportClosed, UsageError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
 from claude_transport.protocol.messages import Message, ResultMessage, StreamEvent
-from claude_transport.query.arguments import check_seconds
-from claude_transport.query.mailbox import RecentMessages
-from claude_transport.query.query import Query
-from claude_transport.query.query_options import QueryOptions
-from claude_transport.query.storage import AllMessages
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
-
-__all__ = ["OneShot", "query"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_LINE_CHARS", "printable", "printable_lines"]
-
 MAX_LINE_CHARS: Final = 1000
 """Characters of one line, unless the caller says otherwise."""
 

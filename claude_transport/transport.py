@@ -24,8 +24,6 @@ from claude_transport.launch.options import BillingPolicy
 from claude_transport.protocol.codec import encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 
-__all__ = ["PermissionSetting", "PouredLines", "SessionTerms", "Transport", "TransportInfo", "TransportLike", "read_lines_of"]
-
 
 class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a connection at this moment: a snapshot, sizes in bytes, `started_at` in UTC.

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, MODEL_TIMEOUT, Asking, Controls
 from claude_transport.launch.features import find_feature
 from claude_transport.protocol import answers
 from claude_transport.protocol.answers import Answer
@@ -38,7 +39,6 @@ from claude_transport.protocol.hooks import (
     denial_of,
 )
 from claude_transport.protocol.hooks import outputs as hook_outputs
-from claude_transport.query.controls import DEFAULT_CONTROL_TIMEOUT, MODEL_TIMEOUT, Asking, Controls
 
 __all__ = ["PAGE", "main", "render", "subtype_of"]
 
@@ -177,7 +177,7 @@ def answer_rows() -> Iterator[list[str]]:
 def output_classes() -> Iterator[type[SpecificOutput]]:
     for name in hook_outputs.__all__:
         cls = getattr(hook_outputs, name)
-        if issubclass(cls, SpecificOutput) and cls.events and cls is not AdditionalContext:
+        if isinstance(cls, type) and issubclass(cls, SpecificOutput) and cls.events and cls is not AdditionalContext:
             yield cls
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from claude_transport.protocol.turn_states import TURN_TRANSITIONS, TurnEvent, TurnState
+from claude_transport.protocol.conversation import TURN_TRANSITIONS, TurnEvent, TurnState
 
 __all__ = ["PICTURE", "TABLE", "main", "render_picture", "render_table"]
 
@@ -112,7 +112,7 @@ def render_picture() -> str:
 def render_table() -> str:
     """The same as a table, as MyST Markdown."""
     rows = [
-        "<!-- Written by docs/generate_conversation.py from claude_transport/protocol/turn_states.py: change that, and run it again. -->",
+        "<!-- Written by docs/generate_conversation.py from claude_transport/protocol/conversation.py: change that, and run it again. -->",
         "",
         "| state | " + " | ".join(event.value for event in TurnEvent) + " |",
         "| --- |" + " --- |" * len(TurnEvent),

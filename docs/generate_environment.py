@@ -25,7 +25,7 @@ from claude_transport.launch.environ import (
 )
 from claude_transport.launch.options import BillingPolicy
 from claude_transport.launch.supervisor import REMOTE_MARK
-from claude_transport.streams.marking import MARK_VARIABLE, SPARED_VARIABLE
+from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE
 
 __all__ = ["PAGE", "main", "render"]
 

@@ -30,7 +30,7 @@ WORDS: Mapping[str, str] = {
     "pool": "warm sessions",
     "testing": "tests of others",
     "inspection": "what a tape says",
-    "query": "turns, callbacks, requests",
+    "client": "turns, callbacks, requests",
     "transports": "lines over bytes",
     "wrappers": "a Transport around a Transport",
     "streams": "processes, sockets, memory: bytes, and how they end",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from claude_transport.launch.launcher_rules import RULES
+from claude_transport.launch.launcher import RULES
 
 __all__ = ["PAGE", "main", "render"]
 
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parent / "reference" / "launchers.md"
 INTRODUCTION = """\
 # Launchers, and what each of them does
 
-<!-- Written by docs/generate_launchers.py from claude_transport/launch/launcher_rules.py: change that, and run it again. -->
+<!-- Written by docs/generate_launchers.py from claude_transport/launch/launcher.py: change that, and run it again. -->
 
 `SubprocessTransport(options, launcher=Launcher.ssh("build"))` starts the CLI somewhere else, or inside something.
 [Over ssh](../how-to/run-over-ssh.md) and [in containers](../how-to/run-in-containers.md) say how.

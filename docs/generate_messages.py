@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from claude_transport.protocol import blocks, control, events, messages, system, tasks, unreadable, usage
+from claude_transport.protocol import blocks, control, envelope, messages
 from claude_transport.protocol.blocks import Block
 from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN, HIDDEN_FIELDS, Message, Part
 from claude_transport.protocol.messages import SYSTEM_SUBTYPES, SystemMessage
@@ -147,7 +147,7 @@ def structs_of(module: Any, base: type) -> list[type[Any]]:
 
 def message_classes() -> list[type[Message]]:
     """Every message with a `type` of its own on the wire, except `system`, which has a section of its own."""
-    found = [cls for module in (messages, events, control) for cls in structs_of(module, Message) if cls.__struct_config__.tag]
+    found = [cls for module in (messages, control) for cls in structs_of(module, Message) if cls.__struct_config__.tag]
     return [cls for cls in found if cls is not SystemMessage]
 
 
@@ -179,7 +179,7 @@ def block_table() -> str:
 
 
 def part_table() -> str:
-    classes = [cls for module in (messages, usage, system, tasks, events) for cls in structs_of(module, Part)]
+    classes = [cls for module in (messages, envelope) for cls in structs_of(module, Part)]
     return table(("Class", "What it is", "Fields"), ([f"`{cls.__name__}`", meaning(cls), fields_of(cls)] for cls in classes))
 
 
@@ -187,7 +187,7 @@ def render() -> str:
     """The whole page, as MyST Markdown."""
     by_name = {cls.__name__: cls for cls in message_classes()}
     rest = [cls for name, cls in sorted(by_name.items()) if name not in (*SPEECH, *FRAMES)]
-    unread = [[f"`{cls.__name__}`", meaning(cls), fields_of(cls)] for cls in structs_of(unreadable, Message)]
+    unread = [[f"`{cls.__name__}`", meaning(cls), fields_of(cls)] for cls in structs_of(envelope, Message)]
     return "\n".join(
         [
             INTRODUCTION,

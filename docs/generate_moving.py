@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from claude_transport.interop.agent_sdk.option_table import OPTION_ROWS
+from claude_transport.interop.agent_sdk.translation import OPTION_ROWS
 
 __all__ = ["PAGE", "main", "render"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from claude_transport import errors
 from claude_transport.backoff import RetryPolicy
+from claude_transport.completion.assembly import ADVICE
 from claude_transport.completion.classification import (
     ERROR_TYPES,
     SENTENCES,
@@ -20,7 +21,6 @@ from claude_transport.completion.classification import (
     classify_result,
     timed_out,
 )
-from claude_transport.completion.heuristics import ADVICE
 from claude_transport.completion.resolution import API_VARIABLES, CHOICES, LAYERS, MATRIX, Cell
 from claude_transport.launch.credentials import PAYERS
 from claude_transport.protocol.messages import ResultMessage

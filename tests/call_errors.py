@@ -44,7 +44,7 @@ class Row:
         assert (error.code, error.category) == (self.code, self.category)
         assert error.retryable is bool(self.ladder)
         assert str(error).endswith(f"(transport={transport}, category={self.category})")
-        there = ct.partial_completion(error)
+        there = ct.completion.partial_completion(error)
         assert there is not None
         assert (there.transport, there.attempts, there.category) == (transport, 1 + len(self.ladder), self.category)
 
@@ -55,29 +55,29 @@ ROWS = (
     Row("529", replies.error(529, message=WORDS), ct.Overloaded, "result.overloaded", "rate_limit", (1, 2, 4)),
     Row("401", replies.error(401, message=WORDS), ct.AuthFailed, "exec.cli.auth_failed", "auth"),
     Row("403", replies.error(403, message=WORDS), ct.AuthFailed, "exec.cli.auth_failed", "auth"),
-    Row("402", replies.error(402), ct.BillingFailed, "result.billing", "auth"),
+    Row("402", replies.error(402), ct.errors.BillingFailed, "result.billing", "auth"),
     Row(
         "400-credit",
         replies.error(400, message="Your credit balance is too low to access the Anthropic API."),
-        ct.BillingFailed,
+        ct.errors.BillingFailed,
         "result.billing",
         "auth",
     ),
-    Row("404", replies.error(404, message=WORDS), ct.ModelNotFound, "result.model_not_found", "api"),
-    Row("400", replies.error(400, message=WORDS), ct.APIFailed, "result.invalid_request", "api"),
+    Row("404", replies.error(404, message=WORDS), ct.errors.ModelNotFound, "result.model_not_found", "api"),
+    Row("400", replies.error(400, message=WORDS), ct.errors.APIFailed, "result.invalid_request", "api"),
     Row(
         "400-too-long",
         replies.error(400, message="prompt is too long: 250000 tokens > 200000 maximum"),
-        ct.PromptTooLong,
+        ct.errors.PromptTooLong,
         "result.prompt_too_long",
         "api",
     ),
-    Row("413", replies.error(413, message=WORDS), ct.PromptTooLong, "result.prompt_too_long", "api"),
-    Row("500", replies.error(500, message=WORDS), ct.APIFailed, "result.server_error", "api", (1,)),
-    Row("mid-stream", replies.sse_error("api_error", message=WORDS), ct.APIFailed, "result.server_error", "api", (1,)),
+    Row("413", replies.error(413, message=WORDS), ct.errors.PromptTooLong, "result.prompt_too_long", "api"),
+    Row("500", replies.error(500, message=WORDS), ct.errors.APIFailed, "result.server_error", "api", (1,)),
+    Row("mid-stream", replies.sse_error("api_error", message=WORDS), ct.errors.APIFailed, "result.server_error", "api", (1,)),
     Row(
         "mid-stream-529", replies.sse_error("overloaded_error", message=WORDS), ct.Overloaded, "result.overloaded", "rate_limit", (1, 2, 4)
     ),
-    Row("max-tokens", replies.max_tokens(), ct.APIFailed, "result.max_output_tokens", "api"),
-    Row("refusal", replies.refusal(), ct.Refused, "result.refusal", "api"),
+    Row("max-tokens", replies.max_tokens(), ct.errors.APIFailed, "result.max_output_tokens", "api"),
+    Row("refusal", replies.refusal(), ct.errors.Refused, "result.refusal", "api"),
 )

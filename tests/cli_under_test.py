@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from claude_transport.errors import CLIVersionMismatch
+from claude_transport.launch.discovery import ask_cli_version
 from claude_transport.launch.features import Feature, find_feature, supports
-from claude_transport.launch.version_probe import ask_cli_version
 
 __all__ = ["binary_under_test", "lacking", "mismatches", "version_under_test"]
 

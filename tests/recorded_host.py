@@ -13,7 +13,7 @@ import msgspec
 from claude_transport import Allow, ClaudeTransportError, Deny, Message, Query, ReplayTransport, ResultMessage, Turn
 from claude_transport.errors import ControlRequestFailed
 from claude_transport.protocol.tape import INPUT_ENDED, Tape, TapeRecord
-from claude_transport.wrappers.lines import LineWrapper
+from claude_transport.wrappers.base import LineWrapper
 
 
 def decoded(line: bytes) -> dict[str, Any]:

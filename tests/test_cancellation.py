@@ -28,7 +28,7 @@ import trio
 
 import claude_transport as ct
 from claude_transport.testing.conformance.census import ALL, LASTING, OWN, Census
-from claude_transport.testing.conformance.warned import Warned
+from claude_transport.testing.conformance.checks.reading import Warned
 
 PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
 MANY = 400  # suspensions; no sweep here has so many

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from claude_transport.streams.marking import descendants
+from claude_transport.streams.guard import descendants
 
 ROOT = Path(__file__).parent.parent
 

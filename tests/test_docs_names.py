@@ -40,10 +40,10 @@ OBJECTS: dict[str, tuple[Any, ...]] = {
     "info": (ct.TransportInfo,),
     "pool": (ct.SessionPool,),
     "gateway": (ct.Gateway,),
-    "registry": (ct.MetricsRegistry,),
+    "registry": (ct.wrappers.MetricsRegistry,),
     "launcher": (ct.Launcher,),
     "completion": (ct.Completion,),
-    "host": (ct.BridgeHost,),
+    "host": (ct.bridge.BridgeHost,),
     "tape": (Tape,),
     "fake": (FakeClaude,),
     "api": (FakeMessagesAPI,),
@@ -56,8 +56,8 @@ OBJECTS: dict[str, tuple[Any, ...]] = {
 # Modules whose names are written without them, as after an import.
 MODULES = (
     "claude_transport",
-    "claude_transport.errors",
-    "claude_transport.testing",
+    *(f"claude_transport.{door}" for door in ("bridge", "client", "completion", "control", "errors", "gateway", "hooks", "launch")),
+    *(f"claude_transport.{door}" for door in ("messages", "pool", "testing", "transports", "wrappers")),
     "claude_transport.wrappers.faults",
     "claude_transport.testing.scenario",
     "claude_transport.testing.steps",
@@ -112,6 +112,8 @@ def callees(node: ast.expr) -> list[Callable[..., Any]]:
             return [found for found in named(name) if callable(found)]
         case ast.Attribute(value=ast.Name(id=name), attr=attribute):
             return [found for owner in owners(name) if callable(found := getattr(owner, attribute, None))]
+        case ast.Attribute(value=ast.Attribute(value=ast.Name(id="ct" | "claude_transport"), attr=door), attr=attribute):
+            return [found for owner in (getattr(ct, door, None),) if callable(found := getattr(owner, attribute, None))]
         case _:
             return []
 
@@ -132,6 +134,9 @@ def mistakes(tree: ast.AST) -> Iterator[str]:
                 known = owners(name)
                 if known and not any(has(owner, attribute) for owner in known):
                     yield f"{name}.{attribute}"
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(id="ct" | "claude_transport"), attr=door), attr=attribute):
+                if hasattr(ct, door) and not has(getattr(ct, door), attribute):
+                    yield f"ct.{door}.{attribute}"
             case ast.Call(func=func, keywords=keywords) if functions := callees(func):
                 given = [keyword.arg for keyword in keywords if keyword.arg]
                 yield from (f"{ast.unparse(func)}({name}=)" for name in given if not any(takes(f, name) for f in functions))
@@ -146,7 +151,8 @@ def test_a_page_names_only_what_is_there(page: Path) -> None:
     ("code", "found"),
     [
         ("query.send_all()", ["query.send_all"]),
-        ("ct.Watchdog(no_bites=3)", ["ct.Watchdog(no_bites=)"]),
+        ("ct.client.Watchdog(no_bites=3)", ["ct.client.Watchdog(no_bites=)"]),
+        ("ct.messages.Nothing", ["ct.messages.Nothing"]),
         ("Watchdog(no_bytes=3)", []),
         ("Launcher.telnet('x')", ["Launcher.telnet"]),
         ("pool.acquire(timeout=3, patience=4)", ["pool.acquire(patience=)"]),

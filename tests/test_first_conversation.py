@@ -11,7 +11,7 @@ NEVER_ON_THE_WAY = {
     "claude_transport.streams.launched": "a launcher",
     "claude_transport.streams.tls": "a network",
     "claude_transport.transports.network": "a network",
-    "claude_transport.wrappers.observing": "a wrapper",
+    "claude_transport.wrappers.base": "a wrapper",
 }
 """Module, and what it is loaded for."""
 
@@ -21,5 +21,5 @@ def test_what_a_conversation_may_never_need_is_not_loaded_for_it() -> None:
     code = f"{names}\nimport json, sys\nprint(json.dumps([name for name in sys.modules if name.startswith('claude_transport')]))"
     ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, timeout=60)
     loaded = set(json.loads(ran.stdout))
-    assert "claude_transport.query.query" in loaded
+    assert "claude_transport.client.query" in loaded
     assert loaded & set(NEVER_ON_THE_WAY) == set()

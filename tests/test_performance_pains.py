@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import claude_transport as ct
-from claude_transport.completion.api_stream import APIStream
+from claude_transport.completion.api_path import APIStream
 from claude_transport.launch.discovery import read_cli_version
 from claude_transport.testing import FakeClaude, Scenario
 
@@ -84,7 +84,7 @@ def api_stream() -> tuple[Callable[[bytes], object], bytes]:
 
 def line_decoder() -> tuple[Callable[[bytes], object], bytes]:
     """The CLI path: the same with partial messages."""
-    decoder = ct.LineDecoder()
+    decoder = ct.messages.LineDecoder()
     line = json.dumps({"type": "stream_event", "event": delta_event(), "session_id": "s", "uuid": "u"}).encode()
     return lambda data: decoder.messages([data]), line
 

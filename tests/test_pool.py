@@ -16,8 +16,8 @@ from virtual_time import virtual_time
 
 import claude_transport as ct
 from claude_transport import errors
-from claude_transport.pool.limits import PoolLimits
-from claude_transport.pool.memory import read_rss_bytes
+from claude_transport.pool.pool import read_rss_bytes
+from claude_transport.pool.stock import PoolLimits
 
 PATIENCE = 120.0  # seconds; a hang fails instead of hanging the suite (a thousand users take about 3)
 
@@ -450,10 +450,10 @@ async def test_a_query_that_somebody_kept_is_of_no_use_after_its_block() -> None
 
 
 async def test_whoever_takes_a_session_may_bring_the_one_who_is_asked_for_permission() -> None:
-    async def pools_own(_tool: str, _given: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+    async def pools_own(_tool: str, _given: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
         return ct.Deny("nobody is here")
 
-    async def mine(_tool: str, _given: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+    async def mine(_tool: str, _given: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
         return ct.Allow()
 
     world = World()
@@ -469,7 +469,7 @@ async def test_whoever_takes_a_session_may_bring_the_one_who_is_asked_for_permis
 
 
 async def test_a_pool_without_a_guard_takes_none_later() -> None:
-    async def mine(_tool: str, _given: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+    async def mine(_tool: str, _given: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
         return ct.Allow()
 
     async with pool_of(World()) as pool:

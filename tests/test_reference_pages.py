@@ -37,7 +37,10 @@ def documented() -> set[str]:
             names.add(name.rpartition(".")[2])
             if kind == "module" and not alone:
                 module = importlib.import_module(f"claude_transport.{name}")
-                names.update(module.__all__)
+                defined = [
+                    name for name, value in vars(module).items() if getattr(value, "__module__", "") in {"", "typing", module.__name__}
+                ]
+                names.update(getattr(module, "__all__", defined))
     return names
 
 

@@ -12,7 +12,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
-from claude_transport import Gateway, GatewayLimits
+from claude_transport import Gateway
+from claude_transport.gateway import GatewayLimits
 from claude_transport.transports.stream import StreamTransport
 from wire.flow import ECHO, Flow
 

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from claude_transport.inspection.streamed import StreamedBlocks
-from claude_transport.inspection.turn_book import tokens_of_turn
+from claude_transport.inspection.scene import tokens_of_turn
+from claude_transport.inspection.speech import StreamedBlocks
 from claude_transport.protocol.envelope import as_float
 from claude_transport.protocol.messages import (
     APIRetryMessage,
@@ -28,10 +28,8 @@ from claude_transport.protocol.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from claude_transport.wrappers.metrics import TokenLedger
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
-from claude_transport.wrappers.token_ledger import TokenLedger
-
-__all__ = ["AnswerReader", "Paragraph", "Piece", "Remark", "ToolCall", "Words", "gist_of"]
 
 _TELLING: Final = ("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "skill", "description", "prompt")
 """Fields of tool input that say most about a call, best first."""

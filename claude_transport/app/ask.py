@@ -25,7 +25,7 @@ from claude_transport.app.render import Face
 from claude_transport.app.summary import summarize
 from claude_transport.app.terminal import choose_look, is_terminal
 from claude_transport.app.ticking import while_ticking
-from claude_transport.completion.announcement import announce
+from claude_transport.completion.call import announce
 from claude_transport.completion.classification import classify_result
 from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
@@ -35,8 +35,6 @@ from claude_transport.protocol.messages import DecodeFailure, InitMessage, Messa
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
-
-__all__ = ["read_prompt", "run", "run_through"]
 
 HURRIED_EXIT = 1.0
 """Seconds of its own that claude gets to end with `--timeout`; without one it is `query()` that says."""
@@ -222,7 +220,7 @@ def _library_log(face: Face, *, verbose: bool) -> Iterator[None]:
     before = (logger.level, logger.propagate)
     handler = _FaceHandler(face, level=logging.INFO if verbose else logging.WARNING)
     if not verbose:  # whoever says --allowed-tools knows that these are not asked about
-        handler.addFilter(lambda record: record.name != "claude_transport.query.shadowing")
+        handler.addFilter(lambda record: record.name != "claude_transport.client.shadowing")
     logger.addHandler(handler)
     logger.setLevel(handler.level)
     logger.propagate = False

@@ -9,8 +9,6 @@ import anyio
 
 from claude_transport.errors import ConfigurationError
 
-__all__ = ["run_on"]
-
 
 def run_on(backend: str, work: Callable[[], Awaitable[int]]) -> int:
     """What `work()` returns, run on `asyncio` or `trio`; `ConfigurationError` when that is not installed."""

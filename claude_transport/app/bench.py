@@ -21,8 +21,6 @@ from claude_transport.app.terminal import Look, choose_look
 from claude_transport.app.writing import write_out
 from claude_transport.errors import ConfigurationError
 
-__all__ = ["BenchReport", "run"]
-
 
 class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured, and where. `load`: the machine's load average before, which says how far to trust it; None on Windows."""

@@ -17,9 +17,9 @@ from typing import Any, Final
 import anyio
 import msgspec
 
+from claude_transport.client.query import Query
 from claude_transport.errors import TruncatedStream
 from claude_transport.protocol.messages import ResultMessage
-from claude_transport.query.query import Query
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.base import TransportWrapper
@@ -29,8 +29,6 @@ from claude_transport.wrappers.metrics import MetricsTransport
 from claude_transport.wrappers.retrying import RetryingTransport
 from claude_transport.wrappers.stateful import StatefulTransport
 from claude_transport.wrappers.tracing import TracingTransport
-
-__all__ = ["MESSAGE_BYTES", "Bench", "Row"]
 
 _BUDGET: Final = 8.0
 """Seconds after which no further round begins; the one that has begun is finished."""

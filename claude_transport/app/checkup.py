@@ -19,14 +19,12 @@ import anyio
 
 from claude_transport.app.offline import simulated_claude
 from claude_transport.app.report import Failure, Step, TestRun
+from claude_transport.client.query import Query
 from claude_transport.errors import ConnectTimeout, MissingResult, ProtocolError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.diagnosis import error_for
-from claude_transport.query.query import Query
 from claude_transport.testing import FakeMessagesAPI, replies
 from claude_transport.transports.subprocess import SubprocessTransport
-
-__all__ = ["Checkup"]
 
 ANSWER: Final = "The checkup has been answered."
 

@@ -32,20 +32,6 @@ from claude_transport.errors import (
 )
 from claude_transport.printable import printable, printable_lines
 
-__all__ = [
-    "EXIT_FAILED",
-    "EXIT_INTERRUPTED",
-    "EXIT_MODEL",
-    "EXIT_OK",
-    "EXIT_USAGE",
-    "describe_failure",
-    "exit_code_of",
-    "hints_for",
-    "remedy_for",
-    "report_failure",
-    "told",
-]
-
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -139,7 +125,7 @@ def hints_for(error: BaseException) -> Iterator[str]:
 
 def _without_secrets(text: str) -> str:
     """`text` without what looks like a secret, and without the secrets of this process's environment."""
-    from claude_transport.protocol.known_secrets import redactor_knowing  # only where something has gone wrong
+    from claude_transport.protocol.redaction import redactor_knowing  # only where something has gone wrong
 
     return redactor_knowing([os.environ]).text(text)
 

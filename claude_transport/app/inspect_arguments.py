@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["add_inspect"]
-
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
     """Adds them."""

@@ -18,12 +18,10 @@ from claude_transport.app.render_inspection import inspection_lines
 from claude_transport.app.terminal import Look, choose_look, json_for_terminals, visible
 from claude_transport.app.writing import told_as_output_failure, write_out, write_remark
 from claude_transport.errors import ConfigurationError
-from claude_transport.inspection.figures import bytes_text, plural
 from claude_transport.inspection.page import render_page
+from claude_transport.inspection.scene import bytes_text, plural
 from claude_transport.inspection.summary import TapeSummary
 from claude_transport.inspection.timeline import Timeline, read_timeline, summarize
-
-__all__ = ["run"]
 
 
 def run(args: argparse.Namespace) -> int:

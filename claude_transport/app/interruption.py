@@ -9,8 +9,6 @@ from typing import Final
 
 import anyio
 
-__all__ = ["run_interruptibly"]
-
 _PATIENCE: Final = 2.0
 """Seconds that a cancelled run gets to end in peace; then, or with a second Ctrl-C, its transport is closed under it."""
 

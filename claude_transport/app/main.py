@@ -11,8 +11,6 @@ from claude_transport.app.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from claude_transport.app.standard_streams import last_flush, open_missing_streams
 from claude_transport.app.writing import output_failure
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program with `argv` (default: the process's own arguments): its exit code.

@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 
 from claude_transport.app.parser import HELP_WIDTH
 
-__all__ = ["MANUAL", "Manual"]
-
 Rows = Sequence[tuple[str, str]]
 
 _INTERRUPTED: Final = ("130", "interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)")

@@ -13,8 +13,6 @@ from claude_transport.bridge.configuration import read_bridge_settings
 from claude_transport.bridge.stdio import StdioBridge
 from claude_transport.errors import ClaudeTransportError
 
-__all__ = ["run"]
-
 
 def run(args: argparse.Namespace) -> int:
     """Hand messages on until stdin ends: 0 when the host was there all the time, 1 when it was not. Raises `ConfigurationError`."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 
-__all__ = ["NOTICE", "simulated_claude"]
-
 NOTICE = "simulated: no Claude was asked, the answer is made up on this machine"
 
 

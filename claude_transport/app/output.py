@@ -11,8 +11,6 @@ import anyio
 
 from claude_transport.app.writing import told_as_output_failure
 
-__all__ = ["Output"]
-
 _CHUNK_BYTES: int = getattr(select, "PIPE_BUF", 512)
 """What fits into a pipe that is writable: PIPE_BUF, 4096 on Linux; 512 is what POSIX promises."""
 

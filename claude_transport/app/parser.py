@@ -8,8 +8,6 @@ import shutil
 import textwrap
 from typing import Any, Final, NamedTuple, NoReturn
 
-__all__ = ["HELP_WIDTH", "PROGRAM", "Argument", "Parser"]
-
 PROGRAM: Final = "claude-transport"
 HELP_WIDTH: Final = 80
 """Columns of the help, at most: what a terminal has when nobody made it wider, and what a manual page is set in."""

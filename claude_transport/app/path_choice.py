@@ -7,14 +7,10 @@ import os
 
 import msgspec
 
-from claude_transport.completion.login_status import LoginStatus
-from claude_transport.completion.preflight import PreflightReport, preflight
+from claude_transport.completion.preflight import LoginStatus, PreflightReport, find_config_dir, preflight
 from claude_transport.completion.resolution import CHOICES, MATRIX, TransportChoice
-from claude_transport.completion.user_settings import find_config_dir
 from claude_transport.errors import CLINotFoundError, ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
-
-__all__ = ["PathFinding", "choose_path", "examine_paths", "require_home"]
 
 
 class PathFinding(msgspec.Struct, frozen=True, kw_only=True):

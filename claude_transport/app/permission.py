@@ -12,9 +12,7 @@ import msgspec
 from claude_transport.app.answer import gist_of
 from claude_transport.app.render import Face
 from claude_transport.app.terminal import is_terminal, one_line, visible
-from claude_transport.query.handlers import Allow, CallbackContext, Deny
-
-__all__ = ["Keyboard", "PermissionAsker"]
+from claude_transport.client.questions import Allow, CallbackContext, Deny
 
 _TOOL_LINE_PATIENCE: Final = 0.5
 """Seconds to let the line about a tool call be shown before the question about it; with `--json` there is none."""

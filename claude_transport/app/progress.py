@@ -10,8 +10,6 @@ from typing import Final, Self, TextIO
 
 from claude_transport.app.terminal import Look, is_terminal, one_line, takes_more, width_of
 
-__all__ = ["Progress", "open_progress"]
-
 _PATIENCE: Final = 0.4
 """Seconds before anything is shown: what is done sooner needs no progress."""
 _PACE: Final = 0.1

@@ -14,8 +14,6 @@ from claude_transport.printable import printable
 from claude_transport.transport import Transport
 from claude_transport.wrappers.recording import RecordingTransport
 
-__all__ = ["run"]
-
 
 def run(args: argparse.Namespace) -> int:
     """Ask each prompt, keep everything but secrets, return the exit code. Raises as `ask` does, and for a tape that cannot be written."""

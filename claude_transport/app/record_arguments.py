@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["add_record", "add_replay"]
-
 
 def add_record(parser: argparse.ArgumentParser) -> None:
     """Adds what `record` has beyond `ask`."""

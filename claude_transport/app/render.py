@@ -12,8 +12,6 @@ from claude_transport.app.output import Output
 from claude_transport.app.progress import Progress
 from claude_transport.app.terminal import Look, is_terminal, json_for_terminals, one_line, visible
 
-__all__ = ["CALM", "Face"]
-
 CALM: Final = 2
 """Ticks without a word before there is said how long it takes; else something would flicker between the words."""
 

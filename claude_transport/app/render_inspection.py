@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from claude_transport.app.terminal import Look, one_line
-from claude_transport.inspection.figures import bytes_text, count_text, dollars_text, plural, seconds_text
+from claude_transport.inspection.scene import bytes_text, count_text, dollars_text, plural, seconds_text
 from claude_transport.inspection.summary import CallStats, Problem, TapeSummary, TurnSummary
-
-__all__ = ["inspection_lines"]
 
 _LABEL: Final = 12
 """Columns of the first column."""

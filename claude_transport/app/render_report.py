@@ -12,8 +12,6 @@ from claude_transport.app.terminal import Look, visible
 from claude_transport.launch.credentials import CredentialReport
 from claude_transport.printable import printable
 
-__all__ = ["ReportLines"]
-
 _LABEL = 14
 """Columns of the first column."""
 

@@ -17,8 +17,6 @@ from rich.theme import Theme
 from claude_transport.app.render import CALM, Face
 from claude_transport.app.terminal import Look, one_line
 
-__all__ = ["RichFace", "split_blocks"]
-
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}([-*+]|\d{1,9}[.)]) ")
 _LONGEST_MARKER: Final = len("   999999999. ")

@@ -20,8 +20,6 @@ from claude_transport.app.writing import write_remark
 from claude_transport.errors import ProcessError, TransportClosed
 from claude_transport.transports.replay import ReplayTransport
 
-__all__ = ["run"]
-
 _READ_BYTES = 65536
 
 

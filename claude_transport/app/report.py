@@ -9,8 +9,6 @@ from claude_transport.app.path_choice import PathFinding
 from claude_transport.errors import ClaudeTransportError, ProcessError
 from claude_transport.launch.credentials import CredentialReport
 
-__all__ = ["CLIFinding", "EnvironmentFinding", "Failure", "Report", "Step", "TestRun", "exit_code_for", "is_ready"]
-
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """One error: its class, code and category, what happened, what to do. `exit_code` and `signal` are those of a dead child."""

@@ -20,14 +20,11 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.writing import write_out
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
+from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.gateway.serve import GatewaySettings, serve
-from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable, printable_lines
-
-__all__ = ["run"]
 
 _MAX_MESSAGE: Final = 4000
 """Characters of a record's message in the log."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
-__all__ = ["add_serve"]
-
 
 def add_serve(
     parser: argparse.ArgumentParser, *, integer: Callable[[str], int], number: Callable[[str], float], permission_modes: Sequence[str]

@@ -17,8 +17,6 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.parser import PROGRAM, Argument, Parser
 from claude_transport.app.writing import write_out
 
-__all__ = ["render_bash", "render_fish", "render_zsh", "run"]
-
 
 def run(args: argparse.Namespace) -> int:
     """Print the script for `args.shell` on stdout."""

@@ -6,8 +6,6 @@ import os
 import sys
 from typing import Final, TextIO
 
-__all__ = ["last_flush", "open_missing_streams"]
-
 _STREAMS: Final = (
     ("stdin", 0, os.O_RDONLY, "r", "strict"),
     ("stdout", 1, os.O_RDONLY, "w", "strict"),  # not for writing: what is written to a stdout that is closed must not seem to arrive

@@ -5,10 +5,8 @@ from __future__ import annotations
 from claude_transport.app.terminal import Look, one_line
 from claude_transport.protocol.envelope import as_float
 from claude_transport.protocol.messages import ResultMessage
+from claude_transport.wrappers.metrics import token_counts
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
-from claude_transport.wrappers.token_ledger import token_counts
-
-__all__ = ["summarize"]
 
 
 def summarize(result: ResultMessage, *, model: str, seconds: float, look: Look, tokens: TokenCounts | None = None) -> str:

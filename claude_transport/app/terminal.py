@@ -13,8 +13,6 @@ from typing import Final, TextIO
 
 import msgspec
 
-__all__ = ["Look", "choose_look", "is_terminal", "json_for_terminals", "one_line", "takes_more", "visible", "width_of"]
-
 # Everything that moves the cursor, changes colours, rings or hides: C0 but tab and newline, DEL, C1, surrogates, separators of lines, and
 # the marks that reorder text or have no width. The two joiners stay: scripts and emoji are written with them.
 _INVISIBLE: Final = re.compile(

@@ -8,8 +8,6 @@ from typing import Final
 
 import anyio
 
-__all__ = ["while_ticking"]
-
 _PACE: Final = 0.25
 """Seconds between two ticks: a count of seconds that is shown at every tick misses none."""
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 from claude_transport.errors import ClaudeTransportError
 
-__all__ = ["output_failure", "told_as_output_failure", "write_out", "write_remark"]
-
 
 def output_failure(error: OSError) -> ClaudeTransportError:
     """The error for a stdout that cannot be written to: a full disk, a stream that is closed. Its code is `output.failed`."""

@@ -12,8 +12,6 @@ import msgspec
 from claude_transport.errors import ConfigurationError
 from claude_transport.streams.address import Address, parse_address
 
-__all__ = ["MIN_TOKEN_CHARS", "BridgeSettings", "bridge_config", "check_bridge_url", "check_token", "read_bridge_settings"]
-
 URL_VARIABLE: Final = "CLAUDE_TRANSPORT_BRIDGE_URL"
 TOKEN_VARIABLE: Final = "CLAUDE_TRANSPORT_BRIDGE_TOKEN"  # noqa: S105 - the name of one
 SERVER_VARIABLE: Final = "CLAUDE_TRANSPORT_BRIDGE_SERVER"

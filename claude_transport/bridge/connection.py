@@ -2,28 +2,169 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeGuard
 
 import anyio
-from anyio.abc import ByteStream, TaskGroup
+import msgspec
+from anyio.abc import ByteSendStream, ByteStream, TaskGroup
 
-from claude_transport.bridge.outbox import Outbox
-from claude_transport.bridge.rpc import (
-    BUSY,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    decode_rpc,
-    encode_rpc,
-    is_request_id,
-    rpc_error,
-)
+from claude_transport.client.mcp import McpCall
+from claude_transport.errors import ProtocolError
 from claude_transport.protocol.framing import LineFramer
-from claude_transport.query.mcp_session import McpCall
 
-__all__ = ["BridgeConnection", "HostSession", "OpenSession"]
+# --- `Outbox`: the lines that wait to be written to a bridge, bounded in bytes, written in batches.
+
+
+DEFAULT_MAX_WAITING_BYTES: Final = 8 * 2**20
+"""Bytes that wait for a bridge that does not read; after that, answers wait with their tools, and what needs no answer is dropped."""
+
+
+class Outbox:
+    """Lines for one bridge, in the order they came; one line may exceed the bound, since it has to go somewhere."""
+
+    def __init__(self, *, max_waiting_bytes: int = DEFAULT_MAX_WAITING_BYTES) -> None:
+        self._max_waiting_bytes = max_waiting_bytes
+        self._lines: list[bytes] = []
+        self._waiting_bytes = 0  # what is being written counts until it is written
+        self._work = anyio.Event()
+        self._room = anyio.Event()
+
+    async def put(self, line: bytes) -> None:
+        """Add a line; waits while there is no room."""
+        while self._waiting_bytes >= self._max_waiting_bytes:
+            await self._room.wait()
+        self._add(line)
+
+    def offer(self, line: bytes) -> bool:
+        """Add a line if there is room for it, without waiting; False when there is none."""
+        if self._waiting_bytes >= self._max_waiting_bytes:
+            return False
+        self._add(line)
+        return True
+
+    async def write_to(self, stream: ByteSendStream) -> None:
+        """Write what comes, until cancelled, or until the stream breaks (what it raises)."""
+        while True:
+            while not self._lines:
+                self._work = anyio.Event()
+                await self._work.wait()
+            batch, self._lines = b"".join(self._lines), []
+            await stream.send(batch)
+            self._waiting_bytes -= len(batch)
+            self._room.set()
+            self._room = anyio.Event()
+
+    def _add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._waiting_bytes += len(line)
+        self._work.set()
+
+
+# --- JSON-RPC messages, one on each line, as MCP's stdio transport has them: read, written, and refused.
+
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+"""JSON-RPC 2.0, section 5.1."""
+
+HOST_GONE: Final = -32000
+BUSY: Final = -32001
+"""Of the range that JSON-RPC leaves to servers: the host cannot be reached (any more), and it has too much to do."""
+
+CANCELLED: Final = -32800
+"""What the Language Server Protocol calls a cancelled request."""
+
+
+def decode_rpc(line: bytes) -> dict[str, Any] | None:
+    """The JSON object on `line`; None when there is none, or none that can be read. Lone surrogates (JavaScript writes them) are kept."""
+    try:
+        found = msgspec.json.decode(line)
+    except RecursionError:
+        return None
+    except ValueError:  # msgspec's own errors too; what it does not read for being no Unicode, Python's reader does
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+    return found if isinstance(found, dict) else None
+
+
+def encode_rpc(message: dict[str, Any]) -> bytes:
+    """The message as a line, with its end."""
+    try:
+        return msgspec.json.encode(message) + b"\n"
+    except ValueError:  # a lone surrogate: written as the escape it came as
+        return json.dumps(message).encode("ascii") + b"\n"
+
+
+def is_request_id(value: object) -> TypeGuard[str | int]:
+    """Whether a request can have this id: a string or an integer (MCP leaves the rest of JSON-RPC's out)."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def rpc_error(request_id: object, code: int, text: str, *, reason: str | None = None) -> dict[str, Any]:
+    """A JSON-RPC answer that says what went wrong; `reason` is the stable code for programs, in `error.data.code`."""
+    error: dict[str, Any] = {"code": code, "message": text}
+    if reason is not None:
+        error["data"] = {"code": reason}
+    return {"jsonrpc": "2.0", "id": request_id, "error": error}
+
+
+# --- The first line in each direction between a bridge and its host; from the second on, all lines are JSON-RPC messages.
+
+
+GREETING_VERSION: Final = 1
+MAX_GREETING_BYTES: Final = 4096
+"""Bytes that somebody who has not shown a token yet may send."""
+
+Refusal: TypeAlias = Literal["auth", "server", "busy", "version"]
+
+
+class Greeting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bridge says first."""
+
+    mcp_bridge: int = GREETING_VERSION
+    server: str
+    token: str
+
+    def __repr__(self) -> str:
+        """Without the token."""
+        return f"Greeting(server={self.server!r})"
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the host answers; `refused` is why not."""
+
+    mcp_bridge: int
+    refused: Refusal | None = None
+
+
+def encode_greeting(greeting: Greeting | Welcome) -> bytes:
+    """The line, with its end."""
+    return msgspec.json.encode(greeting) + b"\n"
+
+
+def decode_greeting(line: bytes) -> Greeting:
+    """What a bridge said; `ProtocolError` for everything else. The line is not quoted: there may be a token in it."""
+    try:
+        return msgspec.json.decode(line, type=Greeting)
+    except (ValueError, RecursionError):
+        raise ProtocolError("this is not how a bridge begins", code="bridge.protocol") from None
+
+
+def decode_welcome(line: bytes) -> Welcome:
+    """What a host answered; `ProtocolError` for everything else."""
+    try:
+        return msgspec.json.decode(line, type=Welcome)
+    except (ValueError, RecursionError):
+        raise ProtocolError("what answered is not the host of a bridge", code="bridge.protocol") from None
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 

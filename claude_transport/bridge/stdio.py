@@ -16,8 +16,17 @@ from typing import Any, Final
 import msgspec
 
 from claude_transport.bridge.configuration import BridgeSettings
-from claude_transport.bridge.greeting import MAX_GREETING_BYTES, Greeting, decode_welcome, encode_greeting
-from claude_transport.bridge.rpc import HOST_GONE, decode_rpc, encode_rpc, is_request_id, rpc_error
+from claude_transport.bridge.connection import (
+    HOST_GONE,
+    MAX_GREETING_BYTES,
+    Greeting,
+    decode_rpc,
+    decode_welcome,
+    encode_greeting,
+    encode_rpc,
+    is_request_id,
+    rpc_error,
+)
 from claude_transport.errors import (
     AuthenticationError,
     ClaudeTransportError,
@@ -26,10 +35,7 @@ from claude_transport.errors import (
     ConnectTimeout,
     ProtocolError,
 )
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.oversized import OversizedLine
-
-__all__ = ["StdioBridge"]
+from claude_transport.protocol.framing import LineFramer, OversizedLine
 
 _CONNECT_TIMEOUT: Final = 10.0
 """Seconds to reach the host and be let in; the CLI gives a server 30 to start (`MCP_TIMEOUT`)."""

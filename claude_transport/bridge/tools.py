@@ -12,8 +12,6 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 
-__all__ = ["HostTool", "ToolContext", "ToolFunction", "result_of"]
-
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 

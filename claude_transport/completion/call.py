@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.completion.announcement import announce
+from claude_transport.client.query import Query
+from claude_transport.client.storage import AllMessages, Turn
 from claude_transport.completion.api_path import APIPath
-from claude_transport.completion.assembly import TextFlow, assemble, may_have_side_effects
+from claude_transport.completion.assembly import TextFlow, advise, assemble, may_have_side_effects
 from claude_transport.completion.classification import classify_cli_exception, classify_result, retry_after_of
 from claude_transport.completion.classification import timed_out as error_of_timeout
-from claude_transport.completion.cli_path import NO_EXIT_CODE, CLIPath, find_payer
 from claude_transport.completion.completion import Completion, attach_completion
-from claude_transport.completion.heuristics import advise
 from claude_transport.completion.models import cost_of
-from claude_transport.completion.preflight import check_billing
+from claude_transport.completion.preflight import check_billing, preflight
 from claude_transport.completion.request import CompletionRequest, find_credential
-from claude_transport.completion.resolution import Resolution, TransportKind, resolve_transport
+from claude_transport.completion.resolution import TRANSPORT_VARIABLE, Resolution, TransportKind, resolve_transport
 from claude_transport.errors import (
     APIFailed,
     ClaudeTransportError,
@@ -37,10 +38,138 @@ from claude_transport.errors import (
 )
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.discovery import find_cli
+from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.envelope import Message
-from claude_transport.protocol.messages import StreamEvent
+from claude_transport.protocol.messages import InitMessage, StreamEvent
+from claude_transport.transports.subprocess import SubprocessTransport
 
-__all__ = ["Call", "OnEvent", "Sleep"]
+# --- `CLIPath`: one attempt at a call through a `claude` of its own.
+
+
+NO_EXIT_CODE: Final = -1
+"""The exit code of a run that has none: the CLI was never started, or was ended by a signal or by the timeout."""
+
+_SETTLE: Final = 2.0
+"""Seconds that a CLI gets to say that it is idle, once there is a result. It says so within milliseconds; an older one never does."""
+
+
+class CLIPath:
+    """One attempt: `run()` it once. The process is started for it, and gone when it is over, however that comes about."""
+
+    kind: TransportKind = "cli"
+
+    def __init__(self, request: CompletionRequest, *, payer: Payer = "unknown") -> None:
+        self._request = request
+        self.dispatched: bool = False
+        """Whether the prompt may have reached the CLI."""
+        self.payer: Payer = payer
+        self.api_key_source: str | None = None
+        self.exit_code: int | None = NO_EXIT_CODE
+
+    async def run(self, hear: Callable[[Message], object]) -> None:
+        """Ask, and tell `hear` every message, until there is a result and nothing is left at work that will add to it.
+
+        Returns also when the CLI ends well without a result. Raises `ClaudeTransportError` with a fixed sentence (see `classification`);
+        a result that reports a failure is not raised.
+        """
+        transport = SubprocessTransport(self._request.cli_options())
+        try:
+            async with Query(transport) as query:
+                everything = query.messages()
+                self.dispatched = True
+                turn = await query.send(self._request.prompt)
+                while (message := await _next(everything, query=query, turn=turn)) is not None:
+                    self._note(message)
+                    hear(message)
+        except ClaudeTransportError as exc:
+            classified = classify_cli_exception(exc)
+            if classified is exc:
+                raise
+            raise classified from exc
+        finally:
+            if transport.info.exit_code is not None:
+                self.exit_code = transport.info.exit_code
+
+    def _note(self, message: Message) -> None:
+        if isinstance(message, InitMessage) and message.api_key_source and self.api_key_source is None:
+            self.api_key_source = message.api_key_source
+            if message.api_key_source != "none" and self.payer != "cloud account":
+                self.payer = "api account"  # the CLI knows better than we what it has found
+
+
+async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message | None:
+    """The next message of the run; None when it is over: the prompt has its end, and no agent is at work whose words are still to come."""
+    message = everything.take()
+    if message is not None:
+        return message
+    if turn.is_open():
+        return await anext(everything, None)
+    if query.is_quiet:
+        return None  # never so after a bad end, which the next line raises
+    with anyio.move_on_after(math.inf if query.background_tasks else _SETTLE):
+        return await anext(everything, None)
+    return None
+
+
+def find_payer(options: ClaudeOptions) -> Payer:
+    """Who would pay for a call to the CLI, as far as can be told before anything runs; looks at the disk."""
+    found = preflight("cli", options=options).cli_credential
+    return "unknown" if found is None else found.payer
+
+
+# --- Said once per process: a call whose path nobody chose goes through the CLI (S1.4).
+
+
+_logger = logging.getLogger("claude_transport.completion")
+_logger.addHandler(logging.NullHandler())  # without one, logging itself would write warnings to stderr
+
+_WHO: Final[dict[Payer, str]] = {
+    "subscription": "the subscription pays",
+    "api account": "an API account pays, because its key wins over the login",
+    "cloud account": "a cloud account pays",
+    "token owner": "the owner of ANTHROPIC_AUTH_TOKEN pays",
+    "nobody": "no credential was found for it",
+    "unknown": "its login pays",
+}
+
+
+def announcement_of(resolution: Resolution, *, payer: Payer = "unknown") -> str | None:
+    """The line that is due for this resolution: only for `auto` that came to the CLI. An explicit choice surprises nobody."""
+    if resolution.kind != "cli" or resolution.choice != "auto":
+        return None
+    return f'using the Claude CLI ({_WHO[payer]}); transport="api" or {TRANSPORT_VARIABLE}=api chooses the API instead'
+
+
+class Announcer:
+    """Says it the first time, from any thread, and never again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._has_spoken = False
+
+    def announce(self, resolution: Resolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
+        """Whether it was said now. `say` gets the line in place of the log; what it raises is the caller's."""
+        text = announcement_of(resolution, payer=payer)
+        if text is None:
+            return False
+        with self._lock:
+            if self._has_spoken:
+                return False
+            self._has_spoken = True
+        if say is None:
+            _logger.warning("%s", text)
+        else:
+            say(text)
+        return True
+
+
+_of_this_process = Announcer()
+
+
+def announce(resolution: Resolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
+    """Say it once in this process; see `Announcer.announce`."""
+    return _of_this_process.announce(resolution, payer=payer, say=say)
+
 
 T = TypeVar("T")
 

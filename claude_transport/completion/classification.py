@@ -20,24 +20,6 @@ from claude_transport.backoff import parse_retry_after
 from claude_transport.completion.resolution import TransportKind
 from claude_transport.protocol.diagnosis import ReportedResult, diagnose, error_for
 
-__all__ = [
-    "DETAIL_LIMIT",
-    "ERROR_TYPES",
-    "NO_DETAIL",
-    "SENTENCES",
-    "Detail",
-    "Suffix",
-    "classify_api_exception",
-    "classify_api_refusal",
-    "classify_cli_exception",
-    "classify_result",
-    "classify_text",
-    "detail_text",
-    "read_suffix",
-    "retry_after_of",
-    "timed_out",
-]
-
 DETAIL_LIMIT: Final = 4096
 """Characters of what the other side said that a `Detail` repeats; all of it stays in the events (S2.4)."""
 TRUNCATED: Final = " ... (truncated)"

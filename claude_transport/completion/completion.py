@@ -10,13 +10,10 @@ import msgspec
 from claude_transport.completion.assembly import build_api_message
 from claude_transport.completion.resolution import Resolution, TransportKind
 from claude_transport.launch.credentials import Payer
-from claude_transport.protocol.envelope import Message
-from claude_transport.protocol.usage import Usage
+from claude_transport.protocol.envelope import Message, Usage
 
 if TYPE_CHECKING:
     from anthropic.types import Message as APIMessage
-
-__all__ = ["Completion", "attach_completion", "partial_completion"]
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -12,19 +12,7 @@ from typing import Final
 
 import msgspec
 
-from claude_transport.protocol.usage import Usage
-
-__all__ = [
-    "ALIASES",
-    "DEFAULT_ALIAS",
-    "KNOWN_MODELS",
-    "UNKNOWN_MAX_TOKENS",
-    "KnownModel",
-    "ModelPrice",
-    "cost_of",
-    "full_name",
-    "max_tokens_of",
-]
+from claude_transport.protocol.envelope import Usage
 
 DEFAULT_ALIAS: Final = "opus"
 """What the CLI takes with an API key when no model is asked for."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, Final, Self
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
 
+import anyio
 import msgspec
 
-from claude_transport.completion.agent_cli import CLAUDE_CODE, AgentCLI
-from claude_transport.completion.login_status import LoginStatus
+from claude_transport.client.shadowing import check_payer
 from claude_transport.completion.resolution import (
     API_VARIABLES,
     NO_PATH,
@@ -22,16 +26,124 @@ from claude_transport.completion.resolution import (
     has_api_key,
     resolve_transport,
 )
-from claude_transport.completion.user_settings import find_config_dir, read_user_settings
-from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
+from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError, SpawnError
 from claude_transport.launch.credentials import CredentialReport, Payer, describe_credentials
-from claude_transport.launch.discovery import CLI
+from claude_transport.launch.discovery import CLI, find_cli, read_cli_version
 from claude_transport.launch.environ import build_environment
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions
+from claude_transport.launch.options import BillingPolicy, ClaudeOptions, SettingSource
 from claude_transport.launch.settings import load_settings
-from claude_transport.query.payer import check_payer
+from claude_transport.launch.windows import creation_flags
 
-__all__ = ["PreflightReport", "api_credential_of", "check_billing", "preflight"]
+# --- Which agent's CLI the CLI path runs: a description, so that another one could be added beside it (S1.10).
+
+
+class _Find(Protocol):
+    def __call__(self, explicit: str | PathLike[str] | None = None, /, *, env: Mapping[str, str]) -> CLI: ...
+
+
+class _ReadVersion(Protocol):
+    def __call__(self, cli: CLI, /) -> str | None: ...
+
+
+class AgentCLI(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent's program: its name, how it is found (raising `CLINotFoundError`), and how its version is read without starting it."""
+
+    name: str
+    find: _Find
+    read_version: _ReadVersion
+
+
+CLAUDE_CODE: Final = AgentCLI(name="claude-code", find=find_cli, read_version=read_cli_version)
+"""Claude Code, whose protocol this library speaks."""
+
+
+# --- What the CLI itself says of its login: `claude auth status`, which asks nobody and sends nothing.
+
+
+_ARGUMENTS: Final = ("auth", "status", "--json")
+
+
+class LoginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whether the CLI has a credential, and of which kind; no name, address or secret of anybody."""
+
+    logged_in: bool
+    auth_method: str = ""
+    api_provider: str = ""
+    api_key_source: str | None = None
+    subscription_type: str | None = None
+
+
+async def read_login_status(
+    cli: CLI | str | PathLike[str], *, env: Mapping[str, str], cwd: str | PathLike[str] | None = None, timeout: float = 10.0
+) -> LoginStatus | None:
+    """What `claude auth status` says in this environment (the child's, complete); None from a CLI that does not know the command.
+
+    One process, killed after `timeout` seconds, which is None, too. Raises `SpawnError` when it cannot be started.
+    """
+    program = cli.path if isinstance(cli, CLI) else os.fspath(cli)
+    with anyio.move_on_after(timeout):
+        try:
+            done = await anyio.run_process(
+                [program, *_ARGUMENTS],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=dict(env),
+                cwd=cwd,
+                creationflags=creation_flags(sys.platform),
+            )
+        except OSError as error:
+            raise SpawnError(f"{program} cannot be started: {error.strerror or type(error).__name__}", path=program) from error
+        try:
+            return msgspec.json.decode(done.stdout, type=LoginStatus)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None  # an older CLI takes the words for a prompt, or refuses them
+    return None
+
+
+# --- The settings that a session would load of itself, as far as they decide about credentials; read as the CLI reads them, never written.
+
+
+_NAMES: Final[Mapping[SettingSource, str]] = {"project": "settings.json", "local": "settings.local.json"}
+
+
+def find_config_dir(env: Mapping[str, str]) -> Path:
+    """Where a CLI with this environment keeps its configuration and, on Linux, its login.
+
+    Raises `ConfigurationError` when nobody knows: for a container's user that has no HOME and no entry among the system's users.
+    """
+    given = env.get("CLAUDE_CONFIG_DIR")
+    if given:
+        return Path(given)
+    home = env.get("HOME") or env.get("USERPROFILE")
+    try:
+        return (Path(home) if home else Path.home()) / ".claude"
+    except RuntimeError as error:
+        raise ConfigurationError("this user has no home directory: set HOME, or CLAUDE_CONFIG_DIR", option="HOME") from error
+
+
+def read_user_settings(
+    env: Mapping[str, str], *, project: str | PathLike[str] = ".", sources: Collection[SettingSource] | None = None
+) -> dict[str, Any]:
+    """The user's settings with the project's laid over them: `env` and `apiKeyHelper`, and nothing else of them.
+
+    `sources` are those that the session reads; None is all of them, as it is for the CLI. A file that is not there, or cannot be read, is
+    left out, as the CLI leaves it out.
+    """
+    found: dict[str, Any] = {"env": {}}
+    paths: dict[SettingSource, Path] = {"user": find_config_dir(env) / "settings.json"}
+    paths |= {source: Path(project) / ".claude" / name for source, name in _NAMES.items()}
+    for path in [path for source, path in paths.items() if sources is None or source in sources]:
+        try:
+            document = msgspec.json.decode(path.read_bytes())
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if isinstance(document, dict):
+            block = document.get("env")
+            found["env"] |= block if isinstance(block, dict) else {}
+            found["apiKeyHelper"] = document.get("apiKeyHelper") or found.get("apiKeyHelper")
+    return found
+
 
 _SUBSCRIPTION: Final = frozenset({"subscription", "subscription_strict"})
 

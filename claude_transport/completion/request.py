@@ -17,9 +17,7 @@ from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, default_of, fields_of
 from claude_transport.launch.validation import check_types, validate_options
-from claude_transport.protocol.encoding import encode_line
-
-__all__ = ["API_OPTIONS", "CompletionRequest", "Credential", "Prompt", "api_environment", "build_request", "find_credential"]
+from claude_transport.protocol.envelope import encode_line
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """One user prompt: text, or content blocks as the Messages API has them."""

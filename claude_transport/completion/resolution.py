@@ -14,24 +14,6 @@ import msgspec
 from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
 from claude_transport.launch.discovery import find_cli
 
-__all__ = [
-    "API_VARIABLES",
-    "CHOICES",
-    "LAYERS",
-    "MATRIX",
-    "NO_PATH",
-    "TRANSPORT_VARIABLE",
-    "Cell",
-    "CellFailure",
-    "Resolution",
-    "Row",
-    "TransportChoice",
-    "TransportKind",
-    "cell_of",
-    "has_api_key",
-    "resolve_transport",
-]
-
 TransportKind: TypeAlias = Literal["cli", "api"]
 TransportChoice: TypeAlias = Literal["auto", "cli", "api"]
 Layer: TypeAlias = Literal["argument", "environment", "declared", "default"]

@@ -6,3 +6,17 @@ under which names pages are answered, `arrival` what a client says first, `choic
 of them, `health` and `metrics` what may be seen from outside, `refusal_log` what is written of strangers, `farewell` how they are shown
 out, `gateway` the whole.
 """
+
+from __future__ import annotations
+
+from claude_transport.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "gateway.asgi": "GatewayApplication",
+        "gateway.door": "GatewayLimits GatewayTokens",
+        "gateway.gateway": "Gateway",
+        "gateway.serve": "GatewaySettings serve",
+    },
+)

@@ -13,9 +13,7 @@ from anyio.abc import ByteStream
 from claude_transport.gateway.choices import check_answers
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
-from claude_transport.transports.lines import is_torn
-
-__all__ = ["Arrival", "Authentication", "Mode", "mode_of", "read_authentication"]
+from claude_transport.transports.stream import is_torn
 
 _CHUNK_BYTES: Final = 4096
 """Bytes read at a time before anybody is admitted: a connection that is not admitted costs no more."""

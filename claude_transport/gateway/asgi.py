@@ -19,10 +19,8 @@ from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
-from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.websocket import HandshakeRequest, MessageReader, cut_messages
-
-__all__ = ["GatewayApplication"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,28 +17,135 @@ from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
 from claude_transport.gateway.arrival import Arrival, Mode
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices
-from claude_transport.gateway.door import Door
-from claude_transport.gateway.farewell import MAX_FAREWELL, close_politely, drop, explain
-from claude_transport.gateway.health import Health
-from claude_transport.gateway.hosts import Hosts
-from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.gateway.link_session import LinkSession
+from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
+from claude_transport.gateway.health import GatewayMetrics, Health, Hosts
+from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, check_exposure, open_listeners
-from claude_transport.gateway.metrics import GatewayMetrics
-from claude_transport.gateway.plain_session import PlainSession
+from claude_transport.gateway.plain_session import PlainSession, plain_refusal
 from claude_transport.gateway.reception import Guest, Reception
-from claude_transport.gateway.refusal_log import RefusalLog
-from claude_transport.gateway.roster import Roster
 from claude_transport.gateway.session import GONE, Session, SessionInfo, Surroundings, close_quietly
 from claude_transport.gateway.starting import Launch, Starter
-from claude_transport.gateway.tokens import GatewayTokens
-from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.link_frames import Hello
+from claude_transport.protocol.link import Hello, Refusal, encode_frame
 from claude_transport.streams.address import Address, parse_address
 from claude_transport.transport import Transport
 
-__all__ = ["DEFAULT_DRAIN_TIMEOUT", "Gateway"]
+# --- `Roster`: every session of a gateway, and who may have another one.
+
+
+class Roster:
+    """Who is there. Nothing here waits."""
+
+    def __init__(self, *, limits: GatewayLimits, metrics: GatewayMetrics) -> None:
+        self._limits = limits
+        self._metrics = metrics
+        self._sessions: dict[str, Session] = {}  # by id
+        self._links: dict[bytes, LinkSession] = {}  # by the digest of the key
+        self._starting = 0
+        self.draining = False
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """All of them, the oldest first."""
+        return tuple(self._sessions.values())
+
+    @contextmanager
+    def place_for_one(self, allowance: Allowance) -> Iterator[None]:
+        """A block in which a session is started, and at whose good end it has been added; raises `TurnedAway` when there is no place."""
+        self.refuse_if_draining()
+        if len(self._sessions) + self._starting >= self._limits.total_sessions:
+            raise TurnedAway("limit", "this gateway has as many sessions as it may", retryable=True)
+        allowance.begin_session()
+        self._starting += 1
+        try:
+            yield
+        except BaseException:
+            allowance.end_session()
+            raise
+        finally:
+            self._starting -= 1
+
+    def refuse_if_draining(self) -> None:
+        """Raise `TurnedAway` when the gateway is about to end."""
+        if self.draining:
+            raise TurnedAway("draining", "this gateway takes no new sessions", retryable=True)
+
+    def add(self, session: Session) -> None:
+        """It has begun."""
+        self._sessions[session.id] = session
+        if isinstance(session, LinkSession):
+            self._links[digest_of(session.key)] = session
+        self._metrics.sessions[session.mode] += 1
+
+    def remove(self, session: Session) -> None:
+        """It is over; removing it twice does nothing."""
+        if self._sessions.pop(session.id, None) is None:
+            return
+        if isinstance(session, LinkSession):
+            self._links.pop(digest_of(session.key), None)
+        session.surroundings.allowance.end_session()
+        self._metrics.ended[session.ended or "ended"] += 1
+
+    def find(self, key: str, *, owner: str) -> LinkSession:
+        """The session with this key, if it is this owner's; `TurnedAway`, in the same words, if there is none or it is somebody else's."""
+        session = self._links.get(digest_of(key))
+        if session is None or not hmac.compare_digest(session.owner.encode(), owner.encode()):
+            raise TurnedAway("session", "there is no such session (any more)")
+        return session
+
+    def count(self) -> None:
+        """Bring the gauges up to date."""
+        self._metrics.active_sessions = len(self._sessions)
+        self._metrics.detached_sessions = sum(not session.attached for session in self._sessions.values())
+
+
+# --- How a connection ends: the last words to a client that is refused, and the closing, each of them bounded.
+
+
+_LINGER: Final = 1.0
+"""Seconds for a client that is turned away to take the answer; less when others need its place."""
+
+_CLOSING: Final = 2.0
+"""Seconds that closing a connection may take before it is dropped."""
+
+MAX_FAREWELL: Final = _LINGER + _CLOSING
+"""Seconds of both."""
+
+
+async def explain(arrival: Arrival, refused: TurnedAway) -> None:
+    """Tell the client why, in the language it began with; for a moment, whether or not it listens."""
+    if not refused.audible:
+        return
+    if arrival.speaks_link:
+        last_words = encode_frame(Refusal(code=refused.reason, text=str(refused), retryable=refused.retryable))
+    else:
+        last_words = plain_refusal(refused)
+    with anyio.move_on_after(_LINGER):
+        try:
+            await arrival.stream.send(last_words)
+            await arrival.stream.send_eof()
+            while True:
+                await arrival.stream.receive()
+        except (*GONE, ClaudeTransportError):
+            return
+
+
+async def close_politely(arrival: Arrival) -> None:
+    """Close the connection, or leave it to the caller after a moment."""
+    with anyio.move_on_after(_CLOSING):
+        try:
+            await arrival.stream.aclose()
+        except (*GONE, ClaudeTransportError):
+            pass  # it is over; that is all that was wanted
+
+
+async def drop(arrival: Arrival | None) -> None:
+    """Close the connection at once, without waiting for the client: a stranger could wait for that and keep its place."""
+    if arrival is not None:
+        with anyio.CancelScope(shield=True):
+            await anyio.aclose_forcefully(arrival.stream)
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -23,15 +23,23 @@ from claude_transport.errors import (
 )
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.protocol.link import LinkEnd, LinkEvent
-from claude_transport.protocol.link_frames import LINK_VERSION, Bye, Data, End, Hello, ProcessEnd, Refusal, Welcome, encode_frame
-from claude_transport.streams.link_carrier import LinkCarrier
-from claude_transport.streams.link_inbox import LinkInbox
-from claude_transport.streams.wakeup import Wakeup
+from claude_transport.protocol.link import (
+    LINK_VERSION,
+    Bye,
+    Data,
+    End,
+    Hello,
+    LinkEnd,
+    LinkEvent,
+    ProcessEnd,
+    Refusal,
+    Welcome,
+    encode_frame,
+)
+from claude_transport.streams.inflow import Wakeup
+from claude_transport.streams.link import LinkCarrier, LinkInbox
 from claude_transport.transport import Transport
 from claude_transport.wrappers.redactor import redactor_for
-
-__all__ = ["LinkSession", "digest_of"]
 
 _FAREWELL: Final = 2.0
 """Seconds for a client to take the news that its process has ended, when the gateway has ended it."""

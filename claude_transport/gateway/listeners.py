@@ -21,8 +21,6 @@ from claude_transport.streams.address import Address
 from claude_transport.streams.sockets import SocketStream, keep_alive
 from claude_transport.streams.websocket import check_websocket
 
-__all__ = ["Listener", "check_exposure", "open_listeners"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512

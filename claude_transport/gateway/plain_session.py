@@ -12,10 +12,8 @@ from anyio.abc import ByteStream
 from claude_transport.errors import ClaudeTransportError, ProcessError, TransportClosed, TruncatedStream
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.protocol.encoding import encode_line
+from claude_transport.protocol.envelope import encode_line
 from claude_transport.transport import Transport
-
-__all__ = ["PlainSession", "plain_refusal"]
 
 _CHUNK_BYTES: Final = 64 * 2**10
 _LINGER: Final = 2.0

@@ -13,18 +13,15 @@ from anyio.streams.tls import TLSAttribute
 
 from claude_transport.errors import ConfigurationError, ProtocolError
 from claude_transport.gateway.arrival import Arrival, Authentication, Mode, mode_of, read_authentication
-from claude_transport.gateway.door import Door
+from claude_transport.gateway.door import Door, GatewayLimits
 from claude_transport.gateway.health import Health
-from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.protocol.link_frames import LINK_VERSION, Hello, decode_frame
+from claude_transport.protocol.link import LINK_VERSION, Hello, decode_frame
 from claude_transport.streams.address import Address
 from claude_transport.streams.compression import accept_compression
 from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import HandshakeRequest, HTTPAnswer, accept_websocket
-from claude_transport.streams.websocket.messages import USUAL_MESSAGE_BYTES
-
-__all__ = ["Guest", "Reception"]
+from claude_transport.streams.websocket.stream import USUAL_MESSAGE_BYTES
 
 _ROOM_FOR_FRAMES: Final = 64 * 2**10
 """Bytes that a message may have beyond its lines, for what the frames of a link add to them."""

@@ -12,13 +12,10 @@ from typing import TypedDict, Unpack
 import anyio
 
 from claude_transport.gateway.arrival import Mode
+from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.gateway.starting import Launch
-from claude_transport.gateway.tokens import GatewayTokens
 from claude_transport.launch.options import ClaudeOptions
-
-__all__ = ["GatewaySettings", "serve"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -4,27 +4,126 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import anyio
 import msgspec
 
 from claude_transport.errors import ConnectionLost
-from claude_transport.gateway.activity import Activity
-from claude_transport.gateway.initialization import ServerFields
-from claude_transport.gateway.limits import Allowance, GatewayLimits
-from claude_transport.gateway.metrics import GatewayMetrics
+from claude_transport.gateway.door import Allowance, GatewayLimits
+from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
+from claude_transport.protocol.framing import LineFramer, OversizedLine
 from claude_transport.transport import Transport
-from claude_transport.transports.lines import is_torn
+from claude_transport.transports.stream import is_torn
 
-__all__ = ["GONE", "Session", "SessionInfo", "Surroundings", "close_quietly"]
+# --- `Activity`: whether a session is in the middle of a turn, seen from its bytes.
+
+
+_PROMPT = re.compile(rb'"type"\s*:\s*"user"')
+_RESULT = re.compile(rb'"type"\s*:\s*"result"')
+_STATE = b'"session_state_changed"'
+_IDLE = re.compile(rb'"state"\s*:\s*"idle"')
+
+
+class Activity:
+    """Busy from a prompt until the CLI says that it is idle, or, when it never speaks of its state, until a result.
+
+    Nothing is decoded: inside a JSON string a quote is escaped, so what these patterns find is no text of anybody. What a nested object
+    may make them find costs nothing but a closing that comes sooner or later than it could; the drain is bounded either way.
+    """
+
+    def __init__(self) -> None:
+        self.busy: bool = False
+        self._speaks_of_state = False
+        self._idle = anyio.Event()
+        self._idle.set()
+
+    def said(self, lines: Sequence[bytes]) -> None:
+        """The client has said this."""
+        if not self.busy and any(_PROMPT.search(line) for line in lines):
+            self.busy = True
+            self._idle = anyio.Event()
+
+    def heard(self, lines: Sequence[bytes]) -> None:
+        """The process has said this."""
+        said = b"\n".join(lines)
+        # every line of every session comes by here, hundreds in a batch: one look at all of them costs a third of a look at each
+        if _STATE not in said and (self._speaks_of_state or not self.busy or b'"result"' not in said):
+            return
+        for line in lines:
+            if _STATE in line:
+                self._speaks_of_state = True
+                if _IDLE.search(line):
+                    self.rest()
+            elif self.busy and not self._speaks_of_state and _RESULT.search(line):
+                self.rest()
+
+    def rest(self) -> None:
+        """It is over, or will not go on."""
+        self.busy = False
+        self._idle.set()
+
+    async def idle(self) -> None:
+        """Return when no turn runs; bounded by whoever drains."""
+        while self.busy:
+            await self._idle.wait()
+
+
+# --- `ServerFields`: what the gateway's options say about requests of the client, put into them as they pass by.
+
+
+# letters may be written as escapes
+_CANDIDATE = re.compile(rb'"subtype"\s*:\s*"(?:initialize|set_max_thinking_tokens)"|\\u00')
+
+
+class ServerFields:
+    """Lays `fields` over the `initialize` request that passes by, and lowers later wishes to `max_thinking_tokens`.
+
+    The gateway's option wins over the client's field of the same name. Every other line stays the bytes it was; without fields and without
+    a limit nothing is looked at.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], *, max_thinking_tokens: int | None = None) -> None:
+        self._fields = dict(fields)
+        self._max_thinking_tokens = max_thinking_tokens
+
+    def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """The lines, with what the gateway's options say in the requests among them that it concerns."""
+        if not self._fields and self._max_thinking_tokens is None:
+            return lines
+        return [self._merged(line) if _CANDIDATE.search(line) else line for line in lines]
+
+    def _merged(self, line: bytes) -> bytes:
+        try:
+            message, _ = parse_json(line)
+        except JSONTextError:
+            return line  # the CLI will say what it thinks of it
+        request = message.get("request") if isinstance(message, dict) and message.get("type") == "control_request" else None
+        if not isinstance(request, dict):
+            return line
+        changes = self._changes(request)
+        if not changes:
+            return line
+        request.update(changes)
+        return encode_line(message)[:-1]
+
+    def _changes(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if request.get("subtype") == "initialize":
+            return self._fields
+        limit = self._max_thinking_tokens
+        if request.get("subtype") != "set_max_thinking_tokens" or limit is None:
+            return {}
+        wanted = request.get("max_thinking_tokens")  # null: as many as the model likes
+        allowed = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted <= limit
+        return {} if allowed else {"max_thinking_tokens": limit}
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -11,21 +11,17 @@ from typing import Final, TypeAlias
 import anyio
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
-from claude_transport.gateway.ceilings import thinking_ceiling
-from claude_transport.gateway.choices import Choices, check_answers
-from claude_transport.gateway.initialization import ServerFields
-from claude_transport.gateway.limits import Allowance, GatewayLimits
-from claude_transport.gateway.metrics import GatewayMetrics
+from claude_transport.gateway.choices import Choices, check_answers, thinking_ceiling
+from claude_transport.gateway.door import Allowance, GatewayLimits
+from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.reception import Guest
-from claude_transport.gateway.session import Surroundings, close_quietly
+from claude_transport.gateway.session import ServerFields, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
-from claude_transport.protocol.link_frames import Hello
+from claude_transport.protocol.link import Hello
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
-
-__all__ = ["Launch", "Starter"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 

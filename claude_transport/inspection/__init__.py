@@ -10,8 +10,8 @@ Nothing here knows an event loop. The program's `inspect` shows the same figures
 
 from __future__ import annotations
 
-from claude_transport.inspection.event import Event, Section
 from claude_transport.inspection.page import render_page
+from claude_transport.inspection.scene import Event, Section
 from claude_transport.inspection.summary import CallStats, Problem, TapeSummary, TurnSummary
 from claude_transport.inspection.timeline import Timeline, read_timeline, summarize
 

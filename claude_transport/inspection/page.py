@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -17,11 +17,206 @@ from typing import Any, Final
 
 import msgspec
 
-from claude_transport.inspection.event import LANES, Event
-from claude_transport.inspection.page_summary import summary_html, verdict_html
+from claude_transport.inspection.scene import LANES, Event, bytes_text, count_text, dollars_text, plural, seconds_text
+from claude_transport.inspection.summary import CallStats, TapeSummary, TurnSummary
 from claude_transport.inspection.timeline import Timeline
+from claude_transport.wrappers.metrics_snapshot import TokenCounts
 
-__all__ = ["render_page"]
+# --- The figures of a page: cards, notes and tables, which need no script. Everything from the tape is escaped here.
+
+
+_MAX_ROWS: Final = 500
+"""Rows of a table; a tape of ten thousand turns has its figures, and its turns in the timeline."""
+
+_ASKED_BY: Final = {"model": "the model", "host": "the host", "claude": "claude"}
+
+
+def verdict_html(summary: TapeSummary) -> str:
+    """How it ended, in one badge."""
+    failed = sum(turn.outcome != "ok" for turn in summary.turns)
+    if not summary.turns:
+        return '<span class="badge">no turns</span>'
+    if summary.ok:
+        return '<span class="badge good">all turns ok</span>'
+    return (
+        f'<span class="badge error">{plural(failed, "turn")} failed</span>' if failed else '<span class="badge warning">failed exit</span>'
+    )
+
+
+def summary_html(timeline: Timeline) -> str:
+    """Everything above the timeline."""
+    summary = timeline.summary
+    parts = ['<dl class="cards">', *_cards(summary), "</dl>", f'<p class="facts">{_facts(summary)}</p>']
+    parts += [f'<p class="notice">{escape(note)}</p>' for note in _notes(timeline)]
+    parts += ['<div class="folds">', *_folds(summary), "</div>", '<div class="folds more">', *_more_folds(summary), "</div>"]
+    return "\n".join(parts)
+
+
+def _cards(summary: TapeSummary) -> Iterator[str]:
+    tokens = summary.tokens
+    failed = sum(turn.outcome != "ok" for turn in summary.turns)
+    yield _card("Duration", seconds_text(summary.seconds), plural(summary.records, "record"))
+    yield _card("Turns", count_text(len(summary.turns)), f"{failed} failed" if failed else "", "error" if failed else "")
+    errors = summary.tool_errors
+    yield _card("Tool calls", count_text(summary.tool_calls), f"{errors} failed or denied" if errors else "", "warning" if errors else "")
+    yield _card("Control requests", count_text(summary.control_requests), "")
+    yield _card("Tokens in", count_text(_read(tokens)), f"{count_text(tokens.cache_read_input_tokens)} from the cache")
+    yield _card("Tokens out", count_text(tokens.output_tokens), plural(summary.api_messages, "API message"))
+    yield _card("Cost", dollars_text(summary.cost_usd), "")
+    serious = summary.error_count
+    level = "error" if serious else "warning" if summary.problem_count else ""
+    yield _card("Problems", count_text(summary.problem_count), plural(serious, "error") if serious else "", level)
+
+
+def _card(name: str, value: str, more: str, level: str = "") -> str:
+    return f'<div class="card {level}"><dt>{name}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>'
+
+
+def _facts(summary: TapeSummary) -> str:
+    facts = [
+        ("recorded", "" if summary.created_at is None else f"{summary.created_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("claude", summary.cli_version or ""),
+        ("model", ", ".join(summary.models)),
+        (
+            "session",
+            ", ".join(summary.session_ids[:3]) + (f" and {len(summary.session_ids) - 3} more" if len(summary.session_ids) > 3 else ""),
+        ),
+        ("to claude", bytes_text(summary.bytes_in)),
+        ("from claude", bytes_text(summary.bytes_out)),
+        (
+            "exit",
+            f"signal {summary.signal}" if summary.signal is not None else "" if summary.exit_code is None else f"code {summary.exit_code}",
+        ),
+        ("secrets", "taken out while recording" if summary.scrubbed else "perhaps in it: the tape does not say that they were taken out"),
+    ]
+    return " · ".join(f"{name} <b>{escape(value)}</b>" for name, value in facts if value)
+
+
+def _notes(timeline: Timeline) -> Iterator[str]:
+    """What this page does not show, and why."""
+    if timeline.summary.is_torn:
+        yield "The recording was interrupted in the middle of a line; that line is left out."
+    missing = timeline.event_count - len(timeline.events)
+    if missing:
+        yield (
+            f"The tape has {count_text(timeline.event_count)} events. The first and the last "
+            f"{count_text(len(timeline.events) // 2)} are on this page; the {count_text(missing)} between them are left out. "
+            "All of them are in the figures."
+        )
+    cut = sum(section.is_cut for event in timeline.events for section in event.sections)
+    if cut:
+        yield (
+            f"{plural(cut, 'text')} longer than {count_text(timeline.text_limit)} characters, or cut on the tape already, "
+            + ("is" if cut == 1 else "are")
+            + " not whole on this page; each says how long it is."
+        )
+
+
+def _folds(summary: TapeSummary) -> Iterator[str]:
+    """What most readers want to see at once."""
+    problems = [
+        _Row(("number", f"{problem.t:.3f}"), ("wide", _linked(problem.text, problem.event, "bad" if problem.level == "error" else "warn")))
+        for problem in summary.problems
+    ]
+    if problems:
+        yield _fold("Problems", summary.problem_count, ("At (s)", "What"), problems, is_open=summary.problem_count <= 8)
+    turns = [_turn_row(turn) for turn in summary.turns[:_MAX_ROWS]]
+    if turns:
+        columns = ["#", "Prompt", "Outcome", "Took", "First words", "Tools", "Tokens in", "out", "Cost"]
+        yield _fold("Turns", len(summary.turns), columns, turns, is_open=len(turns) <= 8)
+
+
+def _more_folds(summary: TapeSummary) -> Iterator[str]:
+    """What some look up."""
+    tools = [_call_row(stats) for stats in summary.tools]
+    if tools:
+        yield _fold("Tools", summary.tool_calls, ["Tool", "Calls", "Failed", "Denied", "Open", "Total", "Mean", "Longest"], tools)
+    requests = [_request_row(stats) for stats in summary.requests]
+    if requests:
+        columns = ["Request", "Of", "Number", "Failed", "Denied", "Withdrawn", "Open", "Mean", "Longest"]
+        yield _fold("Control requests", summary.control_requests, columns, requests)
+    models = [
+        _Row(("wide", escape(name)), *_numbers(_read(used.tokens), used.tokens.output_tokens), ("number", dollars_text(used.cost_usd)))
+        for name, used in summary.models.items()
+    ]
+    if models:
+        yield _fold("Models", len(models), ("Model", "Tokens in", "out", "Cost"), models)
+    counted = [
+        _Row(("wide", escape(kind or "(no type)")), ("", way), ("number", count_text(number)))
+        for way, counts in (("to claude", summary.messages_in), ("from claude", summary.messages_out))
+        for kind, number in sorted(counts.items(), key=lambda pair: -pair[1])
+    ]
+    lines = sum(summary.messages_in.values()) + sum(summary.messages_out.values())
+    yield _fold("Lines", lines, ("Type", "Way", "Number"), counted)
+
+
+class _Row:
+    """The cells of a row: the class and the markup of each."""
+
+    def __init__(self, *cells: tuple[str, str]) -> None:
+        self.cells = cells
+
+    @property
+    def markup(self) -> str:
+        return "<tr>" + "".join(f'<td class="{style}">{markup}</td>' for style, markup in self.cells) + "</tr>"
+
+
+def _turn_row(turn: TurnSummary) -> _Row:
+    prompt = turn.prompt or ("(nobody asked: a task woke the session)" if not turn.prompts else "(an empty prompt)")
+    more = f" <span class='nil'>and {turn.prompts - 1} more</span>" if turn.prompts > 1 else ""
+    style = "fine" if turn.outcome == "ok" else "bad"
+    failed = f" <span class='warn'>({turn.tool_errors})</span>" if turn.tool_errors else ""
+    return _Row(
+        ("number", str(turn.number)),
+        ("wide", escape(prompt) + more),
+        ("", f'<span class="{style}" title="{escape(turn.detail)}">{escape(turn.outcome)}</span>'),
+        ("number", seconds_text(turn.seconds)),
+        ("number", "" if turn.first_output is None else seconds_text(turn.first_output)),
+        ("number", count_text(turn.tool_calls) + failed),
+        *_numbers(_read(turn.tokens), turn.tokens.output_tokens),
+        ("number", dollars_text(turn.cost_usd)),
+    )
+
+
+def _call_row(stats: CallStats) -> _Row:
+    counts = _numbers(stats.calls, stats.errors, stats.denied, stats.open)
+    return _Row(("wide", escape(stats.name or "(no name)")), *counts, ("number", seconds_text(stats.seconds)), *_mean_and_longest(stats))
+
+
+def _request_row(stats: CallStats) -> _Row:
+    counts = _numbers(stats.calls, stats.errors, stats.denied, stats.cancelled, stats.open)
+    return _Row(("wide", escape(stats.name)), ("", _ASKED_BY[stats.asked_by]), *counts, *_mean_and_longest(stats))
+
+
+def _mean_and_longest(stats: CallStats) -> list[tuple[str, str]]:
+    ended = stats.calls - stats.open
+    return [("number", seconds_text(stats.seconds / ended) if ended else ""), ("number", seconds_text(stats.longest) if ended else "")]
+
+
+def _numbers(*numbers: int) -> list[tuple[str, str]]:
+    return [("number", count_text(number) if number else '<span class="nil">0</span>') for number in numbers]
+
+
+def _linked(text: str, event: int | None, style: str) -> str:
+    shown = f'<span class="{style}">{escape(text)}</span>'
+    return shown if event is None else f'<a href="#event-{event}">{shown}</a>'
+
+
+def _fold(title: str, count: int, columns: Sequence[str], rows: Sequence[_Row], *, is_open: bool = False) -> str:
+    """A table that can be folded away, with as many rows as a browser likes."""
+    styles = [style for style, _ in rows[0].cells] if rows else [""] * len(columns)
+    head = "".join(f'<th class="{style if style == "number" else ""}">{name}</th>' for name, style in zip(columns, styles, strict=True))
+    body = "".join(row.markup for row in rows[:_MAX_ROWS])
+    more = f'<p class="facts">The first {count_text(_MAX_ROWS)} are shown.</p>' if len(rows) >= _MAX_ROWS else ""
+    return (
+        f"<details{' open' if is_open else ''}><summary>{title} <small>{count_text(count)}</small></summary>"
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}</div></details>'
+    )
+
+
+def _read(tokens: TokenCounts) -> int:
+    return tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
+
 
 _LEVELS: Final = ("minor", "normal", "warning", "error")
 _PLACES: Final = re.compile(r"\{\{(\w+)\}\}")

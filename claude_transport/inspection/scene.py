@@ -2,17 +2,495 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from claude_transport.inspection.event import Lane, Level, Section
-from claude_transport.inspection.event_shelf import EventShelf
-from claude_transport.inspection.summary import Problem
-from claude_transport.inspection.turn_book import SettledPrompt, TurnBook
-from claude_transport.inspection.wording import gist as gist_of
-from claude_transport.protocol.turn_states import TurnState
+import msgspec
 
-__all__ = ["Scene"]
+from claude_transport.errors import UsageError
+from claude_transport.inspection.summary import CallStats, Problem, TurnSummary
+from claude_transport.protocol.conversation import Conversation, Settle, TurnState
+from claude_transport.protocol.envelope import to_wire
+from claude_transport.protocol.messages import ContentBlock, InitMessage, Message, ResultMessage, TextBlock
+from claude_transport.wrappers.metrics import TokenLedger, token_counts
+from claude_transport.wrappers.metrics_snapshot import TokenCounts
+
+# --- `Event`: one thing that happened on a tape, with its time, its lane, and as much of its text as there is room for.
+
+
+Lane: TypeAlias = Literal["user", "assistant", "tools", "control", "session"]
+"""Who acts: the user, the model, its tools and tasks, the two sides of the control protocol, or the CLI and the recording themselves."""
+
+LANES: tuple[Lane, ...] = ("user", "assistant", "tools", "control", "session")
+
+Level: TypeAlias = Literal["minor", "normal", "warning", "error"]
+"""`minor` is bookkeeping, which a reader wants to see only when looking for it."""
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A named piece of text. `chars` is its length on the tape; the text itself may have been cut to less."""
+
+    label: str
+    text: str
+    chars: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether only the beginning is here."""
+        return self.chars > len(self.text)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened, `t` seconds after the start of the tape; `record` is the tape's record that began it, from 1.
+
+    `seconds` is how long it took, None when it is a moment, or never ended (then `status` is `open`). `waited` is how long the model
+    had been asked when its first words came; `pieces` in how many an answer was streamed. `status` is empty where there is nothing to
+    say: `ok`, `error`, `denied`, `cancelled`, `open`, the code of a result, …. `turn` counts from 1; None outside of turns. `nested`
+    events are those of a subagent: `agent` says which, in the words it was started with, and `parent` is the `id` of the event of the call
+    that started it. They are empty and None where the tape does not say so.
+    """
+
+    id: int
+    record: int
+    t: float
+    lane: Lane
+    kind: str
+    title: str
+    gist: str = ""
+    level: Level = "normal"
+    status: str = ""
+    seconds: float | None = None
+    waited: float | None = None
+    turn: int | None = None
+    nested: bool = False
+    agent: str = ""
+    parent: int | None = None
+    tokens: TokenCounts | None = None
+    cost_usd: float | None = None
+    pieces: int | None = None
+    sections: tuple[Section, ...] = ()
+
+
+# --- Words for what stands in messages: JSON that people can read, the gist of a tool's input, the text of a content.
+
+
+GIST_CHARS: Final = 160
+"""Characters of what stands on one line beside a title."""
+
+_TELLING: Final = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "skill", "description", "prompt")
+"""Fields of tool input that say most about a call, best first."""
+
+_MAX_PRETTY_CHARS: Final = 200_000
+"""Of JSON that is indented; more is shown as it is, because nobody reads it to its end."""
+
+
+def gist_of(text: str) -> str:
+    """The beginning of `text`, on one line."""
+    flat = " ".join(text[: GIST_CHARS * 4].split())
+    flat = flat if flat.isascii() else flat.encode("utf-8", "replace").decode()
+    return flat if len(flat) <= GIST_CHARS and len(text) <= GIST_CHARS * 4 else flat[: GIST_CHARS - 1] + "…"
+
+
+def json_text(value: Any) -> str:
+    """`value` as indented JSON."""
+    try:
+        encoded = msgspec.json.encode(to_wire(value))
+        return (msgspec.json.format(encoded, indent=2) if len(encoded) <= _MAX_PRETTY_CHARS else encoded).decode()
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):  # a lone surrogate, or nested deeper than msgspec goes
+        pass
+    try:
+        return json.dumps(to_wire(value), indent=2, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return f"({type(value).__name__} that cannot be shown)"
+
+
+def gist_of_input(tool_input: Mapping[str, Any]) -> str:
+    """What a tool call is about: its most telling field, or all of it."""
+    for name in _TELLING:
+        value = tool_input.get(name)
+        if isinstance(value, str) and value.strip():
+            return gist_of(value)
+    return gist_of(json_text(tool_input)) if tool_input else ""
+
+
+def text_of_content(content: str | Sequence[ContentBlock] | None) -> str:
+    """The text of a message or a tool's answer; what is no text is named in brackets."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(_text_of_block(block) for block in content)
+
+
+def _text_of_block(block: ContentBlock) -> str:
+    if isinstance(block, TextBlock):
+        return block.text
+    wire = block.to_dict()
+    source = wire.get("source")
+    data = source.get("data") if isinstance(source, dict) else None
+    if isinstance(data, str) and isinstance(source, dict):
+        return f"[{wire.get('type')}: {source.get('media_type', 'data')}, {len(data):,} characters of base64]"
+    return json_text(wire)
+
+
+# --- `EventShelf`: the events of a tape of any length, in bounded memory: texts are cut, and of very many events the middle is left out.
+
+
+DEFAULT_MAX_EVENTS = 40_000
+"""Events kept: half of them from the beginning, half from the end, where people look first."""
+
+DEFAULT_MAX_TEXT_CHARS = 8_000_000
+"""Characters of text kept in all; what a browser searches without a pause that is felt."""
+
+_FIRST_LIMIT = 32_768
+_LAST_LIMIT = 128
+"""Characters of one section: the limit at first, which is halved when the whole becomes too much, and the least that says anything."""
+
+
+class EventShelf:
+    """Takes events in the order in which they begin; those that are there can still be changed, as long as they are."""
+
+    def __init__(self, *, max_events: int = DEFAULT_MAX_EVENTS, max_text_chars: int = DEFAULT_MAX_TEXT_CHARS) -> None:
+        self._head = max(1, max_events // 2)
+        self._tail_size = max(1, max_events - self._head)
+        self._max_chars = max_text_chars
+        self._events: dict[int, Event] = {}
+        self._tail: deque[int] = deque()
+        self._chars = 0
+        self.limit: int = _FIRST_LIMIT
+        """Characters that a section may have now."""
+        self.count: int = 0
+        """All events that were ever added."""
+
+    def section(self, label: str, text: str) -> Section:
+        """A section of the event that is added next, cut to what is allowed now; what UTF-8 cannot say becomes `?`."""
+        cut = text[: self.limit]
+        return Section(label, cut if cut.isascii() else cut.encode("utf-8", "replace").decode(), len(text))
+
+    def add(self, **fields: Any) -> int:
+        """Put an event there: its id."""
+        self.count += 1
+        event = Event(id=self.count, **_tidy(fields))
+        self._events[event.id] = event
+        self._chars += _chars(event)
+        if self.count > self._head:
+            self._tail.append(event.id)
+            if len(self._tail) > self._tail_size:
+                self._chars -= _chars(self._events.pop(self._tail.popleft()))
+        self._tighten()
+        return event.id
+
+    def get(self, event_id: int) -> Event | None:
+        """An event; None when it had to go."""
+        return self._events.get(event_id)
+
+    def change(self, event_id: int, **fields: Any) -> None:
+        """Change fields of an event, if it is still there."""
+        event = self._events.get(event_id)
+        if event is not None:
+            changed = msgspec.structs.replace(event, **_tidy(fields))
+            self._chars += _chars(changed) - _chars(event)
+            self._events[event_id] = changed
+            self._tighten()
+
+    def extend(self, event_id: int, *sections: Section) -> None:
+        """Add sections to an event."""
+        event = self._events.get(event_id)
+        if event is not None:
+            self.change(event_id, sections=(*event.sections, *sections))
+
+    def events(self) -> tuple[Event, ...]:
+        """Those that are there, in the order of their times."""
+        return tuple(sorted(self._events.values(), key=lambda event: (event.t, event.id)))
+
+    def _tighten(self) -> None:
+        while self._chars > self._max_chars and self.limit > _LAST_LIMIT:
+            self.limit //= 2
+            for event_id, event in self._events.items():
+                if any(len(section.text) > self.limit for section in event.sections):
+                    cut = tuple(Section(section.label, section.text[: self.limit], section.chars) for section in event.sections)
+                    self._events[event_id] = msgspec.structs.replace(event, sections=cut)
+            self._chars = sum(map(_chars, self._events.values()))
+
+
+def _tidy(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with every text on one line, of bounded length, and sayable in UTF-8: also a name is what a peer makes it."""
+    return {name: gist_of(value) if isinstance(value, str) else value for name, value in fields.items()}
+
+
+def _chars(event: Event) -> int:
+    return len(event.gist) + sum(len(section.text) for section in event.sections)
+
+
+# --- Figures as people read them: durations, sizes, counts, dollars. The terminal and the page say them in the same words.
+
+
+_SECOND = 1.0
+_MINUTE = 60.0
+_HOUR = 3600.0
+
+
+def seconds_text(seconds: float) -> str:
+    """`340 ms`, `2.4 s`, `3 min 05 s`, `2 h 07 min`."""
+    if seconds < _SECOND:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 or seconds <= 0 else f"{seconds * 1000:.1f} ms"
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        whole = int(seconds)
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = int(seconds // _MINUTE)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def bytes_text(size: int) -> str:
+    """`812 B`, `3.4 kB`, `52.1 MB`."""
+    if size < 1000:
+        return f"{size} B"
+    return f"{size / 1000:.1f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"
+
+
+def count_text(number: int) -> str:
+    """A whole number, with commas between the thousands."""
+    return f"{number:,}"
+
+
+def dollars_text(cost: float) -> str:
+    """`$1.25`, `$0.0038`, `$0`."""
+    if cost <= 0:
+        return "$0"
+    return f"${cost:,.2f}" if cost >= 1 else f"${cost:.4f}" if cost >= 0.0001 else f"${cost:.6f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{count_text(number)} {noun}{'' if number == 1 else 's'}"
+
+
+# --- `CallBook`: calls matched to their answers by id, and counted by name: tools, control requests, tasks.
+
+
+Caller = Literal["model", "host", "claude"]
+_STATISTICS = {"error": "errors", "denied": "denied", "cancelled": "cancelled"}
+
+_MAX_NAMES = 500
+"""Names told apart; a tape that makes up more of them does not grow the memory."""
+
+
+class OpenCall(NamedTuple):
+    """A call that has no answer yet: the event that shows it, its name, and when it began."""
+
+    event: int
+    name: str
+    t: float
+
+
+class CallBook:
+    """The calls of one side. An id may be used twice: then the older call is answered first [08e]. It may be missing [18l]."""
+
+    def __init__(self, asked_by: Caller) -> None:
+        self._asked_by: Caller = asked_by
+        self._open: dict[str | None, deque[OpenCall]] = {}
+        self._stats: dict[str, CallStats] = {}
+
+    def began(self, call_id: str | None, *, name: str, event: int, t: float) -> None:
+        """A call was made."""
+        name = gist_of(name)
+        if name not in self._stats and len(self._stats) >= _MAX_NAMES:
+            name = "other"
+        stats = self._stats.get(name) or CallStats(name=name, asked_by=self._asked_by)
+        self._stats[name] = msgspec.structs.replace(stats, calls=stats.calls + 1, open=stats.open + 1)
+        self._open.setdefault(call_id, deque()).append(OpenCall(event, name, t))
+
+    def find(self, call_id: str | None) -> OpenCall | None:
+        """The call of that id that waits for its answer."""
+        waiting = self._open.get(call_id)
+        return waiting[0] if waiting else None
+
+    def ended(self, call_id: str | None, *, t: float, status: str) -> OpenCall | None:
+        """The call that ends now with this status, and is open no more; None when nobody knows of one."""
+        waiting = self._open.get(call_id)
+        if not waiting:
+            return None
+        call = waiting.popleft()
+        if not waiting:
+            del self._open[call_id]
+        stats = self._stats[call.name]
+        took = max(0.0, t - call.t)
+        counted = {_STATISTICS[status]: getattr(stats, _STATISTICS[status]) + 1} if status in _STATISTICS else {}
+        self._stats[call.name] = msgspec.structs.replace(
+            stats, open=stats.open - 1, seconds=stats.seconds + took, longest=max(stats.longest, took), **counted
+        )
+        return call
+
+    def still_open(self) -> Iterator[OpenCall]:
+        """Those without an answer, oldest first of each id."""
+        for waiting in self._open.values():
+            yield from waiting
+
+    def stats(self) -> tuple[CallStats, ...]:
+        """By name, the most used first."""
+        return tuple(sorted(self._stats.values(), key=lambda stats: (-stats.calls, stats.name)))
+
+
+# --- `TurnBook`: which prompts share which turn, and what each turn took; decided by the conversation's own state machine.
+
+
+class _Prompt(NamedTuple):
+    event: int
+    t: float
+    text: str
+
+
+class SettledPrompt(NamedTuple):
+    """A prompt that has reached its end: the event that shows it, its state, and the number of its turn, if it had one."""
+
+    event: int
+    state: TurnState
+    turn: int | None
+
+
+class TurnBook:
+    """Hears everything that was said, in order, and knows the turns."""
+
+    def __init__(self) -> None:
+        self.ledger: TokenLedger = TokenLedger()
+        self.turns: list[TurnSummary] = []
+        self._conversation = Conversation()
+        self._prompts: dict[str, _Prompt] = {}
+        self._unnamed: dict[str, None] = {}  # those of the prompts that have no uuid on the tape
+        self._last_result: float | None = None
+        self._open_turn()
+
+    def _open_turn(self) -> None:
+        self._began: float | None = None
+        self._first_output: float | None = None
+        self._tool_calls = self._tool_errors = 0
+        self._api_messages_before = self.ledger.api_messages
+        self._cost_before = self.ledger.cost_usd
+
+    @property
+    def current(self) -> int | None:
+        """The number of the turn that is running, or asked for."""
+        return len(self.turns) + 1 if self._conversation.is_running else None
+
+    def expect_structure(self) -> None:
+        """A JSON schema was asked for: a success without structured output is none."""
+        self._conversation.expect(structured_output=True)
+
+    # ------------------------------------------------------------------------------------------------------------- stimuli
+
+    def prompted(self, uuid: str | None, *, text: str, event: int, t: float, priority: str | None) -> bool:
+        """Note that a prompt was sent. False for a repeated uuid: the CLI drops it (docs/reference/protocol.md#repeated-uuids)."""
+        if uuid is None:
+            uuid = f"unnamed-{event}"
+            self._unnamed[uuid] = None
+        try:
+            self._conversation.send(uuid, priority=priority, is_command=text.startswith("/"))
+        except UsageError:
+            return False
+        self._prompts[uuid] = _Prompt(event, t, text)
+        return True
+
+    def heard(self, message: Message, t: float) -> list[SettledPrompt]:
+        """A line of the CLI: the prompts that are settled by it. A result is given what is known only by having listened."""
+        in_progress = self.ledger.in_progress
+        settled = [action for action in self._conversation.received([message]) if isinstance(action, Settle)]
+        if isinstance(message, InitMessage) and self._began is None and self._conversation.is_running:
+            self._began = t
+        if isinstance(message, ResultMessage) and message.prompt_uuids is not None:
+            claimed = self._claim(message, t)
+            self._end_turn(message, (*message.prompt_uuids, *claimed), t, in_progress)
+            settled += [Settle(uuid, TurnState.FOLDED if rank else TurnState.DONE, message) for rank, uuid in enumerate(claimed)]
+        return self._settled(settled)
+
+    def spoke(self, t: float) -> None:
+        """The model says something, in pieces or as a whole."""
+        if self._first_output is None:
+            self._first_output = t
+            self._began = t if self._began is None else self._began
+
+    def used_tool(self) -> None:
+        """A tool was called."""
+        self._tool_calls += 1
+
+    def tool_failed(self) -> None:
+        """A tool's answer is an error."""
+        self._tool_errors += 1
+
+    def ended(self, t: float) -> list[SettledPrompt]:
+        """The tape is over: prompts without a result have a last turn of their own."""
+        running = self._conversation.is_running
+        open_prompts = [self._prompts[uuid] for uuid in self._conversation.open_turns if uuid in self._prompts]
+        settled = [action for action in self._conversation.ended() if isinstance(action, Settle)]
+        if running:
+            self._add(open_prompts, t, outcome="result.missing", detail="the tape ends before its result", tokens=self.ledger.in_progress)
+        return self._settled(settled)
+
+    # ------------------------------------------------------------------------------------------------------------- details
+
+    def _claim(self, result: ResultMessage, t: float) -> tuple[str, ...]:
+        """Prompts without a uuid that this nameless result must be of: a CLI that names the others cannot name them [07a]."""
+        if result.prompt_uuids or result.is_unsolicited:
+            return ()
+        began = t if self._began is None else self._began
+        claimed = tuple(uuid for uuid in self._unnamed if uuid in self._prompts and self._prompts[uuid].t <= began)
+        for uuid in claimed:
+            self._conversation.withdraw(uuid)
+        return claimed
+
+    def _end_turn(self, result: ResultMessage, uuids: Iterable[str], t: float, in_progress: TokenCounts) -> None:
+        self.ledger.result(result)
+        outcome = result.outcome
+        said = " ".join(result.errors) or result.result or ""
+        prompts = [self._prompts[uuid] for uuid in uuids if uuid in self._prompts]
+        self._add(
+            prompts,
+            t,
+            outcome=outcome.code,
+            detail="" if outcome.ok else f"{outcome.text} {gist_of(said)}".strip(),
+            tokens=tokens_of_turn(result, in_progress=in_progress),
+        )
+        self._last_result = t
+        self._open_turn()
+
+    def _add(self, prompts: list[_Prompt], t: float, *, outcome: str, detail: str, tokens: TokenCounts) -> None:
+        asked = min((prompt.t for prompt in prompts), default=self._began if self._began is not None else t)
+        began = asked if self._last_result is None else max(asked, self._last_result)
+        self.turns.append(
+            TurnSummary(
+                number=len(self.turns) + 1,
+                t=began,
+                seconds=max(0.0, t - began),
+                prompts=len(prompts),
+                prompt=gist_of(prompts[0].text) if prompts else "",
+                outcome=outcome,
+                detail=detail,
+                first_output=None if self._first_output is None else max(0.0, self._first_output - began),
+                api_messages=self.ledger.api_messages - self._api_messages_before,
+                tool_calls=self._tool_calls,
+                tool_errors=self._tool_errors,
+                tokens=tokens,
+                cost_usd=max(0.0, self.ledger.cost_usd - self._cost_before),
+            )
+        )
+
+    def _settled(self, actions: Iterable[Settle]) -> list[SettledPrompt]:
+        settled: list[SettledPrompt] = []
+        for action in actions:
+            prompt = self._prompts.pop(action.uuid, None)
+            self._unnamed.pop(action.uuid, None)
+            if prompt is not None:
+                turn = len(self.turns) if action.state is not TurnState.DROPPED else None
+                settled.append(SettledPrompt(prompt.event, action.state, turn or None))
+        return settled
+
+
+def tokens_of_turn(result: ResultMessage, *, in_progress: TokenCounts) -> TokenCounts:
+    """What a turn has used: what its result reports, or else what its API messages did (`TokenLedger.in_progress` before the result)."""
+    reported = token_counts(result.usage)
+    return in_progress if reported == TokenCounts() else reported
+
 
 _MAX_PROBLEMS = 100
 """Problems told one by one; all are counted."""
@@ -79,9 +557,9 @@ class Scene:
     def settle(self, prompts: Iterable[SettledPrompt]) -> None:
         """Say what became of prompts, where they are shown."""
         for prompt in prompts:
-            if prompt.state is TurnState.dropped:
+            if prompt.state is TurnState.DROPPED:
                 self.worsen(prompt.event, "warning", "a prompt was cancelled before it ran", status="dropped", turn=None)
-            elif prompt.state is TurnState.lost:
+            elif prompt.state is TurnState.LOST:
                 self.worsen(prompt.event, "error", "a prompt has no result", status="lost", turn=prompt.turn)
             else:
                 self.shelf.change(prompt.event, status=prompt.state.value, turn=prompt.turn)

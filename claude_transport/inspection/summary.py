@@ -10,8 +10,6 @@ import msgspec
 
 from claude_transport.wrappers.metrics_snapshot import ModelCounts, TokenCounts
 
-__all__ = ["CallStats", "Problem", "TapeSummary", "TurnSummary"]
-
 
 class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
     """From a prompt to its result. `t` is when it began, in seconds after the start of the tape: with its prompt, or with the result before

@@ -26,8 +26,6 @@ from claude_transport.launch.payloads import INLINE_SCHEMA_LIMIT, path_argument,
 from claude_transport.launch.rules import check_rules, check_tools, skill_rules
 from claude_transport.launch.settings import is_inline_json, load_settings
 
-__all__ = ["FIXED_ARGUMENTS", "FLAGS", "RESERVED_FLAGS", "Flag", "build_argv", "check_length", "effective_values", "flag_arguments"]
-
 FIXED_ARGUMENTS: Final = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 
 RESERVED_FLAGS: Final[Mapping[str, str]] = {

@@ -11,8 +11,6 @@ from typing import Final, overload
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.settings import is_inline_json
 
-__all__ = ["SettingsTexts"]
-
 _MAX_FILE_BYTES: Final = 2**20
 """Bytes of a settings file that are read: real ones have some kilobytes."""
 

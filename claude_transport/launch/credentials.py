@@ -20,8 +20,6 @@ import msgspec
 
 from claude_transport.launch.environ import CLOUD_SWITCHES, is_switched_on, settings_variables
 
-__all__ = ["CredentialKind", "CredentialReport", "Payer", "describe_credentials"]
-
 CredentialKind: TypeAlias = Literal["cloud", "auth_token", "api_key", "api_key_helper", "oauth_token", "login", "none", "unknown"]
 Payer: TypeAlias = Literal["cloud account", "api account", "token owner", "subscription", "nobody", "unknown"]
 

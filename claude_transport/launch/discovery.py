@@ -13,12 +13,16 @@ The order, and why:
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -27,17 +31,7 @@ import msgspec
 
 from claude_transport.errors import CLINotFoundError, NotExecutableError
 from claude_transport.launch import windows
-
-__all__ = [
-    "CLI",
-    "PATH_VARIABLE",
-    "CLIState",
-    "find_bundled_directory",
-    "find_cli",
-    "read_cli_state",
-    "read_cli_version",
-    "remember_cli_version",
-]
+from claude_transport.printable import printable
 
 PATH_VARIABLE: Final = "CLAUDE_CLI_PATH"
 
@@ -237,3 +231,170 @@ def _read(path: Path) -> str | None:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, ValueError):
         return None
+
+
+# --- `ask_cli_version`: the version of a binary that no file tells, asked of the binary itself, once for each state of it.
+
+
+PROBE_TIMEOUT: Final = 5.0
+"""Seconds that `claude --version` gets. It takes 10 ms (docs/reference/protocol.md#timing), and 300 ms from a slow disk."""
+
+_KILL_TIMEOUT: Final = 1.0  # seconds for a killed process to be gone
+_LONGEST_ANSWER: Final = 200  # bytes; "2.1.330 (Claude Code)" has 21
+_ANSWER: Final = re.compile(rb"(\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[\w.]{1,40})?)\s+\(Claude Code\)")
+
+_asked: Final[set[CLIState]] = set()
+_lock: Final = threading.Lock()
+
+
+def ask_cli_version(cli: CLI | str | PathLike[str], *, env: Mapping[str, str] | None = None) -> str | None:
+    """Return the version of a binary: what `read_cli_version` knows, else what `claude --version` says; None when neither tells.
+
+    It blocks, for `PROBE_TIMEOUT` seconds at most, so call it in a worker thread. One state of a binary (path, time of modification, size)
+    is asked once in this process, whatever it answers. `env` is the environment of that process.
+    """
+    known = read_cli_version(cli)
+    state = read_cli_state(cli)
+    if known is not None or state is None:
+        return known
+    with _lock:  # of two threads, the second waits for the answer of the first
+        if state not in _asked:
+            _asked.add(state)
+            version = _run(state[0], env)
+            if version is not None and read_cli_state(cli) == state:
+                remember_cli_version(cli, version)
+    return read_cli_version(cli)
+
+
+def _run(path: str, env: Mapping[str, str] | None) -> str | None:
+    """Run it. The answer goes through a file: a grandchild that holds a pipe open could keep its reader waiting."""
+    import subprocess  # most processes need neither
+    import tempfile
+
+    with tempfile.TemporaryFile() as output:
+        try:
+            child = subprocess.Popen(
+                [path, "--version"],
+                env=None if env is None else dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except (OSError, ValueError):
+            return None  # connecting says what is wrong with it
+        try:
+            child.wait(PROBE_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            _kill_group(child.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_KILL_TIMEOUT)
+            return None
+        output.seek(0)
+        match = _ANSWER.search(output.read(_LONGEST_ANSWER))
+    return None if match is None else match[1].decode()
+
+
+def _kill_group(pid: int) -> None:
+    """Kill the child and everything that it started. It was not collected yet, so the number is still its own."""
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGTERM)
+
+
+# --- A CLI that stays what it is: what each session was started with, and a word when that changes between two of them (S10).
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class PinnedCLI(msgspec.Struct, frozen=True, kw_only=True):
+    """The binary of a session: its path, its version when the files around it tell, and when and how large the file was."""
+
+    path: str
+    version: str | None
+    modified_ns: int
+    size: int
+
+
+class CLIChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The same options, and another CLI: what it was at the last spawn, and what it is now."""
+
+    before: PinnedCLI
+    now: PinnedCLI
+
+    def __str__(self) -> str:
+        if self.before.path != self.now.path:
+            return f"claude was {_shown(self.before)} at {self.before.path} and is {_shown(self.now)} at {self.now.path}"
+        if None in (self.before.version, self.now.version):
+            return f"claude at {self.now.path} is another file than it was"
+        return f"claude at {self.now.path} was {_shown(self.before)} and is {_shown(self.now)}"
+
+
+class CLIPin:
+    """What was started last, by what was asked for; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pinned: dict[str | None, PinnedCLI] = {}
+
+    def note(self, cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange | None:
+        """Record the binary that is about to be started; the change since the last one, None for the first and for the same.
+
+        `asked` is the option `cli_path`: who asks for two different paths has two CLIs, and not one that changes. A file that was only
+        touched is the same CLI, if its version is known. A file that is not there any more is left to the spawn, which says so.
+        """
+        try:
+            status = os.stat(cli.path)  # noqa: PTH116 - of what is started, whatever made the path
+        except OSError:
+            return None
+        now = PinnedCLI(path=cli.path, version=read_cli_version(cli), modified_ns=status.st_mtime_ns, size=status.st_size)
+        with self._lock:
+            before = self._pinned.get(key := None if asked is None else os.fspath(asked))
+            self._pinned[key] = now
+        return None if before is None or _is_same(before, now) else CLIChange(before=before, now=now)
+
+
+_of_this_process: Final = CLIPin()
+_listeners: Final[list[Callable[[CLIChange], object]]] = []
+
+
+def pin_cli(cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange | None:
+    """Record a spawn of this process; a change is logged as a warning, and told to everybody who listens."""
+    change = _of_this_process.note(cli, asked=asked)
+    if change is not None:
+        logger.warning("%s: pin_cli is on, so nobody should have changed it", printable(change))
+        for listener in tuple(_listeners):
+            try:
+                listener(change)
+            except Exception:
+                logger.exception("a listener for changes of the CLI has failed; the session starts all the same")
+    return change
+
+
+def on_cli_change(listener: Callable[[CLIChange], object]) -> Callable[[], None]:
+    """Have `listener(change)` called at the spawn that finds another CLI than the last one, with the option `pin_cli`; gives the way out.
+
+    It is called on the event loop that spawns, and must not block. What it raises is logged, and stops nothing.
+    """
+    _listeners.append(listener)
+
+    def stop() -> None:
+        if listener in _listeners:
+            _listeners.remove(listener)
+
+    return stop
+
+
+def _is_same(before: PinnedCLI, now: PinnedCLI) -> bool:
+    if before.path != now.path:
+        return False
+    if before.version is not None and now.version is not None:
+        return before.version == now.version
+    return before == now
+
+
+def _shown(cli: PinnedCLI) -> str:
+    return cli.version or "of unknown version"

@@ -25,25 +25,6 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.launch import windows
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 
-__all__ = [
-    "ALWAYS_ALLOWED",
-    "CLOUD_SWITCHES",
-    "CREDENTIAL_HEADERS",
-    "CUSTOM_HEADERS",
-    "NESTING",
-    "POLICIES",
-    "VARIABLES",
-    "Variable",
-    "bare_can_authenticate",
-    "build_environment",
-    "check_variables",
-    "describe_environment",
-    "forbidden_in",
-    "forbidden_variables",
-    "is_switched_on",
-    "settings_variables",
-]
-
 CLOUD_SWITCHES: Final = (
     "CLAUDE_CODE_USE_BEDROCK",
     "CLAUDE_CODE_USE_VERTEX",

@@ -21,22 +21,6 @@ import msgspec
 
 from claude_transport.errors import CLIVersionMismatch
 
-__all__ = [
-    "FEATURES",
-    "NEWEST_CLI",
-    "OBSERVED",
-    "OLDEST_CLI",
-    "Feature",
-    "FeatureKind",
-    "check_range",
-    "find_feature",
-    "first_lacking",
-    "parse_version",
-    "range_note",
-    "require",
-    "supports",
-]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 OLDEST_CLI: Final = "2.1.92"

@@ -20,17 +20,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "HOST_ONLY",
-    "BillingPolicy",
-    "ClaudeOptions",
-    "Effort",
-    "EnvironmentMode",
-    "InlineDelivery",
-    "PermissionMode",
-    "SettingSource",
-]
-
 PermissionMode: TypeAlias = Literal["default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"]
 """The permission modes that `--permission-mode` takes."""
 Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]

@@ -23,23 +23,6 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.settings import mcp_document, settings_document, to_json
 
-__all__ = [
-    "ANNOUNCED",
-    "INITIALIZE_FIELDS",
-    "INLINE_SCHEMA_LIMIT",
-    "PAYLOADS",
-    "Delivered",
-    "Delivery",
-    "InitializeField",
-    "Payload",
-    "PlannedDirectory",
-    "PlannedFile",
-    "build_payloads",
-    "path_argument",
-    "path_arguments",
-    "schema_text",
-]
-
 Delivery: TypeAlias = Literal["files", "initialize"]
 
 INLINE_SCHEMA_LIMIT: Final = 1_500  # characters; a longer JSON schema goes by `initialize.jsonSchema`, which no parser checks

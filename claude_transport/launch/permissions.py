@@ -13,8 +13,6 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import agent_definitions
 from claude_transport.launch.settings import load_settings
 
-__all__ = ["permission_settings"]
-
 Row = tuple[str, str, str]
 
 

@@ -18,8 +18,6 @@ from claude_transport.errors import (
 )
 from claude_transport.launch.launcher import Launcher
 
-__all__ = ["exit_status", "why_ended", "why_not_started", "why_refused"]
-
 _FATAL_SIGNALS: Final = frozenset({4, 6, 7, 8, 9, 11})
 """ILL, ABRT, BUS, FPE, KILL, SEGV. A shell says 128 + signal, and so does a program that catches SIGTERM; of these, none does."""
 

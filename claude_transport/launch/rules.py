@@ -16,8 +16,6 @@ from typing import Any, Final, NoReturn
 
 from claude_transport.errors import ConfigurationError
 
-__all__ = ["check_agent_rules", "check_names", "check_rules", "check_skills", "check_tools", "skill_rules"]
-
 # C0, DEL, C1, and the byte-order mark, which the CLI trims like a space
 _CONTROLS: Final = "\x00-\x1f\x7f-\x9f\ufeff"
 _CONTROL: Final = re.compile(f"[{_CONTROLS}]")

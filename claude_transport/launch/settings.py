@@ -18,8 +18,6 @@ import msgspec
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 
-__all__ = ["is_inline_json", "load_settings", "mcp_document", "read_json_object", "settings_document", "to_json"]
-
 
 def is_inline_json(value: str) -> bool:
     """True for text that is a JSON object rather than a path; the CLI decides by the same first and last character."""

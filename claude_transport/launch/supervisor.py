@@ -41,8 +41,6 @@ from claude_transport.launch.environ import (
 )
 from claude_transport.launch.options import ClaudeOptions
 
-__all__ = ["REMOTE_MARK", "RemoteEnvironment", "Word", "bootstrap", "end_command", "find_word", "instructions", "keeper", "without_words"]
-
 REMOTE_MARK: Final = "CLAUDE_TRANSPORT_REMOTE"
 """The variable by which everything that a remote launch started is found again. Local children have another: both may be on one machine."""
 

@@ -33,8 +33,6 @@ from claude_transport.launch.payloads import PAYLOADS, agent_definitions
 from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools
 from claude_transport.launch.settings import is_inline_json, load_settings, read_json_object
 
-__all__ = ["check_types", "validate_options"]
-
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FLAG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 AUTOCOMPACT_FLOOR: Final = 100_000  # tokens; the CLI's own minimum

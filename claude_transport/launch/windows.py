@@ -14,19 +14,6 @@ from typing import Final
 
 from claude_transport.errors import ConfigurationError
 
-__all__ = [
-    "COMMAND_LINE_BUDGET",
-    "CREATE_NEW_PROCESS_GROUP",
-    "CREATE_NO_WINDOW",
-    "check_batch_file",
-    "command_line_length",
-    "creation_flags",
-    "event_loop_refusal",
-    "is_windows",
-    "needs_job_object",
-    "program_names",
-]
-
 # Below cmd.exe's 8 191, which is the smallest limit a command line may meet on its way (a `.cmd` shim, `wsl`, a Launcher's shell).
 COMMAND_LINE_BUDGET: Final = 8_000  # characters
 

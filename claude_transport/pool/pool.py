@@ -9,14 +9,19 @@ mode, the model and the costs of the last user stay (CLI 2.1.329, real; `tests/e
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
 import anyio
 
 from claude_transport.background import BackgroundTask, HostLoop
+from claude_transport.client.query import Query, QueryOptions
+from claude_transport.client.questions import CanUseToolCallback
+from claude_transport.client.reports import check_callback, check_number, raised_again
 from claude_transport.errors import (
     ConfigurationError,
     ConnectTimeout,
@@ -25,19 +30,20 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.pool.limits import PoolLimits
-from claude_transport.pool.memory import read_rss_bytes
-from claude_transport.pool.recipe import MakeTransport, Recipe
-from claude_transport.pool.session import PooledSession
-from claude_transport.pool.snapshot import PoolSnapshot
-from claude_transport.pool.stock import Stock
-from claude_transport.query.arguments import check_callback, check_number
-from claude_transport.query.endings import raised_again
-from claude_transport.query.handlers import CanUseToolCallback
-from claude_transport.query.query import Query
-from claude_transport.query.query_options import QueryOptions
+from claude_transport.pool.stock import MakeTransport, PooledSession, PoolLimits, PoolSnapshot, Recipe, Stock
 
-__all__ = ["SessionPool"]
+# --- How much memory a process holds, where the system says so in a file.
+
+
+def read_rss_bytes(pid: int) -> int | None:
+    """The resident memory of a process in bytes; None when it is gone, or where there is no `/proc` (anywhere but Linux)."""
+    try:
+        # statm holds pages: size, resident, shared, ... (proc_pid_statm(5)). Read at every hand-out: a file of thirty bytes in memory.
+        resident = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
+        return int(resident) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError, AttributeError):
+        return None
+
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a session is waited for: far more than a start takes, for callers that queue behind others."""

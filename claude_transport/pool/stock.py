@@ -10,13 +10,20 @@ from __future__ import annotations
 import contextvars
 import functools
 import logging
+import math
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Any
 
 import anyio
+import msgspec
 
 from claude_transport.background import BackgroundTask
 from claude_transport.backoff import Backoff
+from claude_transport.client.query import Query, QueryOptions
+from claude_transport.client.questions import Allow, CallbackContext, CanUseToolCallback, Deny
+from claude_transport.client.reports import check_callback
 from claude_transport.errors import (
     ClaudeTransportError,
     CLIConnectionError,
@@ -25,14 +32,229 @@ from claude_transport.errors import (
     ControlTimeout,
     TransportClosed,
 )
-from claude_transport.pool.limits import PoolLimits, Retirement
-from claude_transport.pool.recipe import Recipe
-from claude_transport.pool.session import PooledSession, SessionStart
-from claude_transport.pool.snapshot import PoolSnapshot
-from claude_transport.pool.waiter import Waiter
+from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
+from claude_transport.transport import TransportLike
+from claude_transport.transports.subprocess import SubprocessTransport
 
-__all__ = ["Stock"]
+# --- `PooledSession`: one session of a pool, from its `SessionStart` to its one use; and `LateGuard`, whose callback comes with that use.
+
+
+class LateGuard:
+    """A `can_use_tool` that is there when the session starts, and asks whoever was put in charge since."""
+
+    def __init__(self, callback: CanUseToolCallback) -> None:
+        self.callback = callback
+        """Who is asked: the pool's own callback, until somebody who took the session brings another one."""
+
+    async def __call__(self, tool_name: str, given: dict[str, Any], context: CallbackContext) -> Allow | Deny:
+        return await self.callback(tool_name, given, context)
+
+
+class PooledSession:
+    """One session: its query, and since when it has been waiting (a time of the pool's clock)."""
+
+    __slots__ = ("guard", "idle_since", "query")
+
+    def __init__(self, query: Query, *, guard: LateGuard | None) -> None:
+        self.query: Query = query
+        self.guard: LateGuard | None = guard
+        """None when the pool was made without `can_use_tool`."""
+        self.idle_since: float = 0.0
+
+
+class SessionStart:
+    """One attempt to start a session: the task at it, and what came of it: a session, an error, or neither when it was cancelled."""
+
+    __slots__ = ("error", "session", "task")
+
+    def __init__(self) -> None:
+        self.task: BackgroundTask | None = None
+        self.session: PooledSession | None = None
+        self.error: ClaudeTransportError | None = None
+
+
+# --- `Waiter`: somebody who waits for a session, and what becomes of it.
+
+
+class Waiter:
+    """One call of `acquire()`. It is settled once: with a session, or with the reason why there is none."""
+
+    __slots__ = ("at_once", "error", "session", "settled")
+
+    def __init__(self) -> None:
+        self.settled: anyio.Event = anyio.Event()
+        self.session: PooledSession | None = None
+        self.error: ClaudeTransportError | None = None
+        self.at_once: bool = False
+        """True when a session was there already."""
+
+    def give(self, session: PooledSession) -> None:
+        """This one is yours."""
+        self.session = session
+        self.settled.set()
+
+    def fail(self, error: ClaudeTransportError) -> None:
+        """There will be none."""
+        self.error = error
+        self.settled.set()
+
+
+# --- `PoolSnapshot`: what can be seen of a pool at one moment.
+
+
+class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sessions of a pool do what, and what has been since it began.
+
+    `live` is the sum of `idle`, `starting`, `in_use` and `ending`: no more than `cap`, at every moment. `waiting` are calls of `acquire()`.
+    `handed_out` counts what they got, `handed_out_warm` those that did not have to wait. `retired` counts the sessions that were ended, by
+    `Retirement`.
+    """
+
+    idle: int
+    starting: int
+    in_use: int
+    ending: int
+    waiting: int
+    started: int
+    failed_starts: int
+    handed_out: int
+    handed_out_warm: int
+    retired: dict[str, int]
+
+    @property
+    def live(self) -> int:
+        """Sessions that have, or may have, a process."""
+        return self.idle + self.starting + self.in_use + self.ending
+
+    def __str__(self) -> str:
+        return f"{self.idle} idle, {self.starting} starting, {self.in_use} in use, {self.ending} ending, {self.waiting} waiting"
+
+
+# --- `PoolLimits`: how many sessions, how old and how large: what is to be started, and what has to go. Pure: no clock, no task.
+
+
+class Retirement(StrEnum):
+    """Why a session was ended."""
+
+    USED = "used"
+    """It has served its one use."""
+    DIED = "died"
+    """It had ended by itself while it waited."""
+    SILENT = "silent"
+    """It is there, but did not answer."""
+    AGE = "age"
+    """It waited for longer than `max_age`."""
+    MEMORY = "memory"
+    """Its process holds more than `max_rss_bytes`."""
+    SURPLUS = "surplus"
+    """It is one more than `warm`, and nobody wanted it for `idle_ttl` seconds."""
+    CLOSING = "closing"
+    """The pool was closed."""
+
+
+class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one pool; times in seconds, sizes in bytes. Raises `ConfigurationError` for values that make no pool."""
+
+    warm: int = 1
+    cap: int = 8
+    idle_ttl: float = 300.0
+    max_age: float = 3600.0
+    max_rss_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("cap", self.cap, least=1)
+        _check_count("warm", self.warm, least=0)
+        if self.warm > self.cap:
+            raise ConfigurationError(f"warm ({self.warm}) is more than cap ({self.cap}), which counts every session", option="warm")
+        _check_seconds("idle_ttl", self.idle_ttl)
+        _check_seconds("max_age", self.max_age)
+        if self.max_rss_bytes is not None:
+            _check_count("max_rss_bytes", self.max_rss_bytes, least=1)
+
+    def sessions_to_start(self, *, waiting: int, idle: int, starting: int, live: int, may_warm: bool = True) -> int:
+        """How many more to start: one for everybody who waits, `warm` for those who will, and never more than `cap` in all.
+
+        `live` counts every session that has, or may have, a process: idle, starting, in use, and ending.
+        """
+        wanted = waiting + (self.warm if may_warm else 0)
+        return max(0, min(wanted - idle - starting, self.cap - live))
+
+    def retirement(self, *, has_ended: bool, age: float, rss_bytes: int | None) -> Retirement | None:
+        """Why a session that waits must not be handed out; None when it may. An unknown size is no reason."""
+        if has_ended:
+            return Retirement.DIED
+        if age >= self.max_age:
+            return Retirement.AGE
+        if self.max_rss_bytes is not None and rss_bytes is not None and rss_bytes > self.max_rss_bytes:
+            return Retirement.MEMORY
+        return None
+
+    def surplus(self, idle_for: Sequence[float]) -> int:
+        """How many of those that wait to let go: of what is more than `warm`, those that waited for `idle_ttl`, longest first.
+
+        `idle_for` is how long each has waited, the longest wait first.
+        """
+        overdue = sum(waited >= self.idle_ttl for waited in idle_for)
+        return max(0, min(overdue, len(idle_for) - self.warm))
+
+
+def _check_count(option: str, value: object, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(f"{option} is a whole number of at least {least}, not {value!r}", option=option)
+
+
+def _check_seconds(option: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
+        raise ConfigurationError(f"{option} is a number of seconds above 0 (math.inf for no limit), not {value!r}", option=option)
+
+
+# --- `Recipe`: what every session of a pool is made of.
+
+
+MakeTransport = Callable[[ClaudeOptions], TransportLike]
+"""Called for every session: a new transport, not connected."""
+
+
+class Recipe:
+    """Options, a way to make transports of them, and the arguments of the queries.
+
+    Raises `ConfigurationError` for options that can serve one session only, and for arguments that no query would take.
+    """
+
+    def __init__(self, options: ClaudeOptions | None, *, make_transport: MakeTransport | None, arguments: QueryOptions) -> None:
+        self._options = ClaudeOptions() if options is None else options
+        self._make_transport = SubprocessTransport if make_transport is None else make_transport
+        self._arguments = arguments
+        check_callback("make_transport", make_transport)
+        _check_for_many(self._options)
+        if make_transport is None:
+            self.make()  # what is wrong with the arguments is found now, and not by the first session; nothing is started by it
+
+    @property
+    def has_guard(self) -> bool:
+        """True when the sessions are started in a way that they ask for permission."""
+        return self._arguments.get("can_use_tool") is not None
+
+    def make(self) -> PooledSession:
+        """A session, not started."""
+        callback = self._arguments.get("can_use_tool")
+        check_callback("can_use_tool", callback)
+        guard = None if callback is None else LateGuard(callback)
+        arguments: QueryOptions = {**self._arguments, "can_use_tool": guard}
+        return PooledSession(Query(self._make_transport(self._options), **arguments), guard=guard)
+
+
+def _check_for_many(options: object) -> None:
+    if not isinstance(options, ClaudeOptions):
+        raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
+    if options.session_id is not None:
+        raise ConfigurationError("session_id names one session, and a pool has many: leave it out", option="session_id")
+    for option, is_set in (("resume", options.resume is not None), ("continue_conversation", options.continue_conversation)):
+        if is_set and not options.fork_session:
+            message = f"{option} lets every session of the pool write on the same conversation: set fork_session, too"
+            raise ConfigurationError(message, option=option)
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -46,7 +268,7 @@ _AFTER_FAILURES = Backoff(first=1.0, maximum=60.0, jitter=0.0)
 """How long nothing is started on spare after so many starts in a row failed. Whoever waits for a session gets one start each anyway."""
 
 
-_EXPECTED = frozenset({Retirement.used, Retirement.surplus, Retirement.age, Retirement.closing})
+_EXPECTED = frozenset({Retirement.USED, Retirement.SURPLUS, Retirement.AGE, Retirement.CLOSING})
 
 
 class Stock:
@@ -89,7 +311,7 @@ class Stock:
     def give_back(self, session: PooledSession) -> None:
         """It has served its use."""
         if session in self.in_use:
-            self._retire(session, Retirement.used)
+            self._retire(session, Retirement.USED)
             self._changed()
 
     def withdraw(self, waiter: Waiter) -> None:
@@ -99,7 +321,7 @@ class Stock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
         elif session in self.in_use and self.is_over:
-            self._retire(session, Retirement.closing)
+            self._retire(session, Retirement.CLOSING)
         elif session in self.in_use:
             self.in_use.remove(session)
             self.idle.appendleft(session)
@@ -160,10 +382,10 @@ class Stock:
             self._counts["started"] += 1
             session.idle_since = self._clock()
             if self.is_over:
-                self._retire(session, Retirement.closing)
-            elif self._reason_to_end(session) is Retirement.memory:
+                self._retire(session, Retirement.CLOSING)
+            elif self._reason_to_end(session) is Retirement.MEMORY:
                 # started again and again, it would be too large again and again
-                self._retire(session, Retirement.memory)
+                self._retire(session, Retirement.MEMORY)
                 message = "a session that was just started holds more than max_rss_bytes: no session ever could be handed out"
                 error = ConfigurationError(message, option="max_rss_bytes")
             else:
@@ -196,7 +418,7 @@ class Stock:
                     self._end_idle(session, reason)
             now = self._clock()
             for _ in range(self._limits.surplus([now - session.idle_since for session in self.idle])):
-                self._end_idle(self.idle[0], Retirement.surplus)
+                self._end_idle(self.idle[0], Retirement.SURPLUS)
             self._balance()
             async with anyio.create_task_group() as checks:
                 for session in tuple(self.idle):
@@ -209,9 +431,9 @@ class Stock:
         except ControlRequestFailed:
             pass  # a refusal is a sign of life
         except ControlTimeout:
-            self._end_idle(session, Retirement.silent)
+            self._end_idle(session, Retirement.SILENT)
         except ClaudeTransportError:
-            self._end_idle(session, Retirement.died)
+            self._end_idle(session, Retirement.DIED)
         self._balance()
 
     def _reason_to_end(self, session: PooledSession) -> Retirement | None:
@@ -287,13 +509,13 @@ class Stock:
             if start.task is not None:
                 start.task.cancel()
         while self.idle:
-            self._retire(self.idle.popleft(), Retirement.closing)
+            self._retire(self.idle.popleft(), Retirement.CLOSING)
         with anyio.move_on_after(timeout):
             while self.in_use and not self._is_in_hurry:
                 await self._change.wait()
         for session in tuple(self.in_use):
             logger.warning("a session was still in use when the pool was closed, and is ended")
-            self._retire(session, Retirement.closing)
+            self._retire(session, Retirement.CLOSING)
         while self.starts or self.ending:  # each of them is bounded
             await self._change.wait()
 

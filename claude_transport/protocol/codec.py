@@ -23,11 +23,10 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from claude_transport.errors import CLIJSONDecodeError, LineTooLong, ProtocolError, UsageError
-from claude_transport.protocol import events
+from claude_transport.protocol import messages
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
-from claude_transport.protocol.encoding import encode_line, encode_message
-from claude_transport.protocol.envelope import Damage, Message
-from claude_transport.protocol.jsontext import JSONTextError, parse_json
+from claude_transport.protocol.envelope import Damage, JSONTextError, Message, encode_line, encode_message, parse_json
+from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import (
     SYSTEM_SUBTYPES,
     AssistantMessage,
@@ -39,7 +38,6 @@ from claude_transport.protocol.messages import (
     UnknownMessage,
     UserMessage,
 )
-from claude_transport.protocol.oversized import OversizedLine
 from claude_transport.protocol.salvage import salvage
 
 __all__ = ["DecodeCounters", "LineDecoder", "decode_message", "encode_line", "encode_message"]
@@ -53,17 +51,17 @@ _AnyMessage = (
     | ControlRequest
     | ControlResponse
     | ControlCancelRequest
-    | events.RateLimitEvent
-    | events.ToolProgress
-    | events.CommandLifecycle
-    | events.ConversationReset
-    | events.TranscriptMirror
-    | events.KeepAlive
-    | events.UpdateEnvironmentVariables
-    | events.ActiveGoal
-    | events.AuthStatus
-    | events.PromptSuggestion
-    | events.ToolUseSummary
+    | messages.RateLimitEvent
+    | messages.ToolProgress
+    | messages.CommandLifecycle
+    | messages.ConversationReset
+    | messages.TranscriptMirror
+    | messages.KeepAlive
+    | messages.UpdateEnvironmentVariables
+    | messages.ActiveGoal
+    | messages.AuthStatus
+    | messages.PromptSuggestion
+    | messages.ToolUseSummary
 )
 _CLASSES: Final[dict[str, type[Message]]] = {str(cls.__struct_config__.tag): cls for cls in get_args(_AnyMessage)}
 

@@ -14,8 +14,6 @@ import msgspec
 
 from claude_transport import errors
 
-__all__ = ["Outcome", "ReportedResult", "diagnose", "error_for"]
-
 
 class ReportedResult(Protocol):
     """What a `ResultMessage` says about how the run went. (The message itself asks this module, so it cannot be named here.)"""

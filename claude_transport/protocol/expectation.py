@@ -9,8 +9,6 @@ import msgspec
 
 from claude_transport.errors import UsageError
 
-__all__ = ["Expectation", "ExpectationFailed", "describe_message"]
-
 _SHOWN_CHARS = 400
 
 

@@ -19,8 +19,6 @@ from msgspec.structs import FieldInfo, fields
 
 from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN, Part
 
-__all__ = ["MAX_SALVAGE_DECODES", "salvage"]
-
 MAX_SALVAGE_DECODES: Final = 1000
 """Values that are decoded, at most, to save one object: ten times what any recorded message would need. They take about 2 ms."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from claude_transport.protocol.envelope import Message
 
-__all__ = ["SessionForked", "SessionIdentity"]
-
 
 class SessionForked(Message, frozen=True, kw_only=True):
     """The session that runs (`actual`) is another one than was named (`expected`); handed on right behind the init that says so.

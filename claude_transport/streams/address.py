@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import ipaddress
 import re
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 import msgspec
+from anyio import TypedAttributeSet, typed_attribute
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.protocol.secret_names import is_secret_name
+from claude_transport.protocol.redaction import is_secret_name
 
-__all__ = ["SCHEMES", "Address", "parse_address"]
+# --- What a stream may tell about itself, through any number of wrappers (anyio's typed attributes).
+
+
+class StreamAttribute(TypedAttributeSet):
+    """Facts about what is at the other end; a stream provides those that make sense for it."""
+
+    address: str = typed_attribute()
+    pid: int = typed_attribute()
+    exit_code: int | None = typed_attribute()
+    signal: int | None = typed_attribute()
+    killed: bool = typed_attribute()
+    stderr_tail: str = typed_attribute()
+    started_at: dt.datetime = typed_attribute()
+    ended: bool = typed_attribute()  # the peer is known to be gone; bytes of it may still wait to be read
+
 
 SCHEMES = ("tcp", "tls", "unix", "ws", "wss")
 """What a URL may begin with."""

@@ -18,8 +18,6 @@ from anyio.abc import ByteStream
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProtocolError
 from claude_transport.streams.layer import Layer, Opener
 
-__all__ = ["MAGIC", "CompressedConnectable", "CompressedStream", "accept_compression", "load_zstd"]
-
 MAGIC = b"\x28\xb5\x2f\xfd"
 """What every zstd frame begins with (RFC 8878 3.1.1); no line of JSON does, nor a TLS record or an HTTP request."""
 

@@ -9,23 +9,223 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import os
+import sys
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import asyncio_loop_here, trio_here
-from claude_transport.streams.direct import resuming
-from claude_transport.streams.wakeup import Wakeup
+from claude_transport.background import asyncio_loop_here, is_being_cancelled_here, trio_here
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from claude_transport.streams.lookout import Lookout
 
-__all__ = ["Inflow"]
+
+# --- `DirectFuture`: on asyncio, a wait that ends in the callback that settles it, and not in the next turn of the event loop.
+
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    _Base = Future[None]
+else:
+    _Base = object
+
+
+class _Callback(threading.local):
+    """The callback that runs in this thread, if it is one of those that resume."""
+
+    settled: list[DirectFuture] | None = None
+
+
+_callback = _Callback()
+
+
+class DirectFuture(_Base):
+    """A future for one waiter. The waiter goes on at the end of the callback that settles it, or in the next turn of the event loop.
+
+    This is only what it adds to asyncio's `Future`: `direct_future_class()` is the whole.
+    """
+
+    _waiter: tuple[Callable[[Any], object], Context | None] | None = None  # here and not in `__init__`: one is made for each message
+
+    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
+        """Keep the first one here, which is the waiter's; others are called as those of any future."""
+        if self._waiter is None and not self.done():
+            self._waiter = (fn, context)
+        else:
+            super().add_done_callback(fn, context=context)
+
+    def remove_done_callback(self, fn: Callable[[Self], object], /) -> int:
+        """Forget it: how many there were."""
+        removed = 0
+        if self._waiter is not None and self._waiter[0] == fn:
+            self._waiter = None
+            removed = 1
+        return removed + super().remove_done_callback(fn)
+
+    def settle(self) -> None:
+        """End the wait."""
+        self.set_result(None)
+        if _callback.settled is None:
+            self.resume_soon()
+        else:
+            _callback.settled.append(self)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel it, as any future."""
+        is_cancelled = super().cancel(msg)
+        if is_cancelled:
+            self.resume_soon()
+        return is_cancelled
+
+    def resume(self) -> None:
+        """Have the waiter go on inside this call."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            callback, context = waiter
+            if context is None:
+                callback(self)
+            else:
+                context.run(callback, self)
+
+    def resume_soon(self) -> None:
+        """Have the waiter go on in the next turn of the event loop."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            callback, context = waiter
+            self.get_loop().call_soon(callback, self, context=context)
+
+
+@functools.cache
+def direct_future_class() -> type[DirectFuture]:
+    """Return the class whose instances are futures of asyncio. For callers that know that asyncio runs."""
+    return type("DirectFuture", (DirectFuture, sys.modules["asyncio"].Future), {})
+
+
+def resuming(func: Callable[[], object]) -> None:
+    """Call `func`, then resume those whose wait it has settled. For callbacks of the event loop; never for what a task calls."""
+    if "nest_asyncio" in sys.modules or "nest_asyncio2" in sys.modules:
+        func()  # as in notebooks, who is resumed may run the loop again, in the midst of the callback: so they go on in the next turn
+        return
+    _callback.settled = settled = list[DirectFuture]()
+    try:
+        func()
+    finally:
+        _callback.settled = None
+        while settled:
+            try:
+                settled.pop(0).resume()
+            except BaseException:  # Ctrl-C in the midst of a task: the others go on as they would have
+                for future in settled:
+                    future.resume_soon()
+                raise
+
+
+# --- `Wakeup`: something has changed; whoever waits looks again.
+
+
+class Wakeup:
+    """An event that can happen again, and costs nothing while nobody waits for it.
+
+    Who waits for it has looked at the state before, without an `await` in between. It belongs to the event loop of its first wait.
+
+    What is waited for is the loop's own: a bare future on asyncio, being rescheduled on trio. A conversation waits for every message that
+    comes alone, and to make an `anyio.Event` for it took longer than to decode it.
+    """
+
+    __slots__ = ("_make_future", "_trio", "_waiting")
+
+    def __init__(self) -> None:
+        self._make_future: Callable[[], Any] | None = None  # on asyncio, once somebody has waited
+        self._trio: Any = None  # likewise on trio
+        self._waiting: list[Any] = []  # one for each who waits: a future that two tasks wait for is cancelled with either
+
+    @property
+    def is_awaited(self) -> bool:
+        """True while somebody waits who was not cancelled."""
+        if self._trio is not None:
+            return bool(self._waiting)
+        # On asyncio, one who was cancelled a moment ago is still here. Not a generator: this is asked for each message that comes alone.
+        return not all([waiter.done() for waiter in self._waiting])  # noqa: C419
+
+    def fire(self) -> None:
+        """Wake everybody who waits now."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for waiter in waiting:
+                if self._trio is not None:
+                    self._trio.lowlevel.reschedule(waiter)
+                elif not waiter.done():  # it may have been cancelled a moment ago
+                    waiter.settle()
+
+    async def wait(self) -> None:
+        """Return at the next `fire()`. Not bounded here: who waits says in its own docstring what ends it."""
+        make_future = self._make_future or self._find_loop()
+        if make_future is None:
+            await self._rescheduled(self._trio)
+            return
+        future = make_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except BaseException:
+            if future in self._waiting:
+                self._waiting.remove(future)
+            raise
+
+    async def _rescheduled(self, trio: Any) -> None:
+        task = trio.lowlevel.current_task()
+
+        def abort(_: object) -> Any:
+            self._waiting.remove(task)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._waiting.append(task)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _find_loop(self) -> Callable[[], Any] | None:
+        """What makes a future, in the asyncio loop that runs; None on trio."""
+        if self._trio is not None:
+            return None
+        loop = asyncio_loop_here()
+        if loop is None:
+            self._trio = trio_here()
+        else:
+            self._make_future = functools.partial(direct_future_class(), loop=loop)
+        return self._make_future
+
+
+# --- `Pace`: others get their turn now and then, and not at every step.
+
+
+_STEPS: Final = 8
+"""Steps from one turn of the others to the next: in chunks of 64 KiB, half a megabyte."""
+
+
+class Pace:
+    """For work that is cut into steps none of which waits: each can be cancelled, and every few of them lets others run.
+
+    A checkpoint at every step would be kinder to others, but a turn of the event loop takes as long as carrying 64 KiB does.
+    """
+
+    __slots__ = ("_steps",)
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    async def step(self) -> None:
+        """A checkpoint at the first step and every eighth after it; at the others, only what is cancelled stops here."""
+        is_turn = self._steps % _STEPS == 0 or is_being_cancelled_here()
+        self._steps += 1
+        await (anyio.lowlevel.checkpoint() if is_turn else anyio.lowlevel.checkpoint_if_cancelled())
 
 
 class _Pouring:

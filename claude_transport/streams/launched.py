@@ -13,10 +13,8 @@ from claude_transport.errors import ClaudeTransportError, CLIConnectionError, Co
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.remote_end import exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import Word, find_word, without_words
-from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
-
-__all__ = ["LaunchedConnectable", "LaunchedStream"]
 
 _MOST_BANNER_BYTES = 2**20
 """Bytes that may come before the supervisor's word: a message of the day has a few thousand, and the wrong program any number."""

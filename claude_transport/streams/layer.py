@@ -16,8 +16,6 @@ from anyio.abc import ByteStream
 
 from claude_transport.errors import ConnectionLost
 
-__all__ = ["Layer", "Opener"]
-
 _FAREWELL = 0.5
 """Seconds that a farewell may take when closing: a peer that does not read will not read it either."""
 

@@ -6,31 +6,408 @@ import datetime as dt
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Protocol
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
 from claude_transport.backoff import Backoff
-from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError
+from claude_transport.errors import (
+    AuthenticationError,
+    ClaudeTransportError,
+    CLIConnectionError,
+    ConfigurationError,
+    ConnectionLost,
+    ConnectTimeout,
+    ProcessError,
+    ProtocolError,
+)
 from claude_transport.printable import printable, printable_lines
-from claude_transport.protocol.heartbeat import DEFAULT_HEARTBEAT, Heartbeat
-from claude_transport.protocol.known_secrets import redactor_knowing
-from claude_transport.protocol.link import DEFAULT_REPLAY_BYTES, DEFAULT_WINDOW_BYTES, LinkEnd, LinkEvent
-from claude_transport.protocol.link_frames import Bye, Data, End, ProcessEnd, Refusal
-from claude_transport.streams.attributes import StreamAttribute
-from claude_transport.streams.link_carrier import LinkCarrier
-from claude_transport.streams.link_dialler import LinkDialler
-from claude_transport.streams.link_handshake import ByteStreamOpener, LinkConnection
-from claude_transport.streams.link_inbox import LinkInbox
-from claude_transport.streams.wakeup import Wakeup
+from claude_transport.protocol.link import (
+    DEFAULT_HEARTBEAT,
+    DEFAULT_REPLAY_BYTES,
+    DEFAULT_WINDOW_BYTES,
+    LINK_VERSION,
+    MAX_CONTROL_FRAME_BYTES,
+    Bye,
+    Data,
+    End,
+    Heartbeat,
+    Hello,
+    LinkEnd,
+    LinkEvent,
+    ProcessEnd,
+    Pulse,
+    Refusal,
+    UnknownFrame,
+    Welcome,
+    decode_frame,
+    encode_frame,
+)
+from claude_transport.protocol.redaction import redactor_knowing
+from claude_transport.streams.address import StreamAttribute
+from claude_transport.streams.inflow import Wakeup
 
-__all__ = ["DEFAULT_LINK_BACKOFF", "LinkConnectable", "LinkStream"]
+# --- `LinkCarrier`: carries a `LinkEnd` over one connection after the other. Both ends of a link use it.
+
+
+_CUTS = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ConnectionLost)
+"""What ends a connection without anybody having broken the protocol."""
+
+_CHUNK_BYTES = 64 * 2**10
+"""Bytes asked for per read."""
+
+_ACK_DELAY = 0.01
+"""Seconds that an acknowledgement which nobody waits for yet is put off: so a reader who keeps up with the peer tells it a
+hundred times in a second, instead of after every chunk."""
+
+
+class LinkCarrier:
+    """Moves what an end has to say to the peer, and what the peer says to `on_event`, which must not wait.
+
+    `on_chunk` is called after each chunk that has come or gone: acknowledgements, which are no events, may have made room.
+    `heartbeat` is in seconds: after so much silence the peer is asked, after twice as much the connection counts as lost.
+    """
+
+    def __init__(
+        self,
+        end: LinkEnd,
+        *,
+        on_event: Callable[[LinkEvent], object],
+        on_chunk: Callable[[], object] | None = None,
+        heartbeat: float = DEFAULT_HEARTBEAT,
+    ) -> None:
+        self._end = end
+        self._on_event = on_event
+        self._on_chunk = on_chunk
+        self._heartbeat = heartbeat
+        self._output = Wakeup()
+        self._idle = Wakeup()
+        self._ack_wanted = False
+        self._finishing = False
+        self._interrupted = False
+
+    @property
+    def interrupted(self) -> bool:
+        """True when the last connection ended while something was being written: whatever is said on it now may be taken for data."""
+        return self._interrupted
+
+    def wake(self) -> None:
+        """Tell that the end may have something to say."""
+        self._output.fire()
+
+    def acknowledge_soon(self) -> None:
+        """Tell that what has come was dealt with, and nothing else is to be done: the moment to say so, if it is the last for a while."""
+        if self._end.owes_acknowledgement:
+            self._ack_wanted = True
+            self._idle.fire()
+
+    def finish(self) -> None:
+        """Let `carry()` return as soon as the end has nothing more to say; also every later one."""
+        self._finishing = True
+        self._output.fire()
+
+    async def carry(self, stream: ByteStream, *, unread: bytes = b"") -> Exception | None:
+        """Carry until the connection is over; returns why: the error of the stream, a `ConnectionLost` for silence, None after `finish()`
+        and when the peer has closed it. The stream is left to the caller, and the end is told that it is disconnected.
+
+        `unread` is what a handshake on this stream has left over.
+
+        Raises:
+            ProtocolError: the peer broke the protocol.
+            ReplayGap: this end was outrun (`LinkEnd(may_outrun=True)`).
+        """
+        heart = Heartbeat(interval=self._heartbeat, now=anyio.current_time())
+        causes: list[Exception | None] = []
+        self._interrupted = False
+
+        async def part(work: Callable[[], Awaitable[None]]) -> None:
+            # what ends one of the four ends all; it is kept, not raised, so that nobody gets an exception group
+            try:
+                await work()
+                causes.append(None)
+            except anyio.EndOfStream:
+                causes.append(None)
+            except Exception as exc:  # noqa: BLE001 - raised again below, outside of the task group
+                causes.append(exc)
+            tasks.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(part, partial(self._write, stream))
+                tasks.start_soon(part, partial(self._watch, heart))
+                tasks.start_soon(part, self._acknowledge)
+                await part(partial(self._read, stream, unread, heart))
+        finally:
+            self._end.disconnected()
+        cause = causes[0] if causes else None
+        if isinstance(cause, _CUTS) or cause is None:
+            return cause
+        raise cause
+
+    async def _read(self, stream: ByteStream, chunk: bytes, heart: Heartbeat) -> None:
+        end, on_event, on_chunk = self._end, self._on_event, self._on_chunk
+        while True:
+            for event in end.receive(chunk):
+                on_event(event)
+            if end.has_output:
+                self._output.fire()
+            if on_chunk is not None:
+                on_chunk()
+            chunk = await stream.receive(_CHUNK_BYTES)
+            heart.heard(anyio.current_time())
+
+    async def _write(self, stream: ByteStream) -> None:
+        end = self._end
+        while True:
+            while data := end.data_to_send():
+                self._interrupted = True
+                await stream.send(data)
+                self._interrupted = False
+                if self._on_chunk is not None:
+                    self._on_chunk()
+            if self._finishing:
+                return
+            await self._output.wait()
+
+    async def _acknowledge(self) -> None:
+        while True:
+            while not self._ack_wanted:
+                await self._idle.wait()
+            await anyio.sleep(_ACK_DELAY)
+            self._ack_wanted = False
+            self._end.acknowledge()
+            self._output.fire()
+
+    async def _watch(self, heart: Heartbeat) -> None:
+        while True:
+            await anyio.sleep_until(heart.next_check)
+            match heart.check(anyio.current_time()):
+                case Pulse.LOST:
+                    raise ConnectionLost(f"nothing was heard for {2 * heart.interval:g} s, not even the answer to a ping")
+                case Pulse.PING:
+                    self._end.ping()
+                    self._end.acknowledge()
+                    self.wake()
+                case Pulse.FINE:
+                    pass  # something was heard meanwhile
+
+
+# --- The first two lines of a connection of a resumable link: hello, and welcome or refusal.
+
+
+class ByteStreamOpener(Protocol):
+    """What opens a connection of the link."""
+
+    async def connect(self) -> ByteStream:
+        """A new, open stream; a `ClaudeTransportError` or an `OSError` when there can be none."""
+        ...
+
+
+class LinkConnection(msgspec.Struct, frozen=True):
+    """A connection behind its handshake, and what was read of it beyond the welcome."""
+
+    stream: ByteStream
+    welcome: Welcome
+    unread: bytes
+
+
+async def open_link_connection(opener: ByteStreamOpener, hello: Hello) -> LinkConnection:
+    """A new connection on which the server has said welcome. Waits for as long as the caller lets it.
+
+    Raises:
+        CLIConnectionError: there is nobody, or nobody who speaks the link protocol.
+        ClaudeTransportError: the refusal of the server, typed (see `Refusal.to_error`).
+    """
+    stream = await opener.connect()
+    try:
+        return await _shake_hands(stream, hello)
+    except BaseException as exc:
+        with anyio.CancelScope(shield=True):  # forcefully: it does not wait for anybody
+            await anyio.aclose_forcefully(stream)
+        match exc:
+            case anyio.EndOfStream() | anyio.BrokenResourceError() | anyio.ClosedResourceError():
+                raise CLIConnectionError("the connection ended before the other side had said welcome") from exc
+            case ProtocolError(code="link.malformed"):
+                message = "what answers there does not speak the link protocol (resume=False would talk to a plain server)"
+                raise CLIConnectionError(message, code="connect.not_a_link", retryable=False) from exc
+            case _:
+                raise
+
+
+async def _shake_hands(stream: ByteStream, hello: Hello) -> LinkConnection:
+    await stream.send(encode_frame(hello))
+    unread = bytearray()
+    while True:
+        line = await _next_line(stream, unread)
+        match decode_frame(line):
+            case Welcome() as welcome:
+                if welcome.version > LINK_VERSION:
+                    message = f"the server goes on in version {welcome.version} of the link protocol, {LINK_VERSION} was asked for"
+                    raise CLIConnectionError(message, code="connect.version", retryable=False)
+                return LinkConnection(stream, welcome, bytes(unread))
+            case Refusal() as refusal:
+                raise refusal.to_error()
+            case UnknownFrame():
+                continue  # a newer server may say more before its welcome
+            case _:
+                raise ProtocolError("the first frame is neither a welcome nor a refusal", code="link.malformed")
+
+
+async def _next_line(stream: ByteStream, unread: bytearray) -> bytes:
+    """The next line, taken out of `unread`, to which what more is received is added."""
+    searched = 0
+    while (end := unread.find(b"\n", searched)) < 0:
+        if len(unread) > MAX_CONTROL_FRAME_BYTES:
+            raise ProtocolError("what came is no frame of the link protocol", code="link.malformed")
+        searched = len(unread)
+        try:
+            unread += await stream.receive(65536)
+        except (ConnectionLost, ProtocolError) as exc:  # of TLS, compression or WebSocket: the server has not said this of the session
+            message = f"the connection broke before the other side had said welcome: {exc}"
+            raise CLIConnectionError(message, retryable=isinstance(exc, ConnectionLost)) from exc
+    line = bytes(unread[:end])
+    del unread[: end + 1]
+    return line
+
+
+# --- `LinkDialler`: makes the connections of a link, the first one and those after a cut.
+
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+
+class LinkDialler:
+    """Dials `opener` and says hello; what a hello holds beside the positions of its end is given once, here."""
+
+    def __init__(
+        self,
+        opener: ByteStreamOpener,
+        *,
+        token: str | None,
+        options: Mapping[str, Any],
+        trace: Mapping[str, str],
+        connect_timeout: float,
+        backoff: Backoff,
+    ) -> None:
+        self._opener = opener
+        self._hello = Hello(version=LINK_VERSION, token=token, options=dict(options), trace=dict(trace))
+        self._connect_timeout = connect_timeout
+        self._backoff = backoff
+        self._delays: Iterator[float] = iter(())
+        self._progress = (-1, -1)
+
+    async def dial(self, end: LinkEnd, *, session: str | None = None, timeout: float | None = None) -> LinkConnection:
+        """A connection on which `end` can go on.
+
+        Raises:
+            CLIConnectionError: there is nobody, nobody in time (`ConnectTimeout`), or somebody who refuses.
+            ReplayGap: the two ends cannot be brought together again.
+            ProtocolError: the other side claims what cannot be.
+        """
+        timeout = self._connect_timeout if timeout is None else min(timeout, self._connect_timeout)
+        hello = msgspec.structs.replace(self._hello, session=session, received=end.received, replay_from=end.replay_from, window=end.window)
+        try:
+            with anyio.fail_after(timeout):
+                connection = await open_link_connection(self._opener, hello)
+        except TimeoutError as exc:
+            raise ConnectTimeout(f"no welcome within {timeout:g} s", waited=timeout) from exc
+        except OSError as exc:
+            raise CLIConnectionError(f"cannot connect: {exc}") from exc
+        welcome = connection.welcome
+        try:
+            end.resume(received=welcome.received, replay_from=welcome.replay_from, window=welcome.window)
+        except BaseException:
+            with anyio.CancelScope(shield=True):  # forcefully: it does not wait for anybody
+                await anyio.aclose_forcefully(connection.stream)
+            raise
+        return connection
+
+    async def redial(self, end: LinkEnd, *, session: str, lease: float) -> LinkConnection:
+        """A connection that continues `session`, tried again and again for `lease` seconds.
+
+        Raises:
+            AuthenticationError: the token is not accepted any more.
+            ConnectionLost: it will not come back: the lease has run out, the session is gone, or trying again is no use.
+            ReplayGap, ProtocolError: as `dial()`.
+        """
+        deadline = anyio.current_time() + lease
+        progress = (end.received, end.acknowledged)
+        if progress != self._progress:
+            # the last connection was good for something; one that is cut again and again before that is tried ever more slowly
+            self._progress = progress
+            self._delays = iter(self._backoff)
+            delay = 0.0
+        else:
+            delay = next(self._delays)
+        while True:
+            await anyio.sleep(max(0.0, min(delay, deadline - anyio.current_time())))
+            try:
+                return await self.dial(end, session=session, timeout=max(deadline - anyio.current_time(), 0.001))
+            except (AuthenticationError, ConnectionLost):
+                raise
+            except (CLIConnectionError, ConfigurationError) as exc:
+                if not exc.retryable:
+                    raise ConnectionLost(f"the connection was cut, and cannot be made again: {exc}") from exc
+                logger.info("the link is cut, and could not be made again yet: %s", printable(exc))
+                if anyio.current_time() >= deadline:
+                    raise ConnectionLost(f"the connection was cut, and could not be made again within {lease:g} s: {exc}") from exc
+            delay = next(self._delays)
+
+
+# --- `LinkInbox`: bytes of a link that have arrived and wait for their reader.
+
+
+_CRUMB_BYTES = 1024
+"""A piece smaller than this is joined to the one before: as an object of its own it could cost many times its size."""
+
+
+class LinkInbox:
+    """Pieces of a stream, in order. `taken` is the position up to which it was taken."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes | memoryview] = deque()
+        self.taken: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def put(self, data: bytes) -> None:
+        """Add `data`, which is not empty."""
+        pieces = self._pieces
+        if len(data) < _CRUMB_BYTES and pieces and len(pieces[-1]) < _CRUMB_BYTES:
+            pieces[-1] = b"".join((pieces[-1], data))
+        else:
+            pieces.append(data)
+
+    def take(self, max_bytes: int) -> bytes:
+        """The next bytes, at most `max_bytes`, at least one; only to be called when there are any. Joined as far as pieces fit whole."""
+        pieces = self._pieces
+        data = pieces.popleft()
+        if len(data) > max_bytes:
+            whole = memoryview(data)
+            data = whole[:max_bytes]
+            pieces.appendleft(whole[max_bytes:])
+        elif pieces and len(data) + len(pieces[0]) <= max_bytes:
+            size = len(data)
+            joined = [data]
+            while pieces and size + len(pieces[0]) <= max_bytes:
+                size += len(pieces[0])
+                joined.append(pieces.popleft())
+            data = b"".join(joined)
+        self.taken += len(data)
+        return bytes(data)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._pieces.clear()
+
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 """Seconds for one connection with its handshake: the server may have to start a process before it says welcome."""

@@ -16,7 +16,6 @@ import trio
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Lookout"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ from anyio.abc import ByteStream
 
 from claude_transport.errors import UsageError
 
-__all__ = ["MemoryConnectable", "MemoryStream", "memory_stream_pair"]
-
 DEFAULT_CAPACITY = 65536
 """Bytes on their way in each direction: what a pipe holds on Linux."""
 

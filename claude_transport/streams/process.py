@@ -28,17 +28,12 @@ from claude_transport.errors import (
     WrongLibcError,
 )
 from claude_transport.printable import printable_lines
-from claude_transport.protocol.known_secrets import redactor_knowing
-from claude_transport.streams.attributes import StreamAttribute
-from claude_transport.streams.birth import SafePopen
-from claude_transport.streams.guard import guard
-from claude_transport.streams.marking import MARK_VARIABLE, SPARED_VARIABLE, new_mark
-from claude_transport.streams.pace import Pace
-from claude_transport.streams.reaping import Child, end_unowned
-from claude_transport.streams.stderr import StderrTail
+from claude_transport.protocol.redaction import redactor_knowing
+from claude_transport.streams.address import StreamAttribute
+from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE, SafePopen, guard, new_mark
+from claude_transport.streams.inflow import Pace
+from claude_transport.streams.reaping import Child, StderrTail, end_unowned
 from claude_transport.streams.sweeping import sweeper
-
-__all__ = ["DEFAULT_CLOSE_TIMEOUT", "ProcessConnectable", "ProcessStream", "check_platform"]
 
 DEFAULT_CLOSE_TIMEOUT = 5.0
 """Seconds closing may take in all. An idle CLI needs 0.04 (docs/reference/protocol.md#timing); the rest is for one that still writes."""

@@ -25,25 +25,179 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
-from claude_transport.streams.awaiting import process_end, readable
-from claude_transport.streams.exit_status import ExitStatus
-from claude_transport.streams.guard import guard
+from claude_transport.streams.guard import descendants, guard, kill_marked
 from claude_transport.streams.inflow import Inflow
-from claude_transport.streams.marking import descendants, kill_marked
-from claude_transport.streams.schedule import CloseSchedule, come
-from claude_transport.streams.stderr import StderrTail
 from claude_transport.streams.sweeping import Sweep, sweeper
 
-__all__ = ["Child", "CloseSchedule", "ExitStatus", "end_unowned"]
+# --- The last words of a child process: always read, bounded in memory, handed on line by line to whoever asked.
+
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_TAIL_BYTES = 64 * 2**10
+"""Bytes kept for error reports: a minified stack excerpt of the CLI is about 1 KB, a Python traceback a few."""
+
+_CRUMB_BYTES = 1024
+"""A piece is joined to the one before while both are no more than this together: small objects cost many times their size."""
+
+_MAX_LINE_BYTES = 16 * 2**10
+"""A line longer than this is handed on in pieces, so that a program that never writes a newline costs no memory."""
+
+
+class StderrTail:
+    """Keeps the end of what was fed, and calls `on_line` with each line (without its newline, undecodable bytes replaced).
+
+    A callback that raises is logged once and not called again for that reason alone: later lines are still delivered.
+    """
+
+    def __init__(self, on_line: Callable[[str], object] | None = None) -> None:
+        self._on_line = on_line
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._line = b""
+        self._complained = False
+
+    @property
+    def text(self) -> str:
+        """The last 64 KiB, decoded as UTF-8 with replacement, without trailing white space."""
+        return b"".join(self._pieces)[-_TAIL_BYTES:].decode("utf-8", "replace").rstrip()
+
+    def feed(self, data: bytes) -> None:
+        """Take what was read from the pipe."""
+        if self._pieces and len(self._pieces[-1]) + len(data) <= _CRUMB_BYTES:
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(data)
+        self._size += len(data)
+        while self._size - len(self._pieces[0]) >= _TAIL_BYTES:
+            self._size -= len(self._pieces.popleft())
+        if self._on_line is not None:
+            *lines, self._line = (self._line + data).split(b"\n")
+            for line in lines:
+                self._call(line)
+            while len(self._line) > _MAX_LINE_BYTES:
+                self._call(self._line[:_MAX_LINE_BYTES])
+                self._line = self._line[_MAX_LINE_BYTES:]
+
+    def finish(self) -> None:
+        """Hand on a last line that had no newline."""
+        if self._line:
+            self._call(self._line)
+            self._line = b""
+
+    def _call(self, line: bytes) -> None:
+        if self._on_line is None:
+            return
+        try:
+            self._on_line(line.rstrip(b"\r").decode("utf-8", "replace"))
+        except Exception:
+            # the callback is somebody else's code; losing the child's stderr to it would be worse than its bug
+            if not self._complained:
+                self._complained = True
+                logger.exception("the stderr callback raised; further errors of it are not logged")
+
+
+# --- Waits for a pipe and for the end of a process, which also work where the event loop cannot watch one more descriptor.
+
+
+_LOOK_AGAIN = 0.02
+"""Seconds between two looks into a pipe that cannot be watched."""
+
+
+async def readable(fd: int) -> None:
+    """Wait until there may be something to read from `fd`. Where it cannot be watched, that is after a moment."""
+    try:
+        await anyio.wait_readable(fd)
+    except OSError:
+        await anyio.sleep(_LOOK_AGAIN)
+
+
+async def process_end(pid: int, block: Callable[[], object]) -> None:
+    """Wait for the end of a child without collecting it. `block` does the same in a thread, where nothing else works."""
+    with contextlib.suppress(AttributeError, OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            await anyio.wait_readable(pidfd)
+            return
+        finally:
+            os.close(pidfd)
+    # This system has no pidfd, or cannot watch one more: a thread blocks instead. It ends with the child, which closing guarantees. It has
+    # a limiter of its own, because it would wait for one of the shared threads as long as other children live.
+    await anyio.to_thread.run_sync(block, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+
+
+# --- How a process ended.
+
+
+class ExitStatus(msgspec.Struct, frozen=True):
+    """How a process ended: one of the two is set, or neither when it is not known."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+
+    @classmethod
+    def of_returncode(cls, returncode: int) -> ExitStatus:
+        """The status behind `Popen.returncode`, which is negative for signals."""
+        return cls(signal=-returncode) if returncode < 0 else cls(exit_code=returncode)
+
+    @property
+    def failed(self) -> bool:
+        """True for a non-zero exit code and for a death by signal."""
+        return bool(self.exit_code) or self.signal is not None
+
+
+# --- The time that closing a child takes: how it is divided, and how each part of it is waited for.
+
+
+_FIRST_LOOK = 0.02
+_LAST_LOOK = 0.5
+"""Seconds between two looks at what the event loop should have noticed: a short time at first, then longer."""
+
+
+class CloseSchedule(msgspec.Struct, frozen=True):
+    """How one total closing time is divided over the rungs of the ladder, in seconds."""
+
+    grace: float
+    terminate: float
+    kill: float
+
+    @property
+    def total(self) -> float:
+        """All rungs together."""
+        return self.grace + self.terminate + self.kill
+
+    @classmethod
+    def within(cls, total: float) -> CloseSchedule:
+        """Three fifths to leave by itself, three tenths after SIGTERM, the rest to be collected after SIGKILL."""
+        total = max(total, 0.0)
+        return cls(grace=total * 0.6, terminate=total * 0.3, kill=total * 0.1)
+
+
+async def come(event: anyio.Event, *, seconds: float, look: Callable[[], bool]) -> bool:
+    """Wait until the event is set, or `look()` returns True, for `seconds` at most. Return whether that has come.
+
+    `look` is for an event loop that misses things: one whose files a fork of the host has taken out of the selector that both share.
+    """
+    deadline = anyio.current_time() + seconds
+    pause = _FIRST_LOOK
+    while not (event.is_set() or look()):
+        left = deadline - anyio.current_time()
+        if left <= 0:
+            return False
+        with anyio.move_on_after(min(pause, left)):
+            await event.wait()
+        pause = min(2 * pause, _LAST_LOOK)
+    return True
+
 
 _READ_BYTES = 64 * 2**10
 """Bytes per read: the capacity of a pipe on Linux."""

@@ -21,10 +21,7 @@ import anyio.lowlevel
 from anyio.abc import ByteStream, SocketAttribute
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectTimeout
-from claude_transport.streams.address import Address
-from claude_transport.streams.attributes import StreamAttribute
-
-__all__ = ["DEFAULT_CONNECT_TIMEOUT", "SocketConnectable", "SocketStream", "keep_alive"]
+from claude_transport.streams.address import Address, StreamAttribute
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 """Seconds to find the host and reach it: a lost SYN is repeated after 1, 3 and 7 seconds, and a name server may need 15."""

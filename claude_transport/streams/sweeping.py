@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import Logger, getLogger
 
-from claude_transport.streams.marking import (
+from claude_transport.streams.guard import (
     carried_limit,
     environment_marks,
     is_running,
@@ -30,8 +30,6 @@ from claude_transport.streams.marking import (
     mark_limits,
     read_file,
 )
-
-__all__ = ["Sweep", "Sweeper", "sweeper"]
 
 logger: Logger = getLogger(__name__)
 

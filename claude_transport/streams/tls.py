@@ -21,8 +21,6 @@ from claude_transport.errors import AuthenticationError, ClaudeTransportError, C
 from claude_transport.streams.layer import Layer, Opener
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT
 
-__all__ = ["TLSConnectable", "TLSStream"]
-
 _CHUNK_BYTES = 64 * 2**10
 """Bytes encrypted, and asked for, at a time: four records of the largest size."""
 

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from claude_transport.protocol.redaction import Redactor
     from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord
     from claude_transport.testing import replies, steps
-    from claude_transport.testing.api_requests import RecordedRequest
     from claude_transport.testing.conformance import CLAUSES, Clause, Report, run_conformance
     from claude_transport.testing.fake_claude import FakeClaude, FakeClaudeCall
-    from claude_transport.testing.fake_messages_api import FakeMessagesAPI
+    from claude_transport.testing.fake_messages_api import FakeMessagesAPI, RecordedRequest
     from claude_transport.testing.scenario import Answer, Rule, Scenario, ScriptedTurn
     from claude_transport.testing.scenario import Turn as Turn  # the former name, for those who use it
     from claude_transport.transports.script import MockScript
@@ -50,10 +49,9 @@ _HOMES = {
     "protocol.expectation": "ExpectationFailed",
     "protocol.redaction": "Redactor",
     "protocol.tape": "Tape TapeHeader TapeRecord",
-    "testing.api_requests": "RecordedRequest",
     "testing.conformance": "CLAUSES Clause Report run_conformance",
     "testing.fake_claude": "FakeClaude FakeClaudeCall",
-    "testing.fake_messages_api": "FakeMessagesAPI",
+    "testing.fake_messages_api": "FakeMessagesAPI RecordedRequest",
     "testing.scenario": "Answer Rule Scenario ScriptedTurn Turn",
     "transports.script": "MockScript",
 }

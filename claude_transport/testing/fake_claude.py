@@ -19,8 +19,6 @@ import msgspec
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.testing.scenario import Scenario
 
-__all__ = ["FakeClaude", "FakeClaudeCall"]
-
 PLAYER = Path(__file__).parent / "fake_claude_process" / "__main__.py"
 
 

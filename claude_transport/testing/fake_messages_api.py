@@ -10,23 +10,509 @@ Importing this module loads neither pytest nor anthropic: the program's `doctor`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self, TypeAlias
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from anyio.abc import Listener, SocketAttribute, SocketStream
 
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import ConfigurationError, UsageError
-from claude_transport.testing.api_requests import RecordedRequest, RequestKind, parse_request
-from claude_transport.testing.api_responder import Responder, encode_error
-from claude_transport.testing.api_script import ReplyLike, Script, ScriptLike
-from claude_transport.testing.http_server import BadRequest, HTTPConnection, PeerGone
-from claude_transport.testing.replies import Reply, error, text
+from claude_transport.testing.http_server import BadRequest, HTTPConnection, HTTPRequest, PeerGone
+from claude_transport.testing.replies import ERROR_TYPES, Block, ErrorReply, MessageReply, RawReply, Reply, encode_event, error, text
 
-__all__ = ["FakeMessagesAPI"]
+# --- What reached the fake Messages API: each request as it came, and what it was for.
+
+
+RequestKind: TypeAlias = Literal["conversation", "side", "count_tokens", "models", "probe", "other", "malformed"]
+Credential: TypeAlias = Literal["none", "x-api-key", "authorization", "both"]
+Outcome: TypeAlias = Literal["pending", "answered", "cut", "client_gone", "stopped"]
+
+REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
+
+
+class RecordedRequest(msgspec.Struct, kw_only=True):
+    """One request as it came, and how its answer ended."""
+
+    method: str
+    path: str
+    """Without the query."""
+    query: str
+    headers: dict[str, str]
+    """Names in lower case; repeated ones joined by a comma. They hold the credential: `repr` leaves them out."""
+    body: dict[str, Any]
+    """Empty when there was none, or when it was no JSON object."""
+    http_version: str
+    size: int
+    """Bytes of the body."""
+    kind: RequestKind
+    purpose: str
+    """Of a side request: title, side_question, compaction, quota. Else empty."""
+    prompt: str
+    """The text of the last user message that has any, without the CLI's reminders: in a tool loop, still the user's own words."""
+    tool_results: list[dict[str, Any]]
+    """The `tool_result` blocks of the last user message."""
+    credential: Credential
+    outcome: Outcome = "pending"
+    """`client_gone`: it hung up before the answer was whole. `stopped`: the server was closed first."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is to be streamed."""
+        return self.body.get("stream") is True
+
+    @property
+    def model(self) -> str:
+        """The model asked for, or an empty string."""
+        return str(self.body.get("model", ""))
+
+    @property
+    def agent_id(self) -> str:
+        """The subagent that asks (header `x-claude-code-agent-id`), or an empty string for the main conversation."""
+        return self.headers.get("x-claude-code-agent-id", "")
+
+    def __repr__(self) -> str:
+        return f"RecordedRequest({self.method} {self.path} {self.kind} {self.prompt[:60]!r} {self.outcome})"
+
+
+def parse_request(request: HTTPRequest) -> RecordedRequest:
+    """The request with its body decoded and its purpose told; never raises, whatever the body holds."""
+    path, _, query = request.target.partition("?")
+    try:
+        body = msgspec.json.decode(request.body, type=dict[str, Any]) if request.body else {}
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
+        body, malformed = {}, True
+    else:
+        malformed = False
+    kind, purpose = _classify(request.method, path, request.headers, body, malformed=malformed)
+    return RecordedRequest(
+        method=request.method,
+        path=path,
+        query=query,
+        headers=request.headers,
+        body=body,
+        http_version=request.version,
+        size=len(request.body),
+        kind=kind,
+        purpose=purpose,
+        prompt=_prompt(body),
+        tool_results=_tool_results(body),
+        credential=_credential(request.headers),
+    )
+
+
+def _classify(method: str, path: str, headers: Mapping[str, str], body: dict[str, Any], *, malformed: bool) -> tuple[RequestKind, str]:
+    if method in {"GET", "HEAD"} and path in {"/", "/api/hello"}:
+        return "probe", ""
+    if method == "GET" and (path == "/v1/models" or path.startswith("/v1/models/")):
+        return "models", ""
+    if method != "POST" or path not in {"/v1/messages", "/v1/messages/count_tokens"}:
+        return "other", ""
+    if malformed or not isinstance(body.get("messages"), list) or not isinstance(body.get("model"), str):
+        return "malformed", ""
+    if path == "/v1/messages/count_tokens":
+        return "count_tokens", ""
+    purpose = _side_purpose(body) if headers.get("user-agent", "").startswith("claude-cli/") else ""
+    return ("side", purpose) if purpose else ("conversation", "")
+
+
+def _side_purpose(body: dict[str, Any]) -> str:
+    output = body.get("output_config")
+    if not body.get("tools") and "context_management" not in body and isinstance(output, dict) and "format" in output:
+        return "title"
+    if body.get("max_tokens") == 1:
+        return "quota"
+    last = next(_user_contents(body), None)
+    opening = next(_texts(last), "").lstrip()
+    if opening.startswith("<system-reminder>This is a side question"):
+        return "side_question"
+    if opening.startswith("CRITICAL: Respond with TEXT ONLY"):
+        return "compaction"
+    return ""
+
+
+def _user_contents(body: dict[str, Any]) -> Iterator[object]:
+    """Contents of the user messages, the last one first (the CLI puts `system` messages after them)."""
+    messages = body.get("messages")
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, dict) and message.get("role") == "user":
+            yield message.get("content")
+
+
+def _texts(content: object) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    for block in content if isinstance(content, list) else []:
+        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
+            yield block["text"]
+
+
+def _prompt(body: dict[str, Any]) -> str:
+    for content in _user_contents(body):
+        own = [text for text in (REMINDER.sub("", text).strip() for text in _texts(content)) if text]
+        if own:
+            return "\n".join(own)
+    return ""
+
+
+def _tool_results(body: dict[str, Any]) -> list[dict[str, Any]]:
+    last = next(_user_contents(body), None)
+    return [block for block in (last if isinstance(last, list) else []) if isinstance(block, dict) and block.get("type") == "tool_result"]
+
+
+def _credential(headers: Mapping[str, str]) -> Credential:
+    match "x-api-key" in headers, "authorization" in headers:
+        case True, True:
+            return "both"
+        case True, False:
+            return "x-api-key"
+        case False, True:
+            return "authorization"
+        case _:
+            return "none"
+
+
+# --- Which reply is next: a sequence, a router on the prompt, or a function.
+
+
+ReplyLike: TypeAlias = Reply | str
+ScriptLike: TypeAlias = (
+    ReplyLike | Sequence[ReplyLike] | Mapping[str, ReplyLike | Sequence[ReplyLike]] | Callable[[RecordedRequest], ReplyLike] | None
+)
+
+
+class Script:
+    """The reply for each model request: `script` may be
+
+    * a reply, or a string for a text reply: used for every request;
+    * a sequence of them: each is used for its `times` requests, then `default`;
+    * a mapping from a part of the prompt to either of these: the first key that occurs in the prompt wins (an empty key always does);
+    * a function from the request to a reply, called once per request (its reply's `times` means nothing);
+    * None: always `default`.
+
+    Raises `ConfigurationError` for anything else, and when a reply with `times=None` hides replies behind it.
+    """
+
+    def __init__(self, script: ScriptLike = None, *, default: ReplyLike = "Hello from the fake Messages API.") -> None:
+        self._default = _reply(default)
+        self._function: Callable[[RecordedRequest], ReplyLike] | None = None
+        self._routes: dict[str, _Line] = {}
+        if isinstance(script, Mapping):
+            self._routes = {str(key): _Line(value) for key, value in script.items()}
+        elif callable(script):
+            self._function = script
+        elif script is not None:
+            self._routes = {"": _Line(script)}
+
+    def reply_to(self, request: RecordedRequest) -> Reply:
+        """The next reply for this request; what a scripted function raises comes out as it is."""
+        if self._function is not None:
+            return _reply(self._function(request))
+        for key, line in self._routes.items():
+            if key in request.prompt:
+                return line.pop() or self._default
+        return self._default
+
+
+class _Line:
+    """Replies in a row, each used for its `times`."""
+
+    def __init__(self, replies: ReplyLike | Sequence[ReplyLike]) -> None:
+        if isinstance(replies, str | MessageReply | ErrorReply | RawReply):
+            self._left: list[tuple[Reply, int | None]] = [(_reply(replies), None)]
+            return
+        if not isinstance(replies, Sequence):
+            raise ConfigurationError(f"a script is made of replies, not of {type(replies).__name__}", option="script")
+        made = [_reply(reply) for reply in replies]
+        if any(reply.times is None for reply in made[:-1]):
+            raise ConfigurationError("a reply with times=None hides those behind it: say how many times", option="script")
+        self._left = [(reply, reply.times) for reply in made]
+
+    def pop(self) -> Reply | None:
+        if not self._left:
+            return None
+        reply, times = self._left[0]
+        if times is not None:
+            self._left[:1] = [(reply, times - 1)] if times > 1 else []
+        return reply
+
+
+def _reply(value: ReplyLike) -> Reply:
+    if isinstance(value, str):
+        return text(value)
+    if not isinstance(value, MessageReply | ErrorReply | RawReply):
+        raise ConfigurationError(f"a reply or a string is needed, not {type(value).__name__}", option="script")
+    if value.times is not None and value.times < 1:
+        raise ConfigurationError(f"times={value.times}: a reply answers at least one request", option="times")
+    return value
+
+
+# --- How a scripted reply looks on the wire: the steps of its stream, or its whole body. Pure: no clock, no socket.
+
+
+CHARACTERS_PER_TOKEN = 4  # a rule of thumb, good enough to be plausible
+DELTA_CHARACTERS = 32
+MAX_DELTAS = 64
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send these bytes: one SSE event."""
+
+    data: bytes
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Wait so many seconds."""
+
+    seconds: float
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """Wait until the gate of this name is open."""
+
+    name: str
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Drop the connection."""
+
+
+Step: TypeAlias = Send | Pause | Gate | Cut
+
+
+def encode_steps(reply: MessageReply, *, model: str, serial: int, input_tokens: int) -> list[Step]:
+    """What to do, in order, to stream `reply` as SSE; `serial` makes the ids of message and tool calls unique."""
+    steps: list[Step] = []
+    deltas = 0
+    if reply.gate is not None and reply.gate_after <= 0:
+        steps.append(Gate(reply.gate))
+    for sent, event in enumerate(_events(reply, model=model, serial=serial, input_tokens=input_tokens)):
+        if reply.cut_after is not None and sent >= reply.cut_after:
+            break
+        if reply.failure is not None and sent >= reply.failure_after:
+            break
+        is_delta = event["type"] == "content_block_delta"
+        if is_delta and deltas and reply.delay:
+            steps.append(Pause(reply.delay))
+        steps.append(Send(encode_event(event)))
+        deltas += is_delta
+        if is_delta and reply.gate is not None and deltas == reply.gate_after:
+            steps.append(Gate(reply.gate))
+    if reply.failure is not None:
+        steps.append(Send(encode_event({"type": "error", "error": {"type": reply.failure[0], "message": reply.failure[1]}})))
+    if reply.cut_after is not None:
+        steps.append(Cut())
+    return steps
+
+
+def encode_message(reply: MessageReply, *, model: str, serial: int, input_tokens: int) -> bytes:
+    """The reply as one JSON message, for a request that did not ask for a stream."""
+    content = [_with_id(block, serial=serial, index=index) for index, block in enumerate(reply.blocks)]
+    head = _head(reply, model=model, serial=serial)
+    ending = {"content": content, "stop_reason": reply.stop_reason, **_details(reply)}
+    return msgspec.json.encode({**head, **ending, "usage": _usage(reply, input_tokens=input_tokens)})
+
+
+def _events(reply: MessageReply, *, model: str, serial: int, input_tokens: int) -> Iterator[dict[str, Any]]:
+    usage = _usage(reply, input_tokens=input_tokens)
+    yield {"type": "message_start", "message": {**_head(reply, model=model, serial=serial), "usage": {**usage, "output_tokens": 1}}}
+    yield {"type": "ping"}
+    for index, block in enumerate(reply.blocks):
+        start, deltas = _opened(_with_id(block, serial=serial, index=index), reply=reply)
+        yield {"type": "content_block_start", "index": index, "content_block": start}
+        for delta in deltas:
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    delta = {"stop_reason": reply.stop_reason, "stop_sequence": None, **_details(reply)}
+    yield {"type": "message_delta", "delta": delta, "usage": usage}
+    yield {"type": "message_stop"}
+
+
+def _opened(block: Block, *, reply: MessageReply) -> tuple[Block, list[dict[str, Any]]]:
+    """The block as `content_block_start` shows it, and the deltas that fill it."""
+    match block["type"]:
+        case "text":
+            pieces = _split(block["text"], chunks=reply.chunks)
+            return {**block, "text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces]
+        case "thinking":
+            thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in _split(block["thinking"], chunks=None)]
+            return {**block, "thinking": "", "signature": ""}, [*thoughts, {"type": "signature_delta", "signature": block["signature"]}]
+        case "tool_use":
+            pieces = _split(msgspec.json.encode(block["input"]).decode(), chunks=None)
+            return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces)]
+        case _:
+            return block, []  # e.g. redacted_thinking: it comes whole
+
+
+def _split(text: str, *, chunks: int | tuple[str, ...] | None) -> list[str]:
+    if isinstance(chunks, tuple):
+        return list(chunks)
+    if chunks is None:
+        chunks = min(MAX_DELTAS, -(-len(text) // DELTA_CHARACTERS))
+    size = max(1, -(-len(text) // max(1, chunks)))
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def _with_id(block: Block, *, serial: int, index: int) -> Block:
+    if block["type"] != "tool_use" or "id" in block:
+        return block
+    return {**block, "id": f"toolu_fake{serial:06d}{index:02d}"}
+
+
+def _head(reply: MessageReply, *, model: str, serial: int) -> dict[str, Any]:
+    return {
+        "id": f"msg_fake{serial:08d}",
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model or model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+
+
+def _details(reply: MessageReply) -> dict[str, Any]:
+    return {"stop_details": reply.stop_details} if reply.stop_details is not None else {}
+
+
+def _usage(reply: MessageReply, *, input_tokens: int) -> dict[str, int]:
+    written = sum(len(str(block.get("text") or block.get("thinking") or block.get("input") or "")) for block in reply.blocks)
+    usage = reply.usage
+    return {
+        "input_tokens": input_tokens if usage.input_tokens is None else usage.input_tokens,
+        "cache_creation_input_tokens": usage.cache_creation_input_tokens,
+        "cache_read_input_tokens": usage.cache_read_input_tokens,
+        "output_tokens": max(1, written // CHARACTERS_PER_TOKEN) if usage.output_tokens is None else usage.output_tokens,
+    }
+
+
+# --- Answers one request to the fake Messages API: plays a reply step by step, or says what the API would say.
+
+
+MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
+
+
+class Responder:
+    """Answers `request` over `connection`; `serial` makes its ids unique, `pass_gate(name)` returns when the gate is open.
+
+    Every method raises `PeerGone` when the client hangs up first.
+    """
+
+    def __init__(
+        self, connection: HTTPConnection, *, request: RecordedRequest, serial: int, pass_gate: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._connection = connection
+        self._request = request
+        self._serial = serial
+        self._pass_gate = pass_gate
+        self._tokens = max(1, request.size // CHARACTERS_PER_TOKEN)
+
+    async def answer(self, next_reply: Callable[[], Reply]) -> bool:
+        """Answer by the kind of the request; `next_reply` is asked only for a model request. False: the connection is to be dropped."""
+        match self._request.kind:
+            case "conversation" | "side":
+                return await self._play(next_reply())
+            case "count_tokens":
+                await self._respond({"input_tokens": self._tokens})
+            case "models":
+                await self._respond_models()
+            case "probe":
+                await self._respond({})
+            case "malformed":
+                await self._fail(error(400, message="the body is a JSON object with at least `model` and `messages`"))
+            case _:
+                await self._fail(error(404, message=f"{self._request.method} {self._request.path} is not served here"))
+        return True
+
+    async def _play(self, reply: Reply) -> bool:
+        match reply:
+            case ErrorReply():
+                await self._fail(reply)
+                return True
+            case RawReply() if not self._request.stream:
+                await self._respond(reply.body, headers=reply.headers)
+                return True
+            case RawReply():
+                return await self._stream([Send(event) for event in reply.events], headers=reply.headers)
+            case MessageReply():
+                steps = encode_steps(reply, model=self._request.model, serial=self._serial, input_tokens=self._tokens)
+                if self._request.stream:
+                    return await self._stream(steps, headers=reply.headers)
+                return await self._whole(reply, steps=steps)
+
+    async def _stream(self, steps: Sequence[Step], *, headers: Mapping[str, str]) -> bool:
+        chunked = self._request.http_version != "1.0"
+        started = False
+        for step in steps:
+            match step:
+                case Cut():
+                    return False
+                case Send(data):
+                    if not started:
+                        started = True
+                        sse = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
+                        await self._connection.start_stream(headers=self._headers(sse), chunked=chunked)
+                    await self._connection.send_part(data)
+                case _:
+                    await self._linger(step)
+        await self._connection.end_stream()
+        return chunked
+
+    async def _whole(self, reply: MessageReply, *, steps: Sequence[Step]) -> bool:
+        for step in steps:
+            await self._linger(step)
+        if reply.failure is not None:
+            kind, said = reply.failure
+            status = next((status for status, (known, _) in ERROR_TYPES.items() if known == kind), 500)
+            await self._fail(error(status, error_type=kind, message=said))
+            return True
+        body = encode_message(reply, model=self._request.model, serial=self._serial, input_tokens=self._tokens)
+        if reply.cut_after is None:
+            await self._respond(body, headers=reply.headers)
+        elif reply.cut_after > 0:
+            await self._connection.send_fragment(200, headers=self._headers(reply.headers), body=body, sent=len(body) // 2)
+        return reply.cut_after is None
+
+    async def _linger(self, step: Step) -> None:
+        """Wait if this step is a wait, but no longer than the client stays."""
+        match step:
+            case Pause(seconds):
+                await self._connection.wait(lambda: anyio.sleep(seconds))
+            case Gate(name):
+                await self._connection.wait(lambda: self._pass_gate(name))
+
+    async def _respond(self, body: Mapping[str, Any] | bytes, *, headers: Mapping[str, str] | None = None, status: int = 200) -> None:
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        head_only = self._request.method == "HEAD"
+        await self._connection.respond(status, headers=self._headers(headers or {}), body=encoded, head_only=head_only)
+
+    async def _respond_models(self) -> None:
+        made = [{"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"} for name in MODELS]
+        if self._request.path == "/v1/models":
+            await self._respond({"data": made, "has_more": False, "first_id": MODELS[0], "last_id": MODELS[-1]})
+            return
+        wanted = self._request.path.removeprefix("/v1/models/")
+        found = next((model for model in made if model["id"] == wanted), None)
+        if found is None:
+            await self._fail(error(404, message=f"model: {wanted}"))
+        else:
+            await self._respond(found)
+
+    async def _fail(self, reply: ErrorReply) -> None:
+        await self._respond(encode_error(reply), headers=reply.headers, status=reply.status)
+
+    def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        return {"content-type": "application/json", "request-id": f"req_fake{self._serial:08d}", **headers}
+
+
+def encode_error(reply: ErrorReply) -> bytes:
+    """The body of an error response, in the shape of the Messages API."""
+    return msgspec.json.encode({"type": "error", "error": {"type": reply.error_type, "message": reply.message}})
+
 
 FAKE_KEY = "sk-ant-fake"
 QUIET = {

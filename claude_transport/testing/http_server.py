@@ -16,8 +16,6 @@ from anyio.abc import ByteStream
 
 from claude_transport.errors import ConnectionLost, ProtocolError
 
-__all__ = ["BadRequest", "HTTPConnection", "HTTPRequest", "PeerGone"]
-
 T = TypeVar("T")
 
 MAX_HEAD_BYTES = 64 * 1024

@@ -7,8 +7,6 @@ from typing import Any
 
 from claude_transport.transports.mock import MockTransport
 
-__all__ = ["MockClaude"]
-
 
 class MockClaude:
     """Call it for a `MockTransport` that plays responses; call `script()` for one that plays a script."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from claude_transport.testing.mock_claude import MockClaude
     from claude_transport.testing.tape_shelf import TapeShelf
 
-__all__ = ["claude_tape", "fake_claude", "fake_messages_api", "mock_claude", "pytest_addoption", "pytest_runtest_makereport"]
 
 _MODES = ("none", "once", "new", "all", "rewrite")
 _PASSED = pytest.StashKey[bool]()

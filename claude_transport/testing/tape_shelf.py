@@ -14,8 +14,6 @@ from claude_transport.transport import Transport, TransportLike
 from claude_transport.transports.replay import ReplayTransport
 from claude_transport.wrappers.recording import RecordingTransport
 
-__all__ = ["MODES", "TapeMissing", "TapeShelf"]
-
 MODES: dict[str, str] = {
     "none": "replay only; a missing tape fails the test",
     "once": "record what has no tape yet, replay the rest",

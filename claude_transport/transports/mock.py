@@ -16,10 +16,8 @@ from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotCo
 from claude_transport.protocol.codec import LineDecoder, encode_line
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.transport import SessionTerms, Transport, TransportInfo
-from claude_transport.transports.lines import log_failure
 from claude_transport.transports.script import MockScript, Scripted
-
-__all__ = ["MockTransport"]
+from claude_transport.transports.stream import log_failure
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from anyio.abc import ByteStream
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, ConnectionLost
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.encoding import encode_line
+from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
-from claude_transport.protocol.heartbeat import DEFAULT_HEARTBEAT
-from claude_transport.protocol.link_frames import Refusal
+from claude_transport.protocol.link import DEFAULT_HEARTBEAT, Refusal
 from claude_transport.streams.address import Address, parse_address
 from claude_transport.streams.compression import CompressedConnectable
 from claude_transport.streams.link import LinkConnectable
@@ -24,10 +23,7 @@ from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConn
 from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket import WebSocketConnectable
 from claude_transport.transport import SessionTerms, TransportInfo
-from claude_transport.transports.bounds import check_bounds
-from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Connectable, StreamTransport
-
-__all__ = ["NetworkTransport"]
+from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Connectable, StreamTransport, check_bounds
 
 logger: logging.Logger = logging.getLogger(__name__)
 

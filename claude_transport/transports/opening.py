@@ -11,8 +11,6 @@ from claude_transport.transports.network import NetworkTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 
-__all__ = ["open_transport"]
-
 
 def open_transport(
     target: str | ClaudeOptions | None = None,

@@ -17,12 +17,9 @@ from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotCo
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
-from claude_transport.protocol.playback import Playback
-from claude_transport.protocol.tape import Tape, TapeRecord
+from claude_transport.protocol.tape import Playback, Tape, TapeRecord
 from claude_transport.transport import Transport, TransportInfo
-from claude_transport.transports.lines import log_failure
-
-__all__ = ["ReplayTransport"]
+from claude_transport.transports.stream import log_failure
 
 logger: logging.Logger = logging.getLogger(__name__)
 

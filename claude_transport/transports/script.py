@@ -15,8 +15,6 @@ from typing import Any, Self
 from claude_transport.errors import ProcessError, UsageError
 from claude_transport.protocol.expectation import Expectation, ExpectationFailed, describe_message
 
-__all__ = ["MockScript", "Scripted"]
-
 Line = Mapping[str, Any] | bytes
 """What is said: a message, or a raw line."""
 

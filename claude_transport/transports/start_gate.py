@@ -33,8 +33,6 @@ else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-__all__ = ["StartGate"]
-
 _TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
 _PAUSE: Final = 0.05
 """Seconds between two looks: far less than a start takes, and far more than a look costs."""

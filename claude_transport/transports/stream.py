@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, Protocol, Self, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -22,26 +22,162 @@ from claude_transport.errors import (
     Busy,
     ClaudeTransportError,
     CLIConnectionError,
+    ConfigurationError,
     ConnectionLost,
     InputClosed,
     NotConnected,
     ProcessError,
     TransportClosed,
     TruncatedStream,
+    UsageError,
 )
-from claude_transport.protocol.codec import LineDecoder
-from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
+from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
 from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
-from claude_transport.protocol.oversized import OversizedLine
-from claude_transport.streams.attributes import StreamAttribute
-from claude_transport.streams.pace import Pace
-from claude_transport.transport import TransportInfo
-from claude_transport.transports.bounds import check_bounds
-from claude_transport.transports.lines import is_torn, log_failure, whole_lines
-from claude_transport.transports.remaking import Remakable
-from claude_transport.transports.views import DictView, LineView, Pourable, PouredLineView
+from claude_transport.streams.address import StreamAttribute
+from claude_transport.streams.inflow import Pace
+from claude_transport.transport import PouredLines, Transport, TransportInfo
 
-__all__ = ["Connectable", "StreamTransport"]
+# --- The two views of a transport's lines: undecoded in batches, and as dicts one by one. They hold no state of their own.
+
+
+NextBatch = Callable[[], Coroutine[Any, Any, Sequence[bytes]]]
+HandOn = Callable[[Sequence[bytes]], bool]
+
+
+@runtime_checkable
+class Pourable(Protocol):
+    """A stream that can hand on what comes where it is noticed, without waking who waits for it."""
+
+    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
+        """Hand each chunk to `hand_on` until that returns True: True then, False when `receive()` has something to say."""
+        ...
+
+
+class LineView:
+    """The batches that `next_batch` gives. Leaving it loses nothing."""
+
+    def __init__(self, next_batch: NextBatch) -> None:
+        self._next_batch = next_batch
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Sequence[bytes]]:
+        return self._next_batch()  # not awaited here: that would cost a frame
+
+
+class PouredLineView(LineView, PouredLines):
+    """The same, and `pour` hands them on."""
+
+    def __init__(self, next_batch: NextBatch, pour: Callable[[HandOn], Coroutine[Any, Any, bool]]) -> None:
+        super().__init__(next_batch)
+        self._pour = pour
+
+    async def pour(self, hand_on: HandOn) -> bool:
+        """See `PouredLines`."""
+        return await self._pour(hand_on)
+
+
+class DictView:
+    """The objects on the lines that `next_batch` gives. What was read and not yet handed out stays in `pending`, the transport's."""
+
+    def __init__(
+        self,
+        next_batch: NextBatch,
+        *,
+        pending: deque[bytes],
+        decoder: LineDecoder,
+        count_failure: Callable[[DecodeFailure | OversizedMessage], object],
+    ) -> None:
+        self._next_batch = next_batch
+        self._pending = pending
+        self._as_dict = decoder.as_dict
+        self._count_failure = count_failure
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        pending = self._pending
+        while True:
+            if not pending:
+                pending.extend(await self._next_batch())
+            message = self._as_dict(pending.popleft())
+            if isinstance(message, dict):
+                return message
+            if message is not None:
+                self._count_failure(message)
+
+
+# --- Lines at both ends of a transport: whole ones, as they are sent, and torn ones, as a stream that breaks off leaves them.
+
+
+_LOGGED_ONE_BY_ONE = 10
+"""Bad lines of a kind that are logged each; then only every doubling of their number is, for a peer can write them without end."""
+
+
+def whole_lines(data: str | bytes) -> bytes:
+    """`data` in UTF-8 with exactly one newline at its end; raises `UsageError` for what is no text."""
+    try:
+        payload = data.encode() if isinstance(data, str) else bytes(memoryview(data))
+    except UnicodeEncodeError as exc:
+        raise UsageError(f"the text cannot be sent as UTF-8: {exc.reason}") from exc
+    except TypeError as exc:
+        raise UsageError(f"a transport sends str or bytes, not {type(data).__name__}") from exc
+    if payload.endswith(b"\r\n"):
+        return payload[:-2] + b"\n"
+    return payload if payload.endswith(b"\n") else payload + b"\n"
+
+
+def is_torn(tail: bytes) -> bool:
+    """Whether `tail` is the beginning of an object and nothing more: not even the most patient reader sees a whole one."""
+    if not tail.lstrip().startswith(b"{"):
+        return False
+    message = decode_message(tail)
+    return isinstance(message, DecodeFailure) and message.kind in ("malformed", "invalid_utf8")
+
+
+def log_failure(logger: logging.Logger, failure: DecodeFailure | OversizedMessage, *, transport: str, count: int) -> None:
+    """Warn that a line held no message, the `count`th of its kind; nothing of the line is logged. Of many lines only a few are logged."""
+    if count <= _LOGGED_ONE_BY_ONE or count & (count - 1) == 0:
+        kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
+        so_far = f", {count} so far" if count > _LOGGED_ONE_BY_ONE else ""
+        logger.warning("%s: left out a line that holds no message (%s, %d bytes%s)", transport, kind, len(failure.raw), so_far)
+
+
+# --- The numbers that bound a transport, checked when it is made: a limit of nothing would lose every line, a NaN would never expire.
+
+
+def check_bounds(**bounds: object) -> None:
+    """Return when every `…_bytes` is an int of at least 1, and every timeout a number of seconds that is not negative.
+
+    Raises `ConfigurationError` with the name of the first that is not.
+    """
+    for option, value in bounds.items():
+        if option.endswith("_bytes"):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigurationError(f"{option} is a whole number of at least 1 byte, not {value!r}", option=option)
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise ConfigurationError(f"{option} is a number of seconds, 0 or more, not {value!r}", option=option)
+
+
+# --- `Remakable`: a transport that knows what it was made with, so that another one can be made.
+
+
+class Remakable(Transport):
+    """Remembers its arguments, whatever a subclass takes, for `reconnect()`.
+
+    It is a class of its own so that the `__init__` of a transport is nearer than this `__new__`, and `help()` shows its arguments.
+    """
+
+    _make_another: Callable[[], Self]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = super().__new__(cls)
+        self._make_another = functools.partial(cls, *args, **kwargs)
+        return self
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 

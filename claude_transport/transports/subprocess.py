@@ -10,35 +10,87 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger, getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio.to_thread
 import msgspec
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
 from claude_transport.launch.confidential import SettingsTexts
-from claude_transport.launch.discovery import CLI, CLIState, read_cli_state, read_cli_version, remember_cli_version
+from claude_transport.launch.discovery import CLI, CLIState, pin_cli, read_cli_state, read_cli_version, remember_cli_version
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.features import check_range, require
-from claude_transport.launch.launch import Launch, needs_of
+from claude_transport.launch.launch import (
+    Launch,
+    PlannedLaunch,
+    find_transcript,
+    needs_of,
+    options_to_continue,
+    plan_launch,
+    without_supervisor,
+)
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.pin import pin_cli
-from claude_transport.launch.planning import PlannedLaunch, plan_launch, without_supervisor
-from claude_transport.launch.sessions import find_transcript, options_to_continue
+from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
+from claude_transport.launch.permissions import permission_settings
+from claude_transport.launch.validation import UUID
 from claude_transport.printable import printable
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.messages import DecodeFailure
-from claude_transport.streams.marking import new_mark
+from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
-from claude_transport.transport import SessionTerms, TransportInfo
+from claude_transport.transport import PermissionSetting, SessionTerms, TransportInfo
 from claude_transport.transports.stream import StreamTransport
-from claude_transport.transports.terms import session_terms
 
-if TYPE_CHECKING:  # loaded when there is a launcher that needs it
+if TYPE_CHECKING:
     from claude_transport.streams.launched import LaunchedStream
 
-__all__ = ["SubprocessTransport"]
+
+# --- `session_terms`: what options ask of the layer that speaks through a transport, for every transport that is made from options.
+
+
+def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> SessionTerms:
+    """Say what `options` ask of a `Query`: what a transport of your own returns from `announce()`.
+
+    `build_launch` says what is to be run, and this what is to be said: give both the same `delivery`. With these terms a `Query` sends
+    the fields of `initialize` that the options need, refuses what would keep `can_use_tool` from being called, and holds the CLI to
+    `billing`. Options that are wrong are not refused here; `build_launch` says what is wrong with them.
+    """
+    return SessionTerms(
+        initialize=_initialize(options, delivery),
+        verbatim_prompts=options.verbatim_prompts,
+        permissions=_permissions(options),
+        session_id=_named_session(options),
+        forks_session=options.fork_session and options.session_id is None,
+        structured_output=options.output_format is not None,
+        billing=options.billing,
+    )
+
+
+def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
+    """What the options say about permissions; nothing when they cannot be understood."""
+    try:
+        return tuple(PermissionSetting(*row) for row in permission_settings(options))
+    except (ConfigurationError, AttributeError, TypeError):
+        return ()
+
+
+def _initialize(options: ClaudeOptions, delivery: Delivery) -> dict[str, Any]:
+    """The fields of `initialize`: without files, everything that would be in one is among them."""
+    try:
+        if delivery == "files":
+            return initialize_fields(options)
+        return build_payloads(options, delivery=delivery, permissions={}).initialize
+    except (ConfigurationError, AttributeError, TypeError):
+        return {}
+
+
+def _named_session(options: ClaudeOptions) -> str | None:
+    """The id of the session that these options speak of; None when they name none, or one by its title."""
+    if options.session_id is not None:
+        return options.session_id
+    return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
+
 
 logger: Logger = getLogger(__name__)
 
@@ -297,7 +349,7 @@ async def _ask_version(cli: CLI | None, env: Mapping[str, str] | None) -> str | 
     known = read_cli_version(cli)
     if known is not None:
         return known
-    from claude_transport.launch.version_probe import ask_cli_version  # most binaries have their version beside them
+    from claude_transport.launch.discovery import ask_cli_version  # most binaries have their version beside them
 
     return await anyio.to_thread.run_sync(functools.partial(ask_cli_version, cli, env=env))
 

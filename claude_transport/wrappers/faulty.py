@@ -19,13 +19,10 @@ from claude_transport.errors import (
     TransportClosed,
     TruncatedStream,
 )
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.framing import LineFramer, OversizedLine
 from claude_transport.transport import TransportLike
+from claude_transport.wrappers.base import LineWrapper
 from claude_transport.wrappers.faults import Corrupt, Cut, Delay, Drop, Duplicate, FailConnect, FailWrite, Fault, Split
-from claude_transport.wrappers.lines import LineWrapper
-
-__all__ = ["FaultyTransport"]
 
 _FAULTS = get_args(Fault)
 

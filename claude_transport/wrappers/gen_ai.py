@@ -5,11 +5,28 @@ These are constants of our own: the conventions' own package changes with every 
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.wrappers.model_labels import model_label
 
-__all__ = ["PROVIDER", "limited", "measured", "of_result", "of_tool", "of_turn"]
+# --- `model_label`: the name of a model as a label of a metric, where a peer must not put whatever it likes.
+
+
+OTHER_MODEL: Final = "other"
+"""In place of what is no name."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}")
+"""What models are called: `claude-opus-5-5[1m]`, and by Bedrock `arn:aws:bedrock:us-east-1:…:inference-profile/…`."""
+
+_redact: Final = Redactor().text
+
+
+def model_label(name: str) -> str:
+    """`name`, or `OTHER_MODEL` for what does not look like the name of a model, or looks like a secret."""
+    return name if _NAME.fullmatch(name) and _redact(name) == name else OTHER_MODEL
+
 
 Attributes = dict[str, str | bool | int | float | tuple[str, ...]]
 
@@ -18,8 +35,6 @@ PROVIDER: Attributes = {"gen_ai.provider.name": "anthropic", "gen_ai.system": "a
 
 _MAX_VALUE = 200
 """Characters of a name that comes from the peer; real ones are far shorter."""
-
-_redact = Redactor().text
 
 
 def limited(value: str) -> str:

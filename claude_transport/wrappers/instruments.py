@@ -9,10 +9,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, g
 
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.wrappers import gen_ai
-from claude_transport.wrappers.metric_families import counter_families
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot
-
-__all__ = ["instrument"]
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, counter_families
 
 _SCOPE = "claude_transport"
 

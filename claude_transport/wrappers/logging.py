@@ -10,13 +10,11 @@ import msgspec
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.printable import printable
-from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import TransportLike
-from claude_transport.wrappers.observing import ObservingWrapper
+from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.redactor import redacted_head, redactor_for
-
-__all__ = ["LoggingTransport"]
 
 DEFAULT_LOGGER = "claude_transport.wire"
 """The name of the logger, so that one line of configuration turns the wire on or off and leaves the library's own warnings alone."""

@@ -2,35 +2,253 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import msgspec
 
+from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.messages import (
     APIMessage,
     AssistantMessage,
     DecodeFailure,
     Message,
+    ModelUsage,
     OversizedMessage,
     ResultMessage,
     StreamEvent,
     Usage,
 )
 from claude_transport.transport import TransportLike
-from claude_transport.wrappers.deltas import size_of, without_deltas
-from claude_transport.wrappers.metrics_registry import MetricsRegistry
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, Timing
-from claude_transport.wrappers.observing import ObservingWrapper
-from claude_transport.wrappers.prometheus_text import prometheus_text
-from claude_transport.wrappers.prompt_watch import PromptWatch
-from claude_transport.wrappers.token_ledger import TokenLedger
+from claude_transport.wrappers.base import ObservingWrapper
+from claude_transport.wrappers.gen_ai import OTHER_MODEL, model_label
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, prometheus_text
+from claude_transport.wrappers.prompt_watch import PromptWatch, size_of, without_deltas
 
-__all__ = ["Metrics", "MetricsTransport"]
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
+
+# --- `MetricsRegistry`: the counts of many sessions as one, the ones that are over included.
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Counted(Protocol):
+    """What a registry sums up; a `Metrics` is one."""
+
+    def snapshot(self) -> MetricsSnapshot:
+        """Everything until now."""
+        ...
+
+    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
+        """Have `listener` told of every prompt that gets a result."""
+        ...
+
+
+class MetricsRegistry:
+    """Give the same one to every `MetricsTransport`: their sum only grows, because a session that is over stays in it.
+
+    Nothing is global: two registries know nothing of each other.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[int, Counted] = {}
+        self._over = MetricsSnapshot(sessions=0)
+        self._listeners: list[Callable[[float, ResultMessage], None]] = []
+        self._complained = False
+        # Whoever scrapes does so from a thread of its own, and must not catch a session between running and over. Reentrant, because
+        # a collection of garbage may retire one at any moment.
+        self._lock = RLock()
+
+    @property
+    def running(self) -> int:
+        """How many sessions are not over."""
+        return len(self._running)
+
+    def add(self, metrics: Counted) -> None:
+        """Count this session, too."""
+        with self._lock:
+            self._running[id(metrics)] = metrics
+        metrics.on_result(self._tell)
+
+    def retire(self, metrics: Counted) -> None:
+        """This session is over; does nothing the second time."""
+        with self._lock:
+            if self._running.pop(id(metrics), None) is not None:
+                self._over = self._over.plus(metrics.snapshot())
+
+    def snapshot(self) -> MetricsSnapshot:
+        """All sessions together."""
+        with self._lock:
+            over, running = self._over, tuple(self._running.values())
+            while over is not self._over:  # one was retired by a collection of garbage, between the two
+                over, running = self._over, tuple(self._running.values())
+        return MetricsSnapshot.total([over, *(metrics.snapshot() for metrics in running)])
+
+    def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
+        """All sessions together in Prometheus' text format; see `prometheus_text`."""
+        return prometheus_text(self.snapshot(), labels=labels)
+
+    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
+        """Have `listener` told of every prompt, of any session, that gets a result: after how many seconds, and which.
+
+        What it raises is logged, once for each registry, and changes nothing.
+        """
+        self._listeners.append(listener)
+
+    def instrument(self, *, meter_provider: MeterProvider | None = None) -> None:
+        """Export everything through OpenTelemetry, by the global meter provider or this one; call it once.
+
+        Raises:
+            ConfigurationError: OpenTelemetry is not installed (`pip install claude-transport[otel]`).
+        """
+        try:
+            import opentelemetry.metrics  # noqa: F401
+        except ImportError as exc:
+            raise ConfigurationError(
+                "OpenTelemetry is not installed: pip install 'claude-transport[otel]', and an SDK of your choice", option="instrument"
+            ) from exc
+        from claude_transport.wrappers.instruments import instrument
+
+        instrument(self, meter_provider=meter_provider)
+
+    def _tell(self, seconds: float, result: ResultMessage) -> None:
+        for listener in self._listeners:
+            try:
+                listener(seconds, result)
+            except Exception as error:  # noqa: BLE001 - whoever listens must cost neither the count nor the other listeners anything
+                if not self._complained:
+                    self._complained = True
+                    logger.warning("a listener of a MetricsRegistry raised %s", type(error).__name__)  # its text may hold what was said
+
+
+# --- What was used and what it cost: each API message once, however many lines repeat it, and each result once.
+
+
+_REMEMBERED = 4096
+"""API messages remembered so that another block of the same one is not counted again; their blocks come close together."""
+
+_MOST_TOKENS = 10**15
+"""Tokens of one kind in one report, at most: the sum of two numbers of 4,300 digits can be read by nothing and written by nothing."""
+
+_MAX_MODELS = 100
+"""Models told apart; a peer that makes up more of them does not grow the memory, or the pages of a dashboard."""
+
+
+class TokenLedger:
+    """Fed with the usage of every API message and with every result, in order.
+
+    An API message of N blocks arrives as N lines with the same id and the same usage, whose output is what was known when it began [04a].
+    The events of a stream say the final one [03]. A result settles the turn: its `usage` is what the turn's own messages used; its
+    `model_usage_since_last_result` what everything used meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._settled = TokenCounts()
+        self._open: dict[str, TokenCounts] = {}
+        self._seen: dict[str, None] = {}
+        self._models: dict[str, ModelCounts] = {}
+        self._cumulative: dict[str, ModelCounts] = {}
+        self._cumulative_cost = 0.0
+        self._cost = 0.0
+        self.api_messages: int = 0
+
+    @property
+    def settled(self) -> TokenCounts:
+        """The sum of the usage of all results."""
+        return self._settled
+
+    @property
+    def in_progress(self) -> TokenCounts:
+        """What API messages of the main conversation have used since the last result."""
+        total = TokenCounts()
+        for counts in tuple(self._open.values()):
+            total = total.plus(counts)
+        return total
+
+    @property
+    def models(self) -> dict[str, ModelCounts]:
+        """Everything that was used, by model."""
+        return dict(self._models)
+
+    @property
+    def cost_usd(self) -> float:
+        """Everything that was paid, in US dollars."""
+        return self._cost
+
+    def message(self, message_id: str, usage: Usage | None, *, is_subagent: bool = False) -> None:
+        """An API message, or another piece of it; what its pieces say differently grows, so the most counts."""
+        if not message_id:
+            return
+        if message_id not in self._seen:
+            self.api_messages += 1
+            self._seen[message_id] = None
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+        if usage is None or is_subagent:
+            return
+        known = self._open.get(message_id, TokenCounts())
+        names = TokenCounts.__struct_fields__
+        counts = token_counts(usage)
+        self._open[message_id] = TokenCounts(**{name: max(getattr(known, name), getattr(counts, name)) for name in names})
+
+    def result(self, result: ResultMessage) -> None:
+        """A turn is over."""
+        self._settled = self._settled.plus(token_counts(result.usage))
+        self._open.clear()
+        before, cost_before = self._cumulative, self._cumulative_cost
+        self._cumulative = {model: _counts(used) for model, used in result.model_usage.items()}
+        self._cumulative_cost = _dollars(result.total_cost_usd)
+        since = result.model_usage_since_last_result
+        if since is not None:
+            used = {model: _counts(counts) for model, counts in since.items()}
+            self._cost += sum(counts.cost_usd for counts in used.values())
+        else:
+            used = {model: _growth(before.get(model), counts) for model, counts in self._cumulative.items()}
+            # less than before: a new conversation began in the same process, and counts from zero [18za]
+            self._cost += self._cumulative_cost - (cost_before if self._cumulative_cost >= cost_before else 0.0)
+        for model, counts in used.items():
+            label = model_label(model)
+            if label not in self._models and len(self._models) >= _MAX_MODELS:
+                label = OTHER_MODEL
+            self._models[label] = self._models.get(label, ModelCounts()).plus(counts)
+
+
+def token_counts(usage: Usage | ModelUsage) -> TokenCounts:
+    """The counts of a usage; what is below zero counts as 0, and what no model has ever used as the most that is counted."""
+    return TokenCounts(**{name: min(max(0, getattr(usage, name)), _MOST_TOKENS) for name in TokenCounts.__struct_fields__})
+
+
+def _dollars(amount: float) -> float:
+    """`amount`, or 0 for what is none: one NaN would make every sum after it one, too."""
+    try:
+        return float(amount) if 0 <= amount < math.inf else 0.0
+    except OverflowError:  # a whole number beyond every float
+        return 0.0
+
+
+def _counts(usage: ModelUsage) -> ModelCounts:
+    return ModelCounts(tokens=token_counts(usage), cost_usd=_dollars(usage.cost_usd))
+
+
+def _growth(before: ModelCounts | None, now: ModelCounts) -> ModelCounts:
+    if before is None:
+        return now
+    names = TokenCounts.__struct_fields__
+    grown: Mapping[str, int] = {name: getattr(now.tokens, name) - getattr(before.tokens, name) for name in names}
+    if min(grown.values()) < 0:
+        return now
+    return ModelCounts(tokens=TokenCounts(**grown), cost_usd=max(0.0, now.cost_usd - before.cost_usd))
+
 
 _MAX_TYPES = 100
 """Types of messages told apart; a peer that makes up more of them does not grow the memory, or the pages of a dashboard."""

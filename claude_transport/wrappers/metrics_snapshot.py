@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import msgspec
 
-__all__ = ["MetricsSnapshot", "ModelCounts", "Timing", "TokenCounts"]
+from claude_transport.errors import ConfigurationError
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,3 +114,116 @@ def _sum(one: Any, other: Any) -> Any:
     if isinstance(one, Mapping):
         return {key: _sum(one[key], other[key]) if key in one and key in other else {**one, **other}[key] for key in {**one, **other}}
     return one.plus(other) if isinstance(one, TokenCounts | ModelCounts | Timing) else one + other
+
+
+# --- What a snapshot says, as families of samples with names, units and labels: one table for every exporter.
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One number and its labels."""
+
+    value: float
+    labels: Mapping[str, str] = {}
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of one name, in words joined by `_`; `unit` as UCUM writes it (`By`, `s`, `{line}`)."""
+
+    name: str
+    unit: str
+    doc: str
+    samples: tuple[Sample, ...]
+
+
+def counter_families(snapshot: MetricsSnapshot) -> tuple[Family, ...]:
+    """Everything in `snapshot` that only grows, except times; always the same families in the same order."""
+    one, ways = Sample, (("read", "read"), ("written", "write"))
+    messages = {way: getattr(snapshot, f"messages_{name}") for name, way in ways}
+    rows = (
+        ("sessions", "{session}", "Sessions begun.", [one(snapshot.sessions)]),
+        ("bytes", "By", "Bytes carried.", [one(getattr(snapshot, f"bytes_{name}"), {"direction": way}) for name, way in ways]),
+        ("lines", "{line}", "Lines carried.", [one(getattr(snapshot, f"lines_{name}"), {"direction": way}) for name, way in ways]),
+        (
+            "messages",
+            "{message}",
+            "Messages carried, by type.",
+            [one(count, {"direction": way, "type": kind}) for way, counts in messages.items() for kind, count in counts.items()],
+        ),
+        ("unreadable_lines", "{line}", "Lines read that held no message.", [one(snapshot.unreadable_lines)]),
+        ("prompts", "{prompt}", "User messages written.", [one(snapshot.prompts)]),
+        ("results", "{result}", "Results, by outcome.", [one(count, {"outcome": code}) for code, count in snapshot.results.items()]),
+        ("api_messages", "{message}", "Messages of the model, each once, subagents' too.", [one(snapshot.api_messages)]),
+        ("tokens", "{token}", "Tokens of the main conversation, as the results say.", _by_kind(snapshot.tokens)),
+        (
+            "model_tokens",
+            "{token}",
+            "Tokens paid for, by model, subagents' too.",
+            [sample for model, counts in snapshot.models.items() for sample in _by_kind(counts.tokens, model=model)],
+        ),
+        ("cost_usd", "{USD}", "US dollars paid.", [one(snapshot.cost_usd)]),
+    )
+    return tuple(Family(name=name, unit=unit, doc=doc, samples=tuple(samples)) for name, unit, doc, samples in rows)
+
+
+def timings_of(snapshot: MetricsSnapshot) -> dict[str, tuple[Timing, str]]:
+    """The times in `snapshot`: what was counted, and what it is, by name."""
+    return {
+        "connect": (snapshot.connect, "Seconds that connecting took."),
+        "first_message": (snapshot.first_message, "Seconds from a prompt until the model began to speak."),
+        "result": (snapshot.result, "Seconds from a prompt to its result."),
+    }
+
+
+def _by_kind(tokens: TokenCounts, **labels: str) -> list[Sample]:
+    kinds = {name: getattr(tokens, name) for name in tokens.__struct_fields__}
+    return [Sample(count, {**labels, "kind": name.removesuffix("_tokens").removesuffix("_input")}) for name, count in kinds.items()]
+
+
+# --- A snapshot in the text format that Prometheus scrapes, without any library of its.
+
+
+_PREFIX = "claude_transport_"
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def prometheus_text(snapshot: MetricsSnapshot, *, labels: Mapping[str, str] | None = None) -> str:
+    """`snapshot` in Prometheus' text format (version 0.0.4), to be served as `text/plain`; every sample gets the `labels` besides its own.
+
+    Raises `ConfigurationError` for a label that cannot be one.
+    """
+    labels = labels or {}
+    for name in labels:
+        if not _LABEL.fullmatch(name) or name.startswith("__"):
+            raise ConfigurationError(f"{name!r} cannot be the name of a label", option="labels")
+    return "".join(f"{line}\n" for line in _lines(snapshot, labels))
+
+
+def _lines(snapshot: MetricsSnapshot, labels: Mapping[str, str]) -> Iterator[str]:
+    for family in counter_families(snapshot):
+        name = f"{_PREFIX}{family.name}_total"
+        yield f"# HELP {name} {family.doc}"
+        yield f"# TYPE {name} counter"
+        for sample in family.samples:
+            yield f"{name}{_written({**labels, **sample.labels})} {_number(sample.value)}"
+    for what, (timing, doc) in timings_of(snapshot).items():
+        name = f"{_PREFIX}{what}_seconds"
+        yield f"# HELP {name} {doc}"
+        yield f"# TYPE {name} summary"
+        yield f"{name}_sum{_written(labels)} {_number(timing.total)}"
+        yield f"{name}_count{_written(labels)} {timing.count}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def _written(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    # a lone surrogate, which JSON may hold, has no place in UTF-8
+    clean = value.encode("utf-8", "replace").decode("utf-8")
+    return clean.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -7,11 +7,8 @@ import getpass
 import os
 from collections.abc import Callable, Mapping
 
-from claude_transport.protocol.known_secrets import redactor_knowing
-from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.redaction import Redactor, redactor_knowing
 from claude_transport.transport import TransportLike
-
-__all__ = ["redacted_head", "redactor_for"]
 
 _MAX_WRAPPERS = 16
 """Wrappers around wrappers that are looked through for options."""

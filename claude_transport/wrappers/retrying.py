@@ -23,8 +23,6 @@ from claude_transport.errors import (
 from claude_transport.transport import SessionTerms, TransportLike
 from claude_transport.wrappers.base import TransportWrapper
 
-__all__ = ["RetryAttempt", "RetryOn", "RetryingTransport", "WriteUncertain"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

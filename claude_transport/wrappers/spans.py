@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.protocol.actions import Settle
+from claude_transport.protocol.conversation import Settle, TurnState
 from claude_transport.protocol.messages import (
     AssistantMessage,
     InitMessage,
@@ -19,13 +20,47 @@ from claude_transport.protocol.messages import (
     ToolResultBlock,
     ToolUseBlock,
     UserMessage,
+    to_wire,
 )
-from claude_transport.protocol.turn_states import TurnState
+from claude_transport.protocol.redaction import Redactor
 from claude_transport.wrappers import gen_ai
+from claude_transport.wrappers.gen_ai import Attributes
 from claude_transport.wrappers.prompt_watch import Prompt, PromptWatch
-from claude_transport.wrappers.span_content import SpanContent
 
-__all__ = ["SessionSpans"]
+# --- What was said, as attributes of spans, for those who ask for it: redacted, and cut.
+
+
+class SpanContent:
+    """Prompts, answers, and what tools were given and gave, each as JSON without secrets, of at most `limit` characters."""
+
+    def __init__(self, *, redactor: Redactor, limit: int) -> None:
+        self._redactor = redactor
+        self._limit = limit
+
+    def of_prompt(self, message: UserMessage) -> Attributes:
+        """The prompt of a turn."""
+        return {"gen_ai.input.messages": self._written([{"role": "user", "parts": [{"type": "text", "content": message.text}]}])}
+
+    def of_result(self, result: ResultMessage) -> Attributes:
+        """The answer of a turn; nothing when there is none."""
+        if not result.result:
+            return {}
+        parts = [{"type": "text", "content": result.result}]
+        return {"gen_ai.output.messages": self._written([{"role": "assistant", "parts": parts}])}
+
+    def of_call(self, block: ToolUseBlock) -> Attributes:
+        """What a tool was given."""
+        return {"gen_ai.tool.call.arguments": self._written(block.input)}
+
+    def of_answer(self, block: ToolResultBlock) -> Attributes:
+        """What a tool gave."""
+        return {"gen_ai.tool.call.result": self._written(to_wire(block.content))}
+
+    def _written(self, value: Any) -> str:
+        line = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        text = self._redactor.line(line).decode("utf-8", "replace")
+        return text if len(text) <= self._limit else text[: self._limit] + "…"
+
 
 _STATE: Final = "claude_transport.turn.state"
 _UNASKED: Final = ""
@@ -106,7 +141,7 @@ class SessionSpans:
         for tool in self._tools.values():
             self._end_with_error(tool.span, error)
         for span in self._turns.values():
-            span.set_attribute(_STATE, TurnState.lost.value)
+            span.set_attribute(_STATE, TurnState.LOST.value)
             self._end_with_error(span, error)
         self._tools.clear()
         self._turns.clear()
@@ -136,9 +171,9 @@ class SessionSpans:
         if span is None:
             return
         span.set_attribute(_STATE, settled.state.value)
-        if settled.state is TurnState.done and settled.result is not None:
+        if settled.state is TurnState.DONE and settled.result is not None:
             self._add_result(span, settled.result)
-        elif settled.state is TurnState.lost:
+        elif settled.state is TurnState.LOST:
             self._end_with_error(span, None)
             return
         # one that was folded into another turn shares its result, whose tokens must not count twice

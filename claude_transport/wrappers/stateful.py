@@ -9,20 +9,18 @@ from typing import Any, Self
 
 from claude_transport.errors import ConfigurationError, InputClosed, NotConnected, TransportClosed
 from claude_transport.transport import TransportLike
-from claude_transport.wrappers.observing import ObservingWrapper
-
-__all__ = ["StatefulTransport", "TransportState"]
+from claude_transport.wrappers.base import ObservingWrapper
 
 
 class TransportState(StrEnum):
     """Where a transport is in its life."""
 
-    disconnected = "disconnected"
+    DISCONNECTED = "disconnected"
     """There is no connection: not yet, after an attempt that failed, or not any more, because the peer is gone."""
-    connecting = "connecting"
-    connected = "connected"
-    closing = "closing"
-    closed = "closed"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    CLOSING = "closing"
+    CLOSED = "closed"
     """For good: `reconnect()` makes a new one."""
 
 
@@ -46,7 +44,7 @@ class StatefulTransport(ObservingWrapper):
         self.on_change = on_change
         """Called with the old and the new state; may be replaced at any time."""
         self._was_connected = transport.is_ready()
-        self._state = TransportState.connected if self._was_connected else TransportState.disconnected
+        self._state = TransportState.CONNECTED if self._was_connected else TransportState.DISCONNECTED
         self._attempts = 0  # that are under way
         self._input_ended = False
 
@@ -67,27 +65,27 @@ class StatefulTransport(ObservingWrapper):
         """One with the same `on_change`, which is told that it connects, although what is inside is connected already."""
         another = super().rewrapped(transport)
         another.on_change = self.on_change
-        another._state, another._was_connected = TransportState.disconnected, False  # noqa: SLF001 - one of us
+        another._state, another._was_connected = TransportState.DISCONNECTED, False  # noqa: SLF001 - one of us
         return another
 
     async def connect(self) -> None:
         """Connect the transport inside; refused once the closing has begun."""
         self._refuse_if_closed()
-        if self._state is TransportState.connected and self.is_ready():
+        if self._state is TransportState.CONNECTED and self.is_ready():
             await super().connect()
             return
         self._attempts += 1
-        self._change(TransportState.connecting)
+        self._change(TransportState.CONNECTING)
         try:
             await super().connect()
             self._was_connected = True
         finally:
             self._attempts -= 1
-            if self._state is TransportState.connecting:  # else close() came meanwhile
+            if self._state is TransportState.CONNECTING:  # else close() came meanwhile
                 if self.is_ready():
-                    self._change(TransportState.connected)
+                    self._change(TransportState.CONNECTED)
                 elif not self._attempts:
-                    self._change(TransportState.disconnected)
+                    self._change(TransportState.DISCONNECTED)
 
     async def write(self, data: str | bytes) -> None:
         """Write to the transport inside; refused where there is no connection, and after the end of the input."""
@@ -114,12 +112,12 @@ class StatefulTransport(ObservingWrapper):
 
     async def close(self) -> None:
         """Close the transport inside."""
-        if self._state is not TransportState.closed:
-            self._change(TransportState.closing)
+        if self._state is not TransportState.CLOSED:
+            self._change(TransportState.CLOSING)
         try:
             await super().close()
         finally:
-            self._change(TransportState.closed)  # also when it was cancelled: a cancelled close still closes
+            self._change(TransportState.CLOSED)  # also when it was cancelled: a cancelled close still closes
 
     def on_read_end(self, error: Exception | None) -> None:
         """See whether the connection is lost."""
@@ -143,17 +141,17 @@ class StatefulTransport(ObservingWrapper):
             self.on_change(old, new)
 
     def _notice_loss(self) -> None:
-        if self._state is TransportState.connected and not self.is_ready():
-            self._change(TransportState.disconnected)
+        if self._state is TransportState.CONNECTED and not self.is_ready():
+            self._change(TransportState.DISCONNECTED)
 
     def _refuse_if_closed(self) -> None:
-        if self._state in (TransportState.closing, TransportState.closed):
+        if self._state in (TransportState.CLOSING, TransportState.CLOSED):
             info = self.info
-            how = "is being closed" if self._state is TransportState.closing else "is closed"
+            how = "is being closed" if self._state is TransportState.CLOSING else "is closed"
             raise TransportClosed(f"the transport {how}", exit_code=info.exit_code, signal=info.signal, stderr_tail=info.stderr_tail)
 
     def _refuse_unless_connected(self) -> None:
         self._refuse_if_closed()
         if not self._was_connected and not self.is_ready():  # one that was lost says itself how
-            how = "is still connecting" if self._state is TransportState.connecting else "has not been connected"
+            how = "is still connecting" if self._state is TransportState.CONNECTING else "has not been connected"
             raise NotConnected(f"the transport {how}")

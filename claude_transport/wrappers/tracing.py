@@ -9,8 +9,8 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import TransportLike
-from claude_transport.wrappers.deltas import without_deltas
-from claude_transport.wrappers.observing import ObservingWrapper
+from claude_transport.wrappers.base import ObservingWrapper
+from claude_transport.wrappers.prompt_watch import without_deltas
 from claude_transport.wrappers.redactor import redactor_for
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from claude_transport.wrappers.spans import SessionSpans
 
-__all__ = ["TracingTransport"]
 
 DEFAULT_MAX_CONTENT_CHARS = 4000
 """Characters of one attribute: many collectors cut, or refuse, what is longer."""
@@ -72,8 +71,7 @@ class TracingTransport(ObservingWrapper):
             from opentelemetry import trace
         except ImportError:
             return
-        from claude_transport.wrappers.span_content import SpanContent
-        from claude_transport.wrappers.spans import SessionSpans
+        from claude_transport.wrappers.spans import SessionSpans, SpanContent
 
         said = SpanContent(redactor=redactor or redactor_for(transport), limit=max_content_chars) if content else None
         self._spans = SessionSpans(trace.get_tracer(_SCOPE, tracer_provider=tracer_provider), content=said)

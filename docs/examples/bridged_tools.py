@@ -11,7 +11,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 import claude_transport as ct
 
 
-async def in_stock(arguments: dict[str, Any], context: ct.ToolContext) -> str:
+async def in_stock(arguments: dict[str, Any], context: ct.bridge.ToolContext) -> str:
     """How many pieces of a fruit there are."""
     print(f"asked for {arguments['fruit']}")
     context.report_progress(1, total=1, message="looked it up")  # without effect here: the call below does not ask for it
@@ -19,11 +19,11 @@ async def in_stock(arguments: dict[str, Any], context: ct.ToolContext) -> str:
 
 
 FRUIT = {"type": "object", "properties": {"fruit": {"type": "string"}}, "required": ["fruit"]}
-shop = [ct.HostTool(name="in_stock", call=in_stock, input_schema=FRUIT, read_only=True)]
+shop = [ct.bridge.HostTool(name="in_stock", call=in_stock, input_schema=FRUIT, read_only=True)]
 
 
 async def main() -> None:
-    async with ct.BridgeHost({"shop": shop}) as host:
+    async with ct.bridge.BridgeHost({"shop": shop}) as host:
         # for the real one: ct.ClaudeOptions(mcp_servers=host.mcp_servers, allowed_tools=["mcp__shop__*"])
         await play_the_cli(host.mcp_servers["shop"])
 

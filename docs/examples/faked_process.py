@@ -21,7 +21,7 @@ SCENARIO = Scenario.turns(
 )
 
 
-async def allow(tool_name: str, tool_input: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow:
+async def allow(tool_name: str, tool_input: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow:
     print("asked for:", tool_name, tool_input["command"])
     return ct.Allow()
 

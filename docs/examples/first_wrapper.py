@@ -14,7 +14,7 @@ class Nothing(ct.TransportWrapper):
     """Step 1: delegates everything."""
 
 
-class ByteCount(ct.ObservingWrapper):
+class ByteCount(ct.wrappers.ObservingWrapper):
     """Step 2: counts what is read, in bytes and lines."""
 
     def __init__(self, transport: ct.TransportLike) -> None:

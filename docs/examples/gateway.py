@@ -15,7 +15,7 @@ TOKEN = "a-token-made-by-secrets.token_urlsafe"
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder, FakeClaude(Scenario()) as fake:
         options = ct.ClaudeOptions(cli_path=fake.path, model="haiku", max_turns=20)
-        limits = ct.GatewayLimits(sessions=2, lease=30.0)
+        limits = ct.gateway.GatewayLimits(sessions=2, lease=30.0)
         async with ct.Gateway(options, listen=[f"unix://{folder}/door"], tokens={"alice": TOKEN}, limits=limits) as gateway:
             transport = ct.NetworkTransport(gateway.urls[0], token=TOKEN, options={"max_turns": 3})
             async with ct.Query(transport) as query:

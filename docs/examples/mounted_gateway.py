@@ -15,7 +15,7 @@ from claude_transport.testing import FakeClaude, Scenario
 TOKEN = "a-token-made-by-secrets.token_urlsafe"
 
 
-def server_of(application: ct.GatewayApplication) -> uvicorn.Server:
+def server_of(application: ct.gateway.GatewayApplication) -> uvicorn.Server:
     """`uvicorn module:application --ws websockets-sansio --lifespan on`, in Python, and with the logging of this program."""
     return uvicorn.Server(uvicorn.Config(application, ws="websockets-sansio", lifespan="on", log_config=None))
 
@@ -39,7 +39,7 @@ async def talk(url: str) -> None:
 async def main() -> None:
     with FakeClaude(Scenario.echo()) as claude, socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        application = ct.GatewayApplication(ct.Gateway(ct.ClaudeOptions(cli_path=claude.path), tokens={"alice": TOKEN}))
+        application = ct.gateway.GatewayApplication(ct.Gateway(ct.ClaudeOptions(cli_path=claude.path), tokens={"alice": TOKEN}))
         server = server_of(application)
         async with anyio.create_task_group() as tasks:
             # uvicorn runs on asyncio; in a thread of its own, whatever this program runs on

@@ -16,7 +16,7 @@ async def no_time(seconds: float) -> None:
 
 
 async def main() -> None:
-    patience = ct.RetryPolicy(rate_limit=2, backoff=ct.Backoff(random=random.Random(7)))
+    patience = ct.RetryPolicy(rate_limit=2, backoff=ct.backoff.Backoff(random=random.Random(7)))
     async with FakeMessagesAPI() as api:
         options = ct.ClaudeOptions(cli_path="/nowhere/claude", env=api.environment())
 
@@ -28,7 +28,7 @@ async def main() -> None:
         try:
             await ct.complete("Hello", transport="api", options=options, max_tokens=8)
         except ct.ClaudeTransportError as error:
-            there = ct.partial_completion(error)
+            there = ct.completion.partial_completion(error)
             print(f"{type(error).__name__} {error.code}: {error}")
             print(f"  there was: {there.text if there else ''}")
 

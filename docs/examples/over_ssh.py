@@ -32,7 +32,7 @@ def other_machine() -> Iterator[ct.Launcher]:
         yield ct.Launcher.ssh("build", program=str(stand_in))
 
 
-async def ask(tool: str, tool_input: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+async def ask(tool: str, tool_input: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
     print(f"asked here: {tool} {tool_input['command']!r}")
     return ct.Allow()
 

@@ -50,7 +50,7 @@ class Starter:
     async def connect(self) -> ByteStream:
         prompt = "stdio" if "can_use_tool" in self.answers else None
         cli = ct.find_cli(self.options.cli_path)
-        launch = ct.build_launch(self.options, cli=cli, inherited=os.environ, permission_prompt=prompt)
+        launch = ct.launch.build_launch(self.options, cli=cli, inherited=os.environ, permission_prompt=prompt)
         folder = tempfile.TemporaryDirectory(prefix="own-process-")  # only its owner may look inside
         paths = [str(Path(folder.name, f"{number}{planned.suffix}")) for number, planned in enumerate(launch.files)]
         for path, planned in zip(paths, launch.files, strict=True):
@@ -67,9 +67,9 @@ class OwnProcess(ct.StreamTransport):
         self.starter = Starter(options)
         super().__init__(self.starter)
 
-    def announce(self, *, answers: frozenset[str]) -> ct.SessionTerms:
+    def announce(self, *, answers: frozenset[str]) -> ct.transports.SessionTerms:
         self.starter.answers = answers
-        return ct.session_terms(self.starter.options)
+        return ct.transports.session_terms(self.starter.options)
 
 
 async def main() -> None:

@@ -9,7 +9,7 @@ import anyio
 import claude_transport as ct
 
 
-class ToolWatch(ct.ObservingWrapper):
+class ToolWatch(ct.wrappers.ObservingWrapper):
     """Calls `on_tool(name)` for every tool that Claude uses."""
 
     def __init__(self, transport: ct.TransportLike, *, on_tool: Callable[[str], object]) -> None:

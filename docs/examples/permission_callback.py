@@ -10,7 +10,7 @@ import claude_transport as ct
 from claude_transport.testing import FakeClaude, Scenario, Turn, steps
 
 
-async def guard(tool: str, tool_input: dict[str, Any], context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+async def guard(tool: str, tool_input: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
     """May take as long as a human takes: the CLI waits."""
     if tool == "Bash" and "rm" in tool_input["command"].split():
         return ct.Deny("Nothing is deleted here.")

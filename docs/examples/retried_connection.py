@@ -16,7 +16,7 @@ async def no_time(_seconds: float) -> None:
     """Waits without time passing; leave `sleep=` out, and time passes."""
 
 
-def tell(attempt: ct.RetryAttempt) -> None:
+def tell(attempt: ct.wrappers.RetryAttempt) -> None:
     went = "went well" if attempt.error is None else f"failed: {attempt.error}"
     again = "" if attempt.delay is None else f"; again in {attempt.delay:.1f} s"
     print(f"{attempt.action} {attempt.number} of {attempt.attempts} {went}{again}")
@@ -24,7 +24,7 @@ def tell(attempt: ct.RetryAttempt) -> None:
 
 async def main() -> None:
     flaky = ct.FaultyTransport(ct.MockTransport([RESULT]), [faults.FailConnect(times=2)])
-    backoff = ct.Backoff(first=0.5, random=random.Random(7))
+    backoff = ct.backoff.Backoff(first=0.5, random=random.Random(7))
     patient = ct.RetryingTransport(flaky, attempts=4, backoff=backoff, on_attempt=tell, sleep=no_time)
     async with ct.Query(patient) as query:
         result = await (await query.send("Do it")).result()

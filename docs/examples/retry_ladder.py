@@ -9,7 +9,7 @@ from claude_transport.backoff import parse_retry_after
 
 
 async def main() -> None:
-    policy = ct.RetryPolicy(rate_limit=2, backoff=ct.Backoff(jitter=0))
+    policy = ct.RetryPolicy(rate_limit=2, backoff=ct.backoff.Backoff(jitter=0))
     limited, lost = ct.RateLimited(), ct.ProcessError(exit_code=1)
     print("limited for the first time:", policy.next_delay(limited))
     print("and once more:", policy.next_delay(limited, earlier=[limited]))

@@ -15,7 +15,7 @@ from claude_transport.testing import FakeClaude, Scenario
 async def main() -> None:
     with FakeClaude(Scenario.echo()) as claude, tempfile.TemporaryDirectory() as folder:
         options = ct.ClaudeOptions(cli_path=str(claude.path), pin_cli=True)
-        gate = ct.StartGate(Path(folder) / "start-gate")  # a service gives a path that all of its processes know
+        gate = ct.transports.StartGate(Path(folder) / "start-gate")  # a service gives a path that all of its processes know
 
         async def session(name: str) -> None:
             async with gate.turn():
@@ -26,7 +26,7 @@ async def main() -> None:
             print((await turn.result()).result)
             await query.aclose()
 
-        stop = ct.on_cli_change(lambda change: print("another CLI:", change.now.path == change.before.path))
+        stop = ct.launch.on_cli_change(lambda change: print("another CLI:", change.now.path == change.before.path))
         try:
             await session("first")
             os.utime(claude.path, (0, 0))  # somebody installs another one

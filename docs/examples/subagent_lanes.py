@@ -34,10 +34,10 @@ def busy_claude() -> ct.MockTransport:
 
 
 async def main() -> None:
-    aside: dict[ct.Lane, list[str]] = {}
+    aside: dict[ct.client.Lane, list[str]] = {}
     async with ct.Query(busy_claude()) as query:
         turn = await query.send("How many files are there?")
-        async for lane, message in ct.split_by_parent(turn):
+        async for lane, message in ct.client.split_by_parent(turn):
             if not isinstance(message, ct.AssistantMessage) or not message.text:
                 continue
             if lane.is_main:

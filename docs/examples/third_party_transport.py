@@ -25,7 +25,7 @@ class ThirdPartyTransport(ct.Transport):
     max_line_bytes = 65536
 
     def __init__(self, stream: ByteStream) -> None:
-        self.stream, self.framer, self.decoder = stream, LineFramer(max_line_bytes=self.max_line_bytes), ct.LineDecoder()
+        self.stream, self.framer, self.decoder = stream, LineFramer(max_line_bytes=self.max_line_bytes), ct.messages.LineDecoder()
         self.state, self.lines, self.over, self.one_writer = "new", deque[bytes](), False, anyio.Lock()
 
     def refuse_if(self, *states: str) -> None:

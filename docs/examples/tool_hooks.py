@@ -8,15 +8,19 @@ import claude_transport as ct
 from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 
 
-async def no_pushes(tool: ct.PreToolUseInput, _tool_use_id: str | None, _context: ct.CallbackContext) -> ct.PreToolUseDecision | None:
+async def no_pushes(
+    tool: ct.hooks.PreToolUseInput, _tool_use_id: str | None, _context: ct.client.CallbackContext
+) -> ct.hooks.PreToolUseDecision | None:
     command = tool.tool_input["command"]
     print("about to run:", command)
-    return ct.PreToolUseDecision.deny("People push here.") if command.startswith("git push") else None
+    return ct.hooks.PreToolUseDecision.deny("People push here.") if command.startswith("git push") else None
 
 
-async def house_rule(prompt: ct.UserPromptSubmitInput, _tool_use_id: str | None, _context: ct.CallbackContext) -> ct.AdditionalContext:
+async def house_rule(
+    prompt: ct.hooks.UserPromptSubmitInput, _tool_use_id: str | None, _context: ct.client.CallbackContext
+) -> ct.hooks.AdditionalContext:
     print("prompt:", prompt.prompt)
-    return ct.AdditionalContext("The main branch is protected.")
+    return ct.hooks.AdditionalContext("The main branch is protected.")
 
 
 def claude_that_pushes() -> FakeClaude:

@@ -9,7 +9,7 @@ from claude_transport.testing import FakeClaude, Scenario
 
 
 async def main() -> None:
-    registry = ct.MetricsRegistry()
+    registry = ct.wrappers.MetricsRegistry()
     with FakeClaude(Scenario.text("Hello!")) as claude:
         for prompts in (["Hi"], ["How are you?", "And now?"]):
             transport = ct.MetricsTransport(ct.SubprocessTransport(command=claude.command), registry=registry)

@@ -21,12 +21,12 @@ from claude_transport.app.render_report import ReportLines
 from claude_transport.app.report import CLIFinding, Failure
 from claude_transport.app.summary import summarize
 from claude_transport.app.terminal import Look, json_for_terminals, one_line
+from claude_transport.client.questions import CallbackContext
 from claude_transport.errors import ConnectTimeout, ProcessError, ResultError
 from claude_transport.inspection.timeline import summarize as summarize_tape
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord
-from claude_transport.query.handlers import CallbackContext
 
 hostile = pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
 LOOK = Look(width=80)

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.bridge.configuration import read_bridge_settings
-from claude_transport.bridge.greeting import Greeting, Welcome, decode_welcome, encode_greeting
+from claude_transport.bridge.connection import Greeting, Welcome, decode_welcome, encode_greeting
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.streams.process import ProcessConnectable
 from claude_transport.streams.sockets import SocketConnectable

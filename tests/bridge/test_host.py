@@ -17,8 +17,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 import claude_transport as ct
-from claude_transport.bridge.greeting import Greeting
-from claude_transport.bridge.outbox import Outbox
+from claude_transport.bridge.connection import Greeting, Outbox
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.streams.address import parse_address
 from claude_transport.streams.memory import memory_stream_pair
@@ -57,16 +56,16 @@ class Workshop:
                 await told
         return "there"
 
-    def plain(self) -> list[ct.HostTool]:
+    def plain(self) -> list[ct.bridge.HostTool]:
         schema = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
         return [
-            ct.HostTool(
+            ct.bridge.HostTool(
                 name="add", call=lambda given, _: self.add(**given), description="Adds a and b.", input_schema=schema, read_only=True
             ),
-            ct.HostTool(name="wait", call=lambda _, __: self.wait()),
-            ct.HostTool(name="fail", call=lambda _, __: self.fail()),
-            ct.HostTool(name="large", call=lambda _, __: self.large()),
-            ct.HostTool(name="walk", call=lambda _, context: self.walk(context)),
+            ct.bridge.HostTool(name="wait", call=lambda _, __: self.wait()),
+            ct.bridge.HostTool(name="fail", call=lambda _, __: self.fail()),
+            ct.bridge.HostTool(name="large", call=lambda _, __: self.large()),
+            ct.bridge.HostTool(name="walk", call=lambda _, context: self.walk(context)),
         ]
 
     def server(self) -> MCPServer[Any]:
@@ -99,7 +98,7 @@ def tools(workshop: Workshop, kind: str) -> Any:
 
 @pytest.mark.parametrize("listen", [None, "tcp://127.0.0.1:0"], ids=["unix", "tcp"])
 async def test_tools_are_listed_and_called(tools: Any, listen: str | None) -> None:
-    async with ct.BridgeHost({"box": tools}, listen=listen) as host, knock(host.mcp_servers["box"]) as (client, welcome):
+    async with ct.bridge.BridgeHost({"box": tools}, listen=listen) as host, knock(host.mcp_servers["box"]) as (client, welcome):
         assert welcome.refused is None
         introduction = await client.shake_hands()
         assert introduction["result"]["protocolVersion"] == "2025-11-25"
@@ -111,7 +110,7 @@ async def test_tools_are_listed_and_called(tools: Any, listen: str | None) -> No
 
 
 async def test_a_tool_that_raises_is_a_failed_tool_and_the_next_call_works(tools: Any, kind: str) -> None:
-    async with ct.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with ct.bridge.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
         failed = await client.call("fail")
         assert failed["result"]["isError"] is True
@@ -120,7 +119,7 @@ async def test_a_tool_that_raises_is_a_failed_tool_and_the_next_call_works(tools
 
 
 async def test_a_cancelled_call_is_cancelled_and_gets_no_answer(tools: Any, workshop: Workshop) -> None:
-    async with ct.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with ct.bridge.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
         await client.say("tools/call", id=7, name="wait", arguments={})
         with anyio.fail_after(PATIENCE):
@@ -132,7 +131,7 @@ async def test_a_cancelled_call_is_cancelled_and_gets_no_answer(tools: Any, work
 
 
 async def test_the_tools_of_a_bridge_that_hangs_up_are_cancelled(tools: Any, workshop: Workshop) -> None:
-    async with ct.BridgeHost({"box": tools}) as host:
+    async with ct.bridge.BridgeHost({"box": tools}) as host:
         async with knock(host.mcp_servers["box"]) as (client, _):
             await client.shake_hands()
             await client.say("tools/call", id=7, name="wait", arguments={})
@@ -143,7 +142,7 @@ async def test_the_tools_of_a_bridge_that_hangs_up_are_cancelled(tools: Any, wor
 
 
 async def test_progress_comes_before_the_answer(tools: Any) -> None:
-    async with ct.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with ct.bridge.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
         assert text_of(await client.call("walk", id=5)) == "there"
         told = [message["params"] for message in client.heard if message.get("method") == "notifications/progress"]
@@ -151,13 +150,13 @@ async def test_progress_comes_before_the_answer(tools: Any) -> None:
 
 
 async def test_a_large_answer_arrives_whole(tools: Any) -> None:
-    async with ct.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with ct.bridge.BridgeHost({"box": tools}) as host, knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
         assert len(text_of(await client.call("large"))) == 2_000_000
 
 
 async def test_an_answer_over_the_limit_is_an_error_and_not_silence(tools: Any) -> None:
-    async with ct.BridgeHost({"box": tools}, max_line_bytes=100_000) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with ct.bridge.BridgeHost({"box": tools}, max_line_bytes=100_000) as host, knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
         error = (await client.call("large"))["error"]
         assert error["data"]["code"] == "bridge.too_large"
@@ -165,7 +164,7 @@ async def test_an_answer_over_the_limit_is_an_error_and_not_silence(tools: Any) 
 
 
 async def test_more_calls_than_allowed_are_refused_and_a_cancellation_still_gets_through(tools: Any, workshop: Workshop) -> None:
-    async with ct.BridgeHost({"box": tools}, max_calls=1) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with ct.bridge.BridgeHost({"box": tools}, max_calls=1) as host, knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
         await client.say("tools/call", id=7, name="wait", arguments={})
         with anyio.fail_after(PATIENCE):
@@ -178,7 +177,7 @@ async def test_more_calls_than_allowed_are_refused_and_a_cancellation_still_gets
 
 
 async def test_a_second_request_under_the_same_id_is_refused_and_the_first_is_answered(workshop: Workshop) -> None:
-    async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
         await client.say("tools/call", id=7, name="wait", arguments={})
         await client.say("tools/call", id=7, name="add", arguments={"a": 1, "b": 1})
@@ -193,7 +192,7 @@ async def test_a_second_request_under_the_same_id_is_refused_and_the_first_is_an
     ("given", "refused"), [({"token": "not-the-token-of-this-host"}, "auth"), ({"server": "attic"}, "server")], ids=["token", "server"]
 )
 async def test_who_has_no_token_or_wants_another_server_is_turned_away(workshop: Workshop, given: dict[str, str], refused: str) -> None:
-    async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"], **given) as (client, welcome):
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"], **given) as (client, welcome):
         assert welcome.refused == refused
         with pytest.raises(anyio.EndOfStream):
             await client.line()
@@ -209,7 +208,7 @@ async def test_a_token_is_compared_as_a_digest_by_one_comparison_that_takes_as_l
         return False
 
     async with (
-        ct.BridgeHost({"box": workshop.plain()}, compare=say_no) as host,
+        ct.bridge.BridgeHost({"box": workshop.plain()}, compare=say_no) as host,
         knock(host.mcp_servers["box"], token=token) as (_, welcome),
     ):
         assert welcome.refused == "auth"
@@ -217,7 +216,7 @@ async def test_a_token_is_compared_as_a_digest_by_one_comparison_that_takes_as_l
 
 
 async def test_beside_silent_connections_a_bridge_is_let_in(workshop: Workshop) -> None:
-    async with ct.BridgeHost({"box": workshop.plain()}, listen="tcp://127.0.0.1:0", max_bridges=2) as host:
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}, listen="tcp://127.0.0.1:0", max_bridges=2) as host:
         silent = [await SocketConnectable(parse_address(host.url)).connect() for _ in range(50)]
         async with knock(host.mcp_servers["box"]) as (_, welcome):
             assert welcome.refused is None
@@ -228,13 +227,13 @@ async def test_beside_silent_connections_a_bridge_is_let_in(workshop: Workshop) 
 
 async def test_without_the_token_nobody_learns_which_servers_there_are(workshop: Workshop) -> None:
     given = {"token": "not-the-token-of-this-host", "server": "attic"}
-    async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"], **given) as (_, welcome):
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"], **given) as (_, welcome):
         assert welcome.refused == "auth"
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b'{"mcp_bridge":1}\n'], ids=["http", "too long", "no token"])
 async def test_what_is_no_bridge_is_hung_up_on_without_a_word(workshop: Workshop, said: bytes) -> None:
-    async with ct.BridgeHost({"box": workshop.plain()}) as host:
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host:
         stream = await SocketConnectable(parse_address(host.url)).connect()
         await stream.send(said)
         with anyio.fail_after(PATIENCE), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
@@ -244,7 +243,7 @@ async def test_what_is_no_bridge_is_hung_up_on_without_a_word(workshop: Workshop
 
 async def test_more_bridges_than_allowed_are_told_that_the_host_is_busy(workshop: Workshop) -> None:
     async with (
-        ct.BridgeHost({"box": workshop.plain()}, max_bridges=1) as host,
+        ct.bridge.BridgeHost({"box": workshop.plain()}, max_bridges=1) as host,
         knock(host.mcp_servers["box"]),
         knock(host.mcp_servers["box"]) as (_, welcome),
     ):
@@ -252,7 +251,7 @@ async def test_more_bridges_than_allowed_are_told_that_the_host_is_busy(workshop
 
 
 async def test_the_socket_is_for_its_owner_alone_and_gone_afterwards(workshop: Workshop) -> None:
-    async with ct.BridgeHost({"box": workshop.plain()}) as host:
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host:
         path = Path(parse_address(host.url).path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -264,7 +263,10 @@ async def test_the_socket_is_for_its_owner_alone_and_gone_afterwards(workshop: W
 
 async def test_bridges_have_sessions_of_their_own(tools: Any, workshop: Workshop) -> None:
     """The same id, at the same time; one of them hangs up, and the other one's call goes on."""
-    async with ct.BridgeHost({"box": tools, "shed": [ct.HostTool(name="hello", call=hello)]}) as host, anyio.create_task_group() as tasks:
+    async with (
+        ct.bridge.BridgeHost({"box": tools, "shed": [ct.bridge.HostTool(name="hello", call=hello)]}) as host,
+        anyio.create_task_group() as tasks,
+    ):
 
         async def visit(number: int) -> None:
             async with knock(host.mcp_servers["box"]) as (client, _):
@@ -279,12 +281,12 @@ async def test_bridges_have_sessions_of_their_own(tools: Any, workshop: Workshop
             assert text_of(await client.call("hello", name="Ada")) == "Hello, Ada"
 
 
-async def hello(given: dict[str, Any], _context: ct.ToolContext) -> str:
+async def hello(given: dict[str, Any], _context: ct.bridge.ToolContext) -> str:
     return f"Hello, {given['name']}"
 
 
 async def test_closing_the_host_cancels_tools_and_hangs_up(tools: Any, workshop: Workshop) -> None:
-    host = ct.BridgeHost({"box": tools})
+    host = ct.bridge.BridgeHost({"box": tools})
     await host.start()
     async with knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
@@ -309,7 +311,7 @@ async def test_the_lifespan_of_a_server_is_left_when_its_bridge_hangs_up(anyio_b
         yield
         left.set()
 
-    async with ct.BridgeHost({"box": MCPServer("box", lifespan=lifespan)}) as host:
+    async with ct.bridge.BridgeHost({"box": MCPServer("box", lifespan=lifespan)}) as host:
         async with knock(host.mcp_servers["box"]) as (client, _):
             await client.shake_hands()
             assert not left.is_set()
@@ -318,10 +320,13 @@ async def test_the_lifespan_of_a_server_is_left_when_its_bridge_hangs_up(anyio_b
 
 
 async def test_many_large_answers_for_a_bridge_that_reads_late_all_arrive(anyio_backend: object) -> None:
-    async def much(_given: dict[str, Any], _context: ct.ToolContext) -> str:
+    async def much(_given: dict[str, Any], _context: ct.bridge.ToolContext) -> str:
         return "x" * 1_000_000
 
-    async with ct.BridgeHost({"box": [ct.HostTool(name="much", call=much)]}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with (
+        ct.bridge.BridgeHost({"box": [ct.bridge.HostTool(name="much", call=much)]}) as host,
+        knock(host.mcp_servers["box"]) as (client, _),
+    ):
         for each in range(20):
             await client.say("tools/call", id=each, name="much", arguments={})
         answers = [await client.next() for _ in range(20)]
@@ -354,10 +359,13 @@ async def test_for_a_bridge_that_does_not_read_answers_wait_and_what_needs_none_
 
 
 async def test_half_a_character_that_the_cli_has_written_reaches_the_tool(anyio_backend: object) -> None:
-    async def echo(given: dict[str, Any], _context: ct.ToolContext) -> str:
+    async def echo(given: dict[str, Any], _context: ct.bridge.ToolContext) -> str:
         return str(given["text"])
 
-    async with ct.BridgeHost({"box": [ct.HostTool(name="echo", call=echo)]}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with (
+        ct.bridge.BridgeHost({"box": [ct.bridge.HostTool(name="echo", call=echo)]}) as host,
+        knock(host.mcp_servers["box"]) as (client, _),
+    ):
         assert text_of(await client.call("echo", text="a \ud800 alone")) == "a \ud800 alone"
 
 
@@ -376,19 +384,25 @@ async def test_half_a_character_that_the_cli_has_written_reaches_the_tool(anyio_
     ids=["text", "mapping", "blocks", "none", "lone surrogate"],
 )
 async def test_what_a_tool_returns_is_what_the_model_gets(returned: Any, result: dict[str, Any]) -> None:
-    async def give(_given: dict[str, Any], _context: ct.ToolContext) -> Any:
+    async def give(_given: dict[str, Any], _context: ct.bridge.ToolContext) -> Any:
         return returned
 
-    async with ct.BridgeHost({"box": [ct.HostTool(name="give", call=give)]}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with (
+        ct.bridge.BridgeHost({"box": [ct.bridge.HostTool(name="give", call=give)]}) as host,
+        knock(host.mcp_servers["box"]) as (client, _),
+    ):
         assert (await client.call("give"))["result"] == result
 
 
 @pytest.mark.parametrize("returned", [object(), {"x": object()}, [{"no": "type"}], 7], ids=["object", "in a mapping", "no block", "number"])
 async def test_what_cannot_be_told_to_a_model_is_a_failed_tool(returned: Any) -> None:
-    async def give(_given: dict[str, Any], _context: ct.ToolContext) -> Any:
+    async def give(_given: dict[str, Any], _context: ct.bridge.ToolContext) -> Any:
         return returned
 
-    async with ct.BridgeHost({"box": [ct.HostTool(name="give", call=give)]}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with (
+        ct.bridge.BridgeHost({"box": [ct.bridge.HostTool(name="give", call=give)]}) as host,
+        knock(host.mcp_servers["box"]) as (client, _),
+    ):
         assert (await client.call("give"))["result"]["isError"] is True
         assert host.failed_calls == 1
 
@@ -400,7 +414,7 @@ async def ask_wrongly(client: Client, *lines: bytes) -> list[tuple[Any, Any]]:
 
 
 async def test_every_bad_request_gets_its_error_and_the_next_one_its_answer(workshop: Workshop) -> None:
-    async with ct.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"]) as (client, _):
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"]) as (client, _):
         await client.shake_hands()
 
         def request(method: str, **params: Any) -> bytes:
@@ -421,7 +435,7 @@ async def test_every_bad_request_gets_its_error_and_the_next_one_its_answer(work
 # ---------------------------------------------------------------------------------------------------------------- what is refused
 
 
-async def nothing(_given: dict[str, Any], _context: ct.ToolContext) -> None: ...
+async def nothing(_given: dict[str, Any], _context: ct.bridge.ToolContext) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -432,7 +446,7 @@ async def nothing(_given: dict[str, Any], _context: ct.ToolContext) -> None: ...
         ({"x": object()}, {}),
         ({"x": {"command": "y"}}, {}),
         ({"x": [nothing]}, {}),
-        ({"x": [ct.HostTool(name="t", call=nothing)] * 2}, {}),
+        ({"x": [ct.bridge.HostTool(name="t", call=nothing)] * 2}, {}),
         ({"x": []}, {"token": "short"}),
         ({"x": []}, {"listen": "tcp://0.0.0.0:0"}),
         ({"x": []}, {"listen": "wss://127.0.0.1:1/"}),
@@ -441,17 +455,17 @@ async def nothing(_given: dict[str, Any], _context: ct.ToolContext) -> None: ...
 )
 async def test_a_host_that_makes_no_sense_is_refused_before_it_listens(servers: Any, options: Any) -> None:
     with pytest.raises(ConfigurationError):
-        ct.BridgeHost(servers, **options)
+        ct.bridge.BridgeHost(servers, **options)
 
 
 @pytest.mark.parametrize("wrong", [{"name": "a b"}, {"name": "a", "input_schema": {"type": "array"}}, {"name": "a", "call": 3}])
 def test_a_tool_that_could_not_be_called_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        ct.HostTool(**{"call": nothing, **wrong})
+        ct.bridge.HostTool(**{"call": nothing, **wrong})
 
 
 async def test_no_token_in_what_is_printed(workshop: Workshop) -> None:
-    host = ct.BridgeHost({"box": workshop.plain()})
+    host = ct.bridge.BridgeHost({"box": workshop.plain()})
     async with host:
         token = host.token
         assert token not in repr(host)

@@ -17,14 +17,14 @@ from bridge_peers import PATIENCE
 from hostile_words import SHORTER, assert_lines_are_safe, assert_records_are_safe
 
 import claude_transport as ct
-from claude_transport.bridge.greeting import Greeting, encode_greeting
+from claude_transport.bridge.connection import Greeting, encode_greeting
 from claude_transport.streams.address import parse_address
 from claude_transport.streams.sockets import SocketConnectable
 
 TOKEN = "a-token-that-is-long-enough"
 
 
-async def fail(given: dict[str, Any], _context: ct.ToolContext) -> str:
+async def fail(given: dict[str, Any], _context: ct.bridge.ToolContext) -> str:
     raise ValueError(f"no: {given}\n{given['text']}")
 
 
@@ -33,7 +33,7 @@ async def test_what_a_bridge_says_is_logged_on_one_line(words: str, caplog: pyte
     caplog.set_level(logging.DEBUG, "claude_transport")
     call = {"jsonrpc": "2.0", "id": words[:100], "method": "tools/call", "params": {"name": "fail", "arguments": {"text": words}}}
     unknown = {**call, "id": 2, "params": {"name": words}}
-    async with ct.BridgeHost({"box": [ct.HostTool(name="fail", call=fail)]}, token=TOKEN, listen="tcp://127.0.0.1:0") as host:
+    async with ct.bridge.BridgeHost({"box": [ct.bridge.HostTool(name="fail", call=fail)]}, token=TOKEN, listen="tcp://127.0.0.1:0") as host:
         for greeting, answers in (
             (encode_greeting(Greeting(server=words, token=TOKEN)), 1),
             (encode_greeting(Greeting(server="box", token=words)), 1),
@@ -89,7 +89,7 @@ async def test_a_failing_tool_is_logged_without_the_secrets_of_this_process(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "x-route: Bearer Bramble-Curlew-1137")
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fail", "arguments": {"text": "Bramble-Curlew-1137"}}}
-    async with ct.BridgeHost({"box": [ct.HostTool(name="fail", call=fail)]}, token=TOKEN) as host:
+    async with ct.bridge.BridgeHost({"box": [ct.bridge.HostTool(name="fail", call=fail)]}, token=TOKEN) as host:
         stream = await SocketConnectable(parse_address(host.url)).connect()
         heard = b""
         with anyio.fail_after(PATIENCE):

@@ -27,10 +27,10 @@ class Tools:
         self.waiting = anyio.Event()
         self.cancelled = anyio.Event()
 
-    async def echo(self, given: dict[str, Any], _context: ct.ToolContext) -> str:
+    async def echo(self, given: dict[str, Any], _context: ct.bridge.ToolContext) -> str:
         return str(given["text"])
 
-    async def wait(self, _given: dict[str, Any], context: ct.ToolContext) -> str:
+    async def wait(self, _given: dict[str, Any], context: ct.bridge.ToolContext) -> str:
         context.report_progress(1)
         self.waiting.set()
         try:
@@ -40,8 +40,10 @@ class Tools:
             raise
         return "never"
 
-    def host(self, **options: Any) -> ct.BridgeHost:
-        return ct.BridgeHost({"box": [ct.HostTool(name="echo", call=self.echo), ct.HostTool(name="wait", call=self.wait)]}, **options)
+    def host(self, **options: Any) -> ct.bridge.BridgeHost:
+        return ct.bridge.BridgeHost(
+            {"box": [ct.bridge.HostTool(name="echo", call=self.echo), ct.bridge.HostTool(name="wait", call=self.wait)]}, **options
+        )
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ async def test_a_host_that_was_killed_is_told_of_at_once(anyio_backend: object, 
     with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        async with bridge_process(ct.bridge_config(f"unix://{path}", token=TOKEN, server="box")) as client:
+        async with bridge_process(ct.bridge.bridge_config(f"unix://{path}", token=TOKEN, server="box")) as client:
             await client.say("initialize", id=0)
             await anyio.to_thread.run_sync(process.stdout.readline)
             process.send_signal(signal.SIGKILL)
@@ -106,7 +108,7 @@ async def test_a_host_that_was_killed_is_told_of_at_once(anyio_backend: object, 
 
 
 async def test_a_host_that_is_not_there_is_an_error_for_whoever_asks(anyio_backend: object, tmp_path: Path) -> None:
-    async with bridge_process(ct.bridge_config(f"unix://{tmp_path}/none", token=TOKEN, server="box")) as client:
+    async with bridge_process(ct.bridge.bridge_config(f"unix://{tmp_path}/none", token=TOKEN, server="box")) as client:
         answer = await client.shake_hands()
         assert (answer["error"]["code"], answer["error"]["data"]["code"]) == (GONE, "bridge.host_unreachable")
 
@@ -114,7 +116,7 @@ async def test_a_host_that_is_not_there_is_an_error_for_whoever_asks(anyio_backe
 @pytest.mark.parametrize(("given", "words"), [({"token": TOKEN}, "token"), ({"server": "attic"}, "server")], ids=["token", "server"])
 async def test_a_bridge_that_is_turned_away_says_why(tools: Tools, given: dict[str, str], words: str) -> None:
     async with tools.host() as host:
-        config = ct.bridge_config(host.url, **{"token": host.token, "server": "box", **given})
+        config = ct.bridge.bridge_config(host.url, **{"token": host.token, "server": "box", **given})
         async with bridge_process(config) as client:
             error = (await client.shake_hands())["error"]
             assert error["data"]["code"] == "bridge.refused"
@@ -133,7 +135,7 @@ async def test_what_answers_and_is_no_host_is_an_error_and_not_a_hang(anyio_back
 
         answering = threading.Thread(target=answer)
         answering.start()
-        config = ct.bridge_config(f"tcp://127.0.0.1:{listening.getsockname()[1]}", token=TOKEN, server="box")
+        config = ct.bridge.bridge_config(f"tcp://127.0.0.1:{listening.getsockname()[1]}", token=TOKEN, server="box")
         async with bridge_process(config) as client:
             assert (await client.shake_hands())["error"]["data"]["code"] == "bridge.protocol"
         await anyio.to_thread.run_sync(answering.join)
@@ -180,7 +182,7 @@ async def test_a_project_with_modules_of_known_names_does_not_get_into_the_bridg
 
 
 def test_the_token_is_in_the_environment_and_not_in_the_arguments() -> None:
-    config = ct.bridge_config("unix:///run/host.sock", token=TOKEN, server="box")
+    config = ct.bridge.bridge_config("unix:///run/host.sock", token=TOKEN, server="box")
     assert TOKEN not in str([config["command"], *config["args"]])
     assert TOKEN in config["env"].values()
 
@@ -200,7 +202,7 @@ def test_the_token_is_in_the_environment_and_not_in_the_arguments() -> None:
 def test_a_configuration_that_could_not_work_is_refused(wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"url": "unix:///run/host.sock", "token": TOKEN, "server": "box", **wrong}
     with pytest.raises(ConfigurationError) as refused:
-        ct.bridge_config(given.pop("url"), **given)
+        ct.bridge.bridge_config(given.pop("url"), **given)
     assert "blank in the middle" not in str(refused.value)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from claude_transport.completion.announcement import Announcer, announcement_of
+from claude_transport.completion.call import Announcer, announcement_of
 from claude_transport.completion.resolution import Resolution, TransportChoice, TransportKind
 
 AUTO = Resolution(kind="cli", layer="default", reason="", choice="auto")
@@ -49,7 +49,7 @@ def test_s1_4_who_asks_for_the_line_gets_it_in_place_of_the_log(caplog: pytest.L
 
 def test_s1_4_the_library_writes_nothing_to_stderr_by_itself() -> None:
     code = """
-from claude_transport.completion.announcement import announce
+from claude_transport.completion.call import announce
 from claude_transport.completion.resolution import resolve_transport
 found = resolve_transport(env={}, cli_available=True)
 print(announce(found), announce(found))

@@ -155,7 +155,7 @@ async def test_nobody_there_is_a_connection_that_failed(
     fake_messages_api: FakeMessagesAPI, api_options: ct.ClaudeOptions, waits: Waits
 ) -> None:
     await fake_messages_api.aclose()
-    with pytest.raises(ct.APIFailed) as caught:
+    with pytest.raises(ct.errors.APIFailed) as caught:
         await ask(api_options, sleep=waits)
     assert (caught.value.code, caught.value.category) == ("result.connection_failed", "transport")
     assert waits.follow([1])
@@ -184,7 +184,7 @@ async def test_a_stream_without_a_whole_message_is_a_connection_that_failed(
     fake_messages_api: FakeMessagesAPI, api_options: ct.ClaudeOptions, events: list[dict[str, Any]]
 ) -> None:
     fake_messages_api.replace(replies.raw(events, times=None))
-    with pytest.raises(ct.APIFailed) as caught:
+    with pytest.raises(ct.errors.APIFailed) as caught:
         await ask(api_options, retry=ct.RetryPolicy.none())
     assert caught.value.code == "result.connection_failed"
 
@@ -216,7 +216,7 @@ async def test_a_timeout_keeps_the_text_so_far(fake_messages_api: FakeMessagesAP
         with pytest.raises(ct.MissingResult) as caught:
             await ask(api_options, timeout=timeout)
         assert (caught.value.code, caught.value.category) == ("exec.cli.timeout", "timeout")
-        there = ct.partial_completion(caught.value)
+        there = ct.completion.partial_completion(caught.value)
         if there is not None and there.text == "one two ":
             break
     else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_transport.completion.api_stream import APIStream
+from claude_transport.completion.api_path import APIStream
 
 EVENTS: list[dict[str, Any]] = [
     {"type": "message_start", "message": {"id": "msg_1", "model": "m", "content": [], "usage": {"input_tokens": 7, "output_tokens": 1}}},

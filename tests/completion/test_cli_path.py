@@ -137,14 +137,14 @@ async def test_many_calls_at_once_do_not_meet(cli_options: Options) -> None:
 async def test_a_failed_result_is_raised_with_a_fixed_sentence_and_its_words_are_the_cause(cli_options: Options, waits: Waits) -> None:
     words = "API Error: 500 as scripted " + "x" * 5000
     failed = steps.Result(text=words, is_error=True, terminal_reason="api_error", api_error_status=500)
-    with pytest.raises(ct.APIFailed) as caught:
+    with pytest.raises(ct.errors.APIFailed) as caught:
         await ask(cli_options(turn(failed)), sleep=waits, subject="grading")
     error = caught.value
     assert str(error) == "The API failed. (transport=cli, category=api)"
     assert isinstance(error.__cause__, Detail)
     assert str(error.__cause__) == words[:4096] + " ... (truncated)"
     assert waits.follow([1])
-    there = ct.partial_completion(error)
+    there = ct.completion.partial_completion(error)
     assert there is not None
     assert there.attempts == 2
     assert error.__notes__ == ["2 attempts were made", "subject: grading"]
@@ -161,7 +161,7 @@ async def test_s2_8_a_timeout_keeps_the_text_and_leaves_no_process(fake_claude: 
         options = ct.ClaudeOptions(cli_path=fake.path, env={"PATH": "/usr/bin:/bin"}, env_mode="exact")
         with pytest.raises(ct.ClaudeTransportError) as caught:
             await ask(options, timeout=timeout)
-        there = ct.partial_completion(caught.value)
+        there = ct.completion.partial_completion(caught.value)
         if there is not None and there.text == "one two ":
             break
     else:
@@ -186,7 +186,7 @@ async def test_a_process_that_dies_without_having_used_a_tool_is_started_again(
     assert caught.value.exit_code == 3
     assert str(caught.value) == "claude ended before it had answered. (transport=cli, category=transport)"
     assert waits.follow([1])
-    there = ct.partial_completion(caught.value)
+    there = ct.completion.partial_completion(caught.value)
     assert there is not None
     assert (there.text, there.attempts) == ("I was about to", 2)
 
@@ -228,7 +228,7 @@ async def test_no_binary_is_said_to_be_none(cli_options: Options, waits: Waits) 
     assert caught.value.code == "exec.cli.binary_not_found"
     assert caught.value.searched
     assert waits.seconds == []
-    there = ct.partial_completion(caught.value)
+    there = ct.completion.partial_completion(caught.value)
     assert there is not None
     assert (there.text, there.exit_code, there.category, there.attempts, there.transport) == ("", -1, "transport", 1, "cli")
     assert 0 < there.duration < 60
@@ -249,7 +249,7 @@ EARLY: dict[str, tuple[dict[str, Any], int | None]] = {
 async def test_s2_8_a_call_that_fails_early_has_a_duration_and_an_exit_code(arguments: dict[str, Any], exit_code: int | None) -> None:
     with anyio.fail_after(60), pytest.raises(ct.ClaudeTransportError) as caught:
         await ct.complete("Hi", **{"retry": ct.RetryPolicy.none(), **arguments})
-    there = ct.partial_completion(caught.value)
+    there = ct.completion.partial_completion(caught.value)
     assert there is not None
     assert (there.text, there.exit_code, there.category) == ("", exit_code, caught.value.category)
     assert 0 < there.duration < 60
@@ -359,7 +359,7 @@ async def test_a2_a_call_whose_time_is_up_does_not_fall_back(cli_options: Option
     with pytest.raises(ct.MissingResult) as caught:
         await ask(options, fallback=True, timeout=1.0)
     assert str(caught.value).endswith("(transport=cli, category=timeout)")
-    there = ct.partial_completion(caught.value)
+    there = ct.completion.partial_completion(caught.value)
     assert there is not None
     assert (there.transport, there.attempts, there.warnings) == ("cli", 1, (NO_RESULT,))
 

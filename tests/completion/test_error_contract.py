@@ -12,7 +12,7 @@ from call_errors import Waits
 
 import claude_transport as ct
 from claude_transport import errors
-from claude_transport.completion import cli_path
+from claude_transport.completion import call
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ERRORS_PAGE, CODES_PAGE = ((REFERENCE / name).read_text("utf-8") for name in ("errors-and-codes.md", "codes.md"))
@@ -71,10 +71,10 @@ async def test_complete_raises_and_retries_every_class_as_the_page_says(name: st
         made.append(Failing(getattr(errors, name)("words")))
         return made[-1]
 
-    monkeypatch.setattr(cli_path, "SubprocessTransport", fail)
+    monkeypatch.setattr(call, "SubprocessTransport", fail)
     with anyio.fail_after(60), pytest.raises(ct.ClaudeTransportError) as caught:
         await ct.complete("Hi", transport="cli", sleep=waits)
-    error, there = caught.value, ct.partial_completion(caught.value)
+    error, there = caught.value, ct.completion.partial_completion(caught.value)
     assert type(error).__name__ == raised
     code, category, retryable = (cell.strip("`") for cell in EVERY_CLASS[raised][:3])
     assert (error.code, error.category, error.retryable) == (code, category, retryable == "yes")
@@ -95,7 +95,7 @@ async def test_a_binary_that_is_not_there_is_one_attempt_with_the_attributes_of_
 ) -> None:
     with pytest.raises(ct.CLINotFoundError) as caught:
         await ct.complete("Hi", transport="cli", options=cli_options(cli_path="/nowhere/claude"), sleep=waits)
-    error, there, cls = caught.value, ct.partial_completion(caught.value), ct.CLINotFoundError
+    error, there, cls = caught.value, ct.completion.partial_completion(caught.value), ct.CLINotFoundError
     assert (error.code, error.category, error.retryable) == (cls.code, cls.category, cls.retryable) == (cls.code, "transport", False)
     assert str(error) == "Claude CLI not found. (transport=cli, category=transport)"
     assert "/nowhere/claude" in error.searched[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from claude_transport.completion.heuristics import advise
+from claude_transport.completion.assembly import advise
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.messages import Message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claude_transport.completion.models import ALIASES, KNOWN_MODELS, UNKNOWN_MAX_TOKENS, cost_of, full_name, max_tokens_of
-from claude_transport.protocol.usage import Usage
+from claude_transport.protocol.envelope import Usage
 
 MILLION = 1_000_000
 

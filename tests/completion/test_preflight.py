@@ -13,14 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from claude_transport.completion.login_status import LoginStatus, read_login_status
-from claude_transport.completion.preflight import api_credential_of, check_billing, preflight
+from claude_transport.client.shadowing import check_account
+from claude_transport.completion.preflight import (
+    LoginStatus,
+    api_credential_of,
+    check_billing,
+    find_config_dir,
+    preflight,
+    read_login_status,
+    read_user_settings,
+)
 from claude_transport.completion.resolution import CHOICES, MATRIX, Row, TransportChoice
-from claude_transport.completion.user_settings import find_config_dir, read_user_settings
 from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.initialization import AccountInfo
-from claude_transport.query.payer import check_account
+from claude_transport.protocol.control import AccountInfo
 
 SECRET = "sk-ant-SENTINEL"
 posix_only = pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")

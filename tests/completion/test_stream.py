@@ -35,7 +35,7 @@ class World:
         self._make = make
         self._fakes: list[FakeClaude] = []
 
-    def stream(self, *, gated: bool = False, deeds: Any = None, reply: Any = None, **arguments: Any) -> ct.CompletionStream:
+    def stream(self, *, gated: bool = False, deeds: Any = None, reply: Any = None, **arguments: Any) -> ct.completion.CompletionStream:
         text = "".join(CHUNKS)
         if self.path == "api":
             self._api.replace(
@@ -185,7 +185,7 @@ async def test_a_failure_before_the_first_piece_is_tried_again(world: World, wai
     with anyio.fail_after(30), pytest.raises(ct.RateLimited) as caught:
         await anext(stream)
     assert waits.follow([1, 2, 4])
-    there = ct.partial_completion(caught.value)
+    there = ct.completion.partial_completion(caught.value)
     assert there is not None
     assert there.attempts == 4
     with pytest.raises(StopAsyncIteration):
@@ -197,7 +197,7 @@ async def test_a_failure_after_the_first_piece_is_final_and_comes_behind_it(worl
     broken = (steps.Text("one two", chunks=["one ", "two"]), failed)
     sse = replies.sse_error("api_error", after_events=5, reply=replies.text("one two", chunks=["one ", "two"]))
     stream, pieces = world.stream(deeds=broken, reply=sse, sleep=waits), []
-    with anyio.fail_after(30), pytest.raises(ct.APIFailed) as caught:
+    with anyio.fail_after(30), pytest.raises(ct.errors.APIFailed) as caught:
         async for piece in stream:
             pieces.append(piece)  # noqa: PERF401 - what came before the error counts
     assert pieces == ["one ", "two"]
@@ -224,7 +224,7 @@ async def test_half_of_one_answer_is_not_followed_by_half_of_another(cli_options
     )
     options = cli_options(Scenario(otherwise=ScriptedTurn(deeds)))
     pieces = []
-    with anyio.fail_after(30), pytest.raises(ct.APIFailed) as caught:
+    with anyio.fail_after(30), pytest.raises(ct.errors.APIFailed) as caught:
         async for piece in ct.stream("Hi", transport="cli", options=options, sleep=waits):
             pieces.append(piece)  # noqa: PERF401 - what came before the error counts
     assert (pieces, caught.value.code, waits.seconds) == (["half"], "result.connection_failed", [])
@@ -243,7 +243,7 @@ async def test_a_timeout_comes_behind_what_was_said(world: World) -> None:
         pytest.fail(f"only {pieces} came")
     assert type(caught.value) is ct.MissingResult
     assert caught.value.code == "exec.cli.timeout"
-    there = ct.partial_completion(caught.value)
+    there = ct.completion.partial_completion(caught.value)
     assert there is not None
     assert there.text == "one two "
 

@@ -32,8 +32,8 @@ def test_a_variant_of_a_medium_keeps_the_clause_too(case: Case) -> None:
 def test_every_wrapper_there_is_has_a_medium() -> None:
     package = claude_transport.wrappers
     modules = [importlib.import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
-    exported = [getattr(module, name) for module in modules for name in getattr(module, "__all__", ())]
-    wrappers = {each.__name__ for each in exported if isinstance(each, type) and issubclass(each, Transport)}
+    defined = [each for module in modules for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
+    wrappers = {each.__name__ for each in defined if isinstance(each, type) and issubclass(each, Transport) and each.__name__[0] != "_"}
     assert wrappers == {medium.name.partition("(")[0] for medium in MEDIA if "(" in medium.name}
 
 

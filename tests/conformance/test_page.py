@@ -65,7 +65,7 @@ def test_a_documented_transport_keeps_the_contract(example: str) -> None:
     (cls,) = (each for name, each in vars(module).items() if name.endswith("Transport") and each.__module__ == example)
     report = run_conformance(cls, backends=BACKENDS)
     assert report.ok, str(report)
-    assert {row.reason for row in report.excluded} <= {Reason.no_refusal, Reason.no_own_info}
+    assert {row.reason for row in report.excluded} <= {Reason.NO_REFUSAL, Reason.NO_OWN_INFO}
 
 
 def test_a_transport_over_a_byte_stream_is_documented_in_less_than_forty_lines() -> None:

@@ -52,8 +52,8 @@ def test_a_function_of_a_byte_stream_is_asked_everything_but_a_failing_connect()
     report = run_conformance(lambda stream: StreamTransport(_Handed(stream)))
     assert report.ok, str(report)
     assert {(row.clause, row.reason) for row in report.excluded} == {
-        ("connect.failure-is-clean", Reason.no_refusal),
-        ("read.line-limit", Reason.no_line_limit),
+        ("connect.failure-is-clean", Reason.NO_REFUSAL),
+        ("read.line-limit", Reason.NO_LINE_LIMIT),
     }
 
 
@@ -68,7 +68,7 @@ class _Handed:
 def test_a_context_manager_of_a_subject_is_asked_what_it_has_a_switch_for() -> None:
     report = run_conformance(a_subject)
     assert report.ok, str(report)
-    assert {row.reason for row in report.excluded} == {Reason.no_refusal, Reason.no_line_limit, Reason.no_own_info}
+    assert {row.reason for row in report.excluded} == {Reason.NO_REFUSAL, Reason.NO_LINE_LIMIT, Reason.NO_OWN_INFO}
 
 
 def bare_stream_transport() -> StreamTransport:
@@ -80,7 +80,7 @@ def test_a_bare_transport_is_asked_what_needs_no_peer(factory: Any) -> None:
     report = run_conformance(factory)
     assert report.ok, str(report)
     assert {row.clause for row in report.passed} == {clause.id for clause in CLAUSES if not clause.needs_peer}
-    assert {row.reason for row in report.excluded} == {Reason.no_peer}
+    assert {row.reason for row in report.excluded} == {Reason.NO_PEER}
 
 
 def test_every_clause_on_every_backend_is_one_row() -> None:
@@ -91,15 +91,15 @@ def test_every_clause_on_every_backend_is_one_row() -> None:
 
 
 def test_what_a_factory_excludes_is_reported_with_its_reason() -> None:
-    report = run_conformance(WithExcludes({"read.order": Reason.scripted}), clauses=["read.order", "write.order"], backends=["trio"])
+    report = run_conformance(WithExcludes({"read.order": Reason.SCRIPTED}), clauses=["read.order", "write.order"], backends=["trio"])
     assert [(row.clause, row.verdict, row.reason) for row in report.rows] == [
-        ("read.order", "excluded", Reason.scripted),
+        ("read.order", "excluded", Reason.SCRIPTED),
         ("write.order", "passed", None),
     ]
 
 
 def test_excluding_what_is_no_clause_is_an_error() -> None:
-    factory = WithExcludes({"read.minds": Reason.scripted})
+    factory = WithExcludes({"read.minds": Reason.SCRIPTED})
     with pytest.raises(ConfigurationError, match=r"read\.minds"):
         run_conformance(factory)
     with pytest.raises(ConfigurationError, match=r"read\.minds"):
@@ -202,8 +202,8 @@ def test_a_report_counts_and_says_why(report: conformance.Report) -> None:
         "OffByOne: 2 passed, 2 failed, 2 excluded",
         "  ✗ read.order [asyncio]: the messages came in another order",
         "  ✗ read.order [trio]: the messages came in another order",
-        f"  - read.left-out-is-counted [asyncio]: {Reason.no_own_info.value}",
-        f"  - read.left-out-is-counted [trio]: {Reason.no_own_info.value}",
+        f"  - read.left-out-is-counted [asyncio]: {Reason.NO_OWN_INFO.value}",
+        f"  - read.left-out-is-counted [trio]: {Reason.NO_OWN_INFO.value}",
     ]
 
 
@@ -221,7 +221,7 @@ def test_a_report_is_a_table_in_markdown(report: conformance.Report) -> None:
         "",
         "Excluded:",
         "",
-        f"* `read.left-out-is-counted`: {Reason.no_own_info.value}",
+        f"* `read.left-out-is-counted`: {Reason.NO_OWN_INFO.value}",
     ]
 
 

@@ -54,7 +54,7 @@ def test_without_one_of_its_programs_every_clause_is_excluded_and_says_why(found
     found(name, None)
     assert name in missing_for_sshd()
     report = run_conformance(media.wrapped(media.ssh(), TransportWrapper), backends=["asyncio"])
-    assert {row.reason for row in report.excluded} == {Reason.no_sshd}
+    assert {row.reason for row in report.excluded} == {Reason.NO_SSHD}
     assert [row.clause for row in report.excluded] == [clause.id for clause in CLAUSES]
     with pytest.raises(ConfigurationError, match=name) as caught, running_sshd():
         pass

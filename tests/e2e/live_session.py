@@ -13,7 +13,7 @@ import anyio
 
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
-from claude_transport.testing.api_requests import RecordedRequest
+from claude_transport.testing.fake_messages_api import RecordedRequest
 
 PATIENCE = 60.0  # seconds for one session, on a machine with much else to do
 
@@ -97,9 +97,9 @@ class Doorkeeper:
     """A `can_use_tool` that remembers what it was asked and gives its answers in turn, the last one from then on."""
 
     answers: list[ct.Allow | ct.Deny] = field(default_factory=lambda: [ct.Allow()])
-    asked: list[tuple[str, dict[str, Any], ct.CallbackContext]] = field(default_factory=list)
+    asked: list[tuple[str, dict[str, Any], ct.client.CallbackContext]] = field(default_factory=list)
 
-    async def __call__(self, tool: str, given: dict[str, Any], context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+    async def __call__(self, tool: str, given: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
         self.asked.append((tool, given, context))
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 

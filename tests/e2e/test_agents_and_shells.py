@@ -58,7 +58,7 @@ async def test_what_a_subagent_says_names_the_tool_call_it_works_for(live: Live)
 async def test_a_tool_of_a_subagent_is_asked_for_in_its_name(live: Live) -> None:
     asked: list[tuple[str, bool]] = []
 
-    async def allow(tool: str, _given: dict[str, Any], context: ct.CallbackContext) -> ct.Allow:
+    async def allow(tool: str, _given: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow:
         asked.append((tool, context.agent_id is not None))
         return ct.Allow()
 
@@ -78,7 +78,7 @@ async def test_a_background_agent_outlives_the_result_and_wakes_the_session(live
         turn = await session.query.send("MAIN")
         await session.api.wait_at_gate("sub")
         result = await turn.result()
-        assert (result.result, turn.state, result.is_unsolicited) == ("Started.", ct.TurnState.done, False)
+        assert (result.result, turn.state, result.is_unsolicited) == ("Started.", ct.TurnState.DONE, False)
         assert list(session.query.background_tasks.values()) == ["do it"]
         assert not session.query.is_quiet
         session.api.open_gate("sub")
@@ -87,11 +87,14 @@ async def test_a_background_agent_outlives_the_result_and_wakes_the_session(live
     assert woken.result == "It is done."
     assert woken not in own
     assert own[-1] is result
-    (started,) = of_type(seen, ct.TaskStarted)
-    (ended,) = of_type(seen, ct.TaskNotification)
+    (started,) = of_type(seen, ct.messages.TaskStarted)
+    (ended,) = of_type(seen, ct.messages.TaskNotification)
     assert (started.task_type, started.subagent_type, started.tool_use_id) == ("local_agent", "helper", "toolu_agent")
     assert (ended.task_id, ended.status) == (started.task_id, "completed")
-    assert [[task.task_type for task in change.tasks] for change in of_type(seen, ct.BackgroundTasksChanged)] == [["local_agent"], []]
+    assert [[task.task_type for task in change.tasks] for change in of_type(seen, ct.messages.BackgroundTasksChanged)] == [
+        ["local_agent"],
+        [],
+    ]
 
 
 @pytest.mark.needs("user_message_uuids")
@@ -124,7 +127,7 @@ async def test_a_background_agent_can_be_stopped(live: Live) -> None:
         await session.api.wait_at_gate("sub")
         (task_id,) = session.query.background_tasks
         await session.query.stop_task(task_id)
-        notification = await next_of(everything, ct.TaskNotification)
+        notification = await next_of(everything, ct.messages.TaskNotification)
         assert (notification.task_id, notification.status) == (task_id, "stopped")
         assert (await session.ask("And now?")).outcome.ok
         assert session.query.background_tasks == {}
@@ -167,8 +170,8 @@ async def test_a_background_shell_that_ends_wakes_the_session(live: Live) -> Non
         (session.project / "go").touch()
         seen, woken = await rest_until_woken(session, everything)
         own = [message async for message in turn]
-    (started,) = of_type(seen, ct.TaskStarted)
-    (ended,) = of_type(seen, ct.TaskNotification)
+    (started,) = of_type(seen, ct.messages.TaskStarted)
+    (ended,) = of_type(seen, ct.messages.TaskNotification)
     assert (started.task_type, ended.task_id, ended.status) == ("local_bash", started.task_id, "completed")
     assert (woken.result, woken in own, started in own) == ("It ended.", False, True)
 
@@ -181,4 +184,4 @@ async def test_a_background_shell_that_fails_says_so(live: Live) -> None:
         await session.ask("Start it")
         (session.project / "go").touch()
         seen, _woken = await rest_until_woken(session, everything)
-    assert [(ended.status, "3" in ended.summary) for ended in of_type(seen, ct.TaskNotification)] == [("failed", True)]
+    assert [(ended.status, "3" in ended.summary) for ended in of_type(seen, ct.messages.TaskNotification)] == [("failed", True)]

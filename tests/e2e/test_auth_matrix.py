@@ -144,7 +144,7 @@ async def test_s1_2_the_binary_gets_exactly_the_environment_and_arguments_that_w
 ) -> None:
     async with FakeMessagesAPI(replies.gated("You do.")) as api:
         world(api, row)
-        promised = ct.build_launch(AS_RUN, cli=claude_cli, inherited=os.environ)
+        promised = ct.launch.build_launch(AS_RUN, cli=claude_cli, inherited=os.environ)
         arguments, environment = await watched(api, claude_cli, partial(call, choice))
     added = {"CLAUDE_CODE_MAX_RETRIES": "0", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
     assert environment == {**os.environ, **added}
@@ -236,7 +236,7 @@ async def test_s1_5_the_binary_says_of_itself_what_preflight_says_of_it(
         clean = {name: value for name, value in os.environ.items() if name != "CLAUDE_CODE_OAUTH_TOKEN"}
         env = ct.build_environment(OPTIONS, {**clean, **variables})
         with anyio.fail_after(PATIENCE):
-            status = await ct.read_login_status(claude_cli, env=env, timeout=PATIENCE)
+            status = await ct.completion.read_login_status(claude_cli, env=env, timeout=PATIENCE)
         assert status is not None
         assert (status.auth_method, status.logged_in, status.api_key_source) == expected
         report = ct.preflight("cli", env=env, options=OPTIONS, login_status=status)

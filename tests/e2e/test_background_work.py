@@ -117,7 +117,7 @@ async def test_a_shell_that_never_ends_holds_nothing_and_is_gone_afterwards(opti
         with anyio.fail_after(PATIENCE):
             one_shot = ct.query("go", options=options(api), can_use_tool=allow, exit_timeout=0.5)
             messages = [message async for message in one_shot]
-    started = [message for message in messages if isinstance(message, ct.TaskStarted)]
+    started = [message for message in messages if isinstance(message, ct.messages.TaskStarted)]
     assert [(task.task_type, task.is_backgrounded) for task in started] == [("local_bash", True)]
     assert [message.type for message in messages].count("result") == 1
     assert processes_in(cli_home.project) == []

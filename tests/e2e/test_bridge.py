@@ -23,12 +23,12 @@ class Desk:
         self.waiting = anyio.Event()
         self.cancelled = anyio.Event()
 
-    async def add(self, given: dict[str, Any], context: ct.ToolContext) -> str:
+    async def add(self, given: dict[str, Any], context: ct.bridge.ToolContext) -> str:
         self.calls.append(given)
         context.report_progress(1, total=1, message="added")
         return f"the sum is {given['a'] + given['b']:g}"
 
-    async def wait(self, _given: dict[str, Any], _context: ct.ToolContext) -> str:
+    async def wait(self, _given: dict[str, Any], _context: ct.bridge.ToolContext) -> str:
         self.waiting.set()
         try:
             await anyio.sleep_forever()
@@ -37,19 +37,19 @@ class Desk:
             raise
         return "never"
 
-    async def fail(self, _given: dict[str, Any], _context: ct.ToolContext) -> str:
+    async def fail(self, _given: dict[str, Any], _context: ct.bridge.ToolContext) -> str:
         raise RuntimeError("out of order")
 
-    async def large(self, _given: dict[str, Any], _context: ct.ToolContext) -> str:
+    async def large(self, _given: dict[str, Any], _context: ct.bridge.ToolContext) -> str:
         return "x" * 2_000_000
 
-    def tools(self) -> list[ct.HostTool]:
+    def tools(self) -> list[ct.bridge.HostTool]:
         numbers = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
         return [
-            ct.HostTool(name="add", call=self.add, input_schema=numbers, description="Adds a and b."),
-            ct.HostTool(name="wait", call=self.wait),
-            ct.HostTool(name="fail", call=self.fail),
-            ct.HostTool(name="large", call=self.large),
+            ct.bridge.HostTool(name="add", call=self.add, input_schema=numbers, description="Adds a and b."),
+            ct.bridge.HostTool(name="wait", call=self.wait),
+            ct.bridge.HostTool(name="fail", call=self.fail),
+            ct.bridge.HostTool(name="large", call=self.large),
         ]
 
 
@@ -58,7 +58,7 @@ def desk(anyio_backend: object) -> Desk:
     return Desk()
 
 
-def bridged(host: ct.BridgeHost) -> dict[str, Any]:
+def bridged(host: ct.bridge.BridgeHost) -> dict[str, Any]:
     """Options that give a CLI the host's servers."""
     return {"mcp_servers": host.mcp_servers, "allowed_tools": [f"mcp__{name}__*" for name in host.mcp_servers]}
 
@@ -81,7 +81,7 @@ async def connected(session: LiveSession) -> None:
 @pytest.mark.parametrize("listen", [None, "tcp://127.0.0.1:0"], ids=["unix", "tcp"])
 async def test_the_model_calls_a_tool_through_the_bridge(live: Live, desk: Desk, listen: str | None) -> None:
     script = [use("add", a=1, b=2), replies.text("three")]
-    async with ct.BridgeHost({"desk": desk.tools()}, listen=listen) as host, live(script, **bridged(host)) as session:
+    async with ct.bridge.BridgeHost({"desk": desk.tools()}, listen=listen) as host, live(script, **bridged(host)) as session:
         await connected(session)
         assert [(status.name, status.status) for status in await session.query.mcp_status()] == [("desk", "connected")]
         messages = await session.hear("add")
@@ -94,7 +94,7 @@ async def test_the_model_calls_a_tool_through_the_bridge(live: Live, desk: Desk,
 
 async def test_the_token_is_on_no_command_line(live: Live, desk: Desk) -> None:
     """Looked at where everybody can look: the command lines of all processes."""
-    async with ct.BridgeHost({"desk": desk.tools()}) as host, live([replies.text("hi")], **bridged(host)) as session:
+    async with ct.bridge.BridgeHost({"desk": desk.tools()}) as host, live([replies.text("hi")], **bridged(host)) as session:
         await connected(session)
         await session.ask("hi")
         lines = []
@@ -110,7 +110,7 @@ async def test_the_token_is_on_no_command_line(live: Live, desk: Desk) -> None:
 @pytest.mark.needs("sizes of tool results")
 async def test_a_tool_that_fails_and_one_that_says_much_leave_the_next_one_working(live: Live, desk: Desk) -> None:
     script = [use("fail"), use("large"), use("add", a=2, b=2), replies.text("four")]
-    async with ct.BridgeHost({"desk": desk.tools()}) as host, live(script, **bridged(host)) as session:
+    async with ct.bridge.BridgeHost({"desk": desk.tools()}) as host, live(script, **bridged(host)) as session:
         await connected(session)
         failed, large, added = told(await session.hear("fail, say much, add"))
     assert failed[0]
@@ -122,11 +122,11 @@ async def test_a_tool_that_fails_and_one_that_says_much_leave_the_next_one_worki
 
 async def test_an_interrupt_cancels_the_tool_and_the_bridge_lives_on(live: Live, desk: Desk) -> None:
     script = [use("wait"), use("add", a=3, b=4), replies.text("seven")]
-    async with ct.BridgeHost({"desk": desk.tools()}) as host, live(script, **bridged(host)) as session:
+    async with ct.bridge.BridgeHost({"desk": desk.tools()}) as host, live(script, **bridged(host)) as session:
         await connected(session)
         turn = await session.query.send("wait")
         await desk.waiting.wait()
-        assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
+        assert await session.query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
         await turn.result()
         await desk.cancelled.wait()
         await session.ask("add")
@@ -135,7 +135,7 @@ async def test_an_interrupt_cancels_the_tool_and_the_bridge_lives_on(live: Live,
 
 async def test_a_host_that_goes_is_an_error_for_the_model_and_not_a_hang(live: Live, desk: Desk) -> None:
     script = [use("wait"), use("add", a=3, b=4), replies.text("too bad")]
-    host = ct.BridgeHost({"desk": desk.tools()})
+    host = ct.bridge.BridgeHost({"desk": desk.tools()})
     await host.start()
     async with live(script, **bridged(host)) as session:
         await connected(session)
@@ -150,7 +150,7 @@ async def test_a_host_that_goes_is_an_error_for_the_model_and_not_a_hang(live: L
 
 
 async def test_a_host_that_is_not_there_is_a_server_that_failed(live: Live, tmp_path: Path) -> None:
-    servers = {"desk": ct.bridge_config(f"unix://{tmp_path}/none", token="a-token-that-is-long-enough", server="desk")}
+    servers = {"desk": ct.bridge.bridge_config(f"unix://{tmp_path}/none", token="a-token-that-is-long-enough", server="desk")}
     async with live([replies.text("hi")], mcp_servers=servers) as session:
         await connected(session)
         (status,) = await session.query.mcp_status()
@@ -166,7 +166,7 @@ async def test_several_servers_and_sessions_at_once(live: Live, desk: Desk, anyi
     async def double(n: int) -> str:
         return f"twice {n} is {2 * n}"
 
-    async def converse(host: ct.BridgeHost, number: int) -> None:
+    async def converse(host: ct.bridge.BridgeHost, number: int) -> None:
         script = [use("add", a=number, b=1), replies.tool_use("mcp__box__double", {"n": number}), replies.text("done")]
         async with live(script, **bridged(host)) as session:
             await connected(session)
@@ -174,7 +174,7 @@ async def test_several_servers_and_sessions_at_once(live: Live, desk: Desk, anyi
         assert f"the sum is {number + 1}" in added[1]
         assert f"twice {number} is {2 * number}" in doubled[1]
 
-    async with ct.BridgeHost({"desk": desk.tools(), "box": server}) as host, anyio.create_task_group() as tasks:
+    async with ct.bridge.BridgeHost({"desk": desk.tools(), "box": server}) as host, anyio.create_task_group() as tasks:
         tasks.start_soon(converse, host, 10)
         tasks.start_soon(converse, host, 20)
 
@@ -182,7 +182,7 @@ async def test_several_servers_and_sessions_at_once(live: Live, desk: Desk, anyi
 async def test_one_call_has_the_tools_too(claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]], desk: Desk) -> None:
     """`complete()` has no control channel to offer: what the bridge is for."""
     script = [use("add", a=5, b=6), replies.text("eleven")]
-    async with FakeMessagesAPI(script) as api, ct.BridgeHost({"desk": desk.tools()}) as host:
+    async with FakeMessagesAPI(script) as api, ct.bridge.BridgeHost({"desk": desk.tools()}) as host:
         options = ct.ClaudeOptions(
             cli_path=claude_cli,
             cwd=cli_home.project,

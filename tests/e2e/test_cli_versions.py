@@ -139,7 +139,7 @@ async def test_an_agent_of_the_options_can_lead_the_session(live: Live) -> None:
 
 
 async def test_an_option_that_no_version_knows_is_named_with_the_version(live: Live, cli_version: str) -> None:
-    with pytest.raises(ct.CLIVersionMismatch, match=cli_version) as caught:
+    with pytest.raises(ct.errors.CLIVersionMismatch, match=cli_version) as caught:
         async with live([], extra_args={"from-the-future": "s3cret"}):
             pytest.fail("it started")
     error = caught.value
@@ -153,7 +153,7 @@ async def test_a_running_cli_tells_its_version(live: Live, cli_version: str) -> 
     async with live([replies.text("Hello.")]) as session:
         assert session.query.info.cli_version == cli_version
         messages = await session.hear("Hi")
-    assert [message.claude_code_version for message in messages if isinstance(message, ct.InitMessage)] == [cli_version]
+    assert [message.claude_code_version for message in messages if isinstance(message, ct.messages.InitMessage)] == [cli_version]
 
 
 # -------------------------------------------------------------------------------------- what it lacks is refused by the library
@@ -164,7 +164,7 @@ async def test_a_request_is_refused_with_its_name_and_the_version_where_it_is_mi
         for feature in rows("request"):
             if supports(feature.name, version=cli_version) is False:
                 subtype, _, field = feature.name.partition(".")
-                with pytest.raises(ct.CLIVersionMismatch) as caught:
+                with pytest.raises(ct.errors.CLIVersionMismatch) as caught:
                     await session.query.request(subtype, **({field: True} if field else {}))
                 assert (caught.value.flag, caught.value.version) == (feature.name, cli_version)
 
@@ -173,7 +173,7 @@ async def test_an_option_is_refused_with_its_flag_and_the_version_where_it_is_mi
     for feature in rows("flag"):
         if supports(feature.name, version=cli_version) is False:
             value = None if feature.name in SWITCHES else "1"
-            with pytest.raises(ct.CLIVersionMismatch) as caught:
+            with pytest.raises(ct.errors.CLIVersionMismatch) as caught:
                 async with live([], extra_args={feature.name.removeprefix("--"): value}):
                     pytest.fail("it started")
             assert (caught.value.flag, caught.value.version) == (feature.name, cli_version)
@@ -187,8 +187,8 @@ async def test_what_would_be_dropped_of_initialize_is_refused_where_it_is_missin
             kind, _, name = feature.name.partition(".")
             asked: dict[str, Any] = {"initialize": {name: ["x"]}}
             if kind == "hook":
-                asked = {"hooks": {ct.HookEvent(name): [ct.HookMatcher(hooks=[ignore])]}}
-            with pytest.raises(ct.CLIVersionMismatch) as caught:
+                asked = {"hooks": {ct.hooks.HookEvent(name): [ct.HookMatcher(hooks=[ignore])]}}
+            with pytest.raises(ct.errors.CLIVersionMismatch) as caught:
                 async with live([], **asked):
                     pytest.fail("it started")
             assert (caught.value.flag, caught.value.version) == (feature.name, cli_version)
@@ -200,6 +200,6 @@ async def test_a_verbatim_prompt_is_taken_as_text_or_refused(live: Live, cli_ver
         if supports("prompt.client_composed", version=cli_version):
             assert (await session.ask("/usage")).result == "Again."
         else:
-            with pytest.raises(ct.CLIVersionMismatch) as caught:
+            with pytest.raises(ct.errors.CLIVersionMismatch) as caught:
                 await session.ask("/usage")
             assert (caught.value.flag, caught.value.version) == ("prompt.client_composed", cli_version)

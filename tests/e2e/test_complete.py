@@ -96,7 +96,7 @@ async def test_a_prompt_over_the_context_window_is_too_long_on_both_paths(
     """The row `input over the context window`: the CLI counts, and asks nobody; the API path hears it from the API."""
     api.replace(replies.error(400, message="prompt is too long: 210000 tokens > 200000 maximum"))
     small = options.replace(env={**options.env, "CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE": "5000"})  # tokens
-    with pytest.raises(ct.PromptTooLong) as caught:
+    with pytest.raises(ct.errors.PromptTooLong) as caught:
         await ask("word " * 20_000, transport=transport, options=small, sleep=waits)
     assert (caught.value.code, caught.value.category, waits.seconds) == ("result.prompt_too_long", "api", [])
     assert len(api.conversation) == (transport == "api")
@@ -116,7 +116,7 @@ async def test_no_credential_is_told_as_on_the_api_path(ask: Ask, options: ct.Cl
 @pytest.mark.needs("retries of an answer that broke off")
 async def test_nobody_there_is_told_as_on_the_api_path(api: FakeMessagesAPI, ask: Ask, waits: Waits) -> None:
     await api.aclose()
-    with pytest.raises(ct.APIFailed) as caught:
+    with pytest.raises(ct.errors.APIFailed) as caught:
         await ask(sleep=waits)
     assert (caught.value.code, caught.value.category) == ("result.connection_failed", "transport")
     assert waits.follow([1])
@@ -188,7 +188,7 @@ async def test_a_timeout_keeps_the_text_so_far(api: FakeMessagesAPI, ask: Ask, t
         api.replace(replies.gated("one two three", chunks=["one ", "two ", "three"], after_chunks=2))
         with pytest.raises(ct.ClaudeTransportError) as caught:
             await ask(transport=transport, timeout=timeout)
-        there = ct.partial_completion(caught.value)
+        there = ct.completion.partial_completion(caught.value)
         if there is not None and there.text == "one two ":
             break
     else:
@@ -245,7 +245,7 @@ async def test_the_cli_waits_at_least_as_long_as_retry_after_says(
     with anyio.fail_after(PATIENCE):
         async with ct.Query(ct.SubprocessTransport(options.replace(max_retries=1, model="haiku"))) as query:
             said = [message async for message in await query.send("Hi")]
-    (retry,) = [message for message in said if isinstance(message, ct.APIRetryMessage)]
+    (retry,) = [message for message in said if isinstance(message, ct.messages.APIRetryMessage)]
     assert (retry.error_status, retry.attempt, retry.retry_delay_ms >= 1000) == (429, 1, is_long)
 
 
@@ -266,7 +266,7 @@ async def test_a_cut_stream_is_final_for_who_has_heard_the_beginning(
     # the CLI keeps back what is cut at once, and then nobody has heard anything
     api.replace([replies.cut(replies.gated("".join(chunks), chunks=chunks, after_chunks=2), after_events=6), "whole"])
     pieces = []
-    with anyio.fail_after(PATIENCE), pytest.raises(ct.APIFailed) as caught:
+    with anyio.fail_after(PATIENCE), pytest.raises(ct.errors.APIFailed) as caught:
         async for piece in ct.stream("Hi", transport=transport, options=options, sleep=waits):
             pieces.append(piece)
             if len(pieces) == 2:
@@ -345,7 +345,7 @@ async def test_a_billing_policy_keeps_the_key_from_the_child(api: FakeMessagesAP
     env = {name: value for name, value in options.env.items() if name != "ANTHROPIC_API_KEY"}
     with pytest.raises(ct.AuthFailed) as caught:  # there is no login in this clean world, and nothing else may pay
         await ask(options=options.replace(env=env), billing="subscription")
-    there = ct.partial_completion(caught.value)
+    there = ct.completion.partial_completion(caught.value)
     assert there is not None
     assert there.api_key_source == "none"
     assert api.conversation == []

@@ -47,7 +47,7 @@ async def test_an_image_that_a_tool_has_read_comes_back_typed(live: Live) -> Non
         messages = await session.hear("Look at it")
     results = [block for message in messages if isinstance(message, ct.UserMessage) for block in message.tool_results]
     assert isinstance(results[0].content, tuple)
-    assert [type(block) for block in results[0].content] == [ct.ImageBlock]
+    assert [type(block) for block in results[0].content] == [ct.messages.ImageBlock]
 
 
 @pytest.mark.needs("long prompts in one block")

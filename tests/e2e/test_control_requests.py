@@ -16,11 +16,11 @@ import anyio
 import pytest
 
 from claude_transport import Allow, ClaudeOptions, HookMatcher, Query, SubprocessTransport
+from claude_transport.client.controls import Controls
+from claude_transport.client.reports import InterruptOutcome
 from claude_transport.errors import ControlRequestFailed
 from claude_transport.protocol.hooks import PreModelSwitchDecision, encode_hook_output
 from claude_transport.protocol.messages import Message
-from claude_transport.query.controls import Controls
-from claude_transport.query.reports import InterruptOutcome
 from claude_transport.testing import FakeMessagesAPI, replies
 
 PATIENCE = 60.0  # seconds for one test, on a machine with much else to do
@@ -399,11 +399,11 @@ async def test_a_running_command_can_go_on_in_the_background(start: Start) -> No
 
 async def test_an_interrupt_stops_the_turn_and_leaves_the_queue_alone(start: Start) -> None:
     async with start([replies.gated("one two"), "second"]) as session:
-        assert await session.query.interrupt() is InterruptOutcome.not_running
+        assert await session.query.interrupt() is InterruptOutcome.NOT_RUNNING
         counting = await session.query.send("Count")
         await session.api.wait_at_gate()
         second = await session.query.send("Then this", priority="later")
-        assert await session.query.interrupt() is InterruptOutcome.acknowledged
+        assert await session.query.interrupt() is InterruptOutcome.ACKNOWLEDGED
         assert (await counting.result()).subtype == "error_during_execution"
         assert (await second.result()).result == "second"
 
@@ -451,7 +451,7 @@ async def test_an_idle_session_ends_by_itself(start: Start) -> None:
         assert session.query.has_ended
         report = await session.query.aclose()
         assert (report.exit_code, report.killed, report.ended_by_itself) == (0, False, True)
-        assert await session.query.interrupt() is InterruptOutcome.dead
+        assert await session.query.interrupt() is InterruptOutcome.DEAD
 
 
 async def test_a_session_that_ends_aborts_its_turn(start: Start) -> None:

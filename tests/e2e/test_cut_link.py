@@ -56,7 +56,7 @@ async def test_a_turn_with_a_permission_question_survives_its_connection_being_c
     tool = replies.tool_use("Bash", input={"command": "touch asked.txt", "description": "leave a trace"})
     asked: list[str] = []
 
-    async def decide(name: str, _input: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow:
+    async def decide(name: str, _input: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow:
         asked.append(name)
         return ct.Allow()
 

@@ -10,8 +10,8 @@ import claude_transport as ct
 MADE = {"command": "touch made", "description": "d"}
 
 
-def deciding(decision: ct.PreToolUseDecision) -> dict[str, list[ct.HookMatcher]]:
-    async def decide(*_: object) -> ct.PreToolUseDecision:
+def deciding(decision: ct.hooks.PreToolUseDecision) -> dict[str, list[ct.HookMatcher]]:
+    async def decide(*_: object) -> ct.hooks.PreToolUseDecision:
         return decision
 
     return {"PreToolUse": [ct.HookMatcher("Bash", [decide])]}
@@ -19,7 +19,7 @@ def deciding(decision: ct.PreToolUseDecision) -> dict[str, list[ct.HookMatcher]]
 
 async def put_off(live: Live) -> ct.ResultMessage:
     """The result of a turn whose tool was put off, and the process is gone."""
-    async with live([bash("touch made"), "never"], hooks=deciding(ct.PreToolUseDecision.defer()), allowed_tools=["Bash"]) as session:
+    async with live([bash("touch made"), "never"], hooks=deciding(ct.hooks.PreToolUseDecision.defer()), allowed_tools=["Bash"]) as session:
         result = await session.ask("Make it")
         assert not (session.project / "made").exists()
         assert len(session.api.conversation) == 1
@@ -36,7 +36,7 @@ async def test_a_tool_that_is_put_off_ends_the_turn_and_is_named_by_its_result(l
 @pytest.mark.needs("a resumed session decides about the tool that was put off")
 async def test_a_resumed_session_runs_the_tool_that_was_put_off_before_it_takes_a_prompt(live: Live) -> None:
     waiting = await put_off(live)
-    script, hooks = ["It is made.", "Something else."], deciding(ct.PreToolUseDecision.allow())
+    script, hooks = ["It is made.", "Something else."], deciding(ct.hooks.PreToolUseDecision.allow())
     async with live(script, resume=waiting.session_id, hooks=hooks, allowed_tools=["Bash"]) as session:
         everything = session.query.messages()
         turn = await session.query.send("And now?")
@@ -55,7 +55,7 @@ async def test_a_resumed_session_runs_the_tool_that_was_put_off_before_it_takes_
 @pytest.mark.needs("a resumed session decides about the tool that was put off")
 async def test_a_tool_that_was_put_off_can_still_be_refused(live: Live) -> None:
     waiting = await put_off(live)
-    hooks = deciding(ct.PreToolUseDecision.deny("Not today."))
+    hooks = deciding(ct.hooks.PreToolUseDecision.deny("Not today."))
     async with live(["A pity.", "Something else."], resume=waiting.session_id, hooks=hooks, allowed_tools=["Bash"]) as session:
         assert (await session.ask("And now?")).result == "Something else."
         assert not (session.project / "made").exists()

@@ -95,7 +95,7 @@ async def test_a_turn_goes_on_while_its_client_is_cut_off_and_nothing_of_it_is_m
 
 
 async def test_a_client_that_vanishes_leaves_no_claude_behind(serve: Serve) -> None:
-    async with FakeMessagesAPI(["Hello."]) as api, serve(api, limits=ct.GatewayLimits(lease=0.5)) as gateway:
+    async with FakeMessagesAPI(["Hello."]) as api, serve(api, limits=ct.gateway.GatewayLimits(lease=0.5)) as gateway:
         port = int(gateway.urls[0].rpartition(":")[2])
         async with cutting_relay(port, after=10**9) as (url, _):
             query = ct.Query(ct.NetworkTransport(url, token=TOKEN))

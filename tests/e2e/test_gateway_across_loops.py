@@ -76,7 +76,7 @@ async def test_a_claude_behind_a_gateway_on_the_other_loop_does_the_main_job(
                 assert len(result.raise_for_error().result or "") == LONG
                 turn = await query.send("Go on until you are told")
                 await next_of(turn, ct.StreamEvent)
-                assert await query.interrupt() is ct.InterruptOutcome.acknowledged
+                assert await query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
                 assert (await turn.result()).outcome.code == "result.interrupted"
                 api.open_gate("main")
                 assert (await (await query.send("And now?")).result()).outcome.ok

@@ -56,7 +56,7 @@ def at_work(claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str
             options = ct.ClaudeOptions(
                 cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact", allowed_tools=["Bash"]
             )
-            tokens, limits = {"alice": ALICE, "bob": BOB}, ct.GatewayLimits(lease=lease)
+            tokens, limits = {"alice": ALICE, "bob": BOB}, ct.gateway.GatewayLimits(lease=lease)
             with anyio.fail_after(PATIENCE):
                 async with (
                     ct.Gateway(options, listen=["tcp://127.0.0.1:0"], tokens=tokens, limits=limits, launch=launch) as gateway,

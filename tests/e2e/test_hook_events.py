@@ -25,7 +25,7 @@ import claude_transport as ct
 from claude_transport.protocol.hooks import INPUTS
 from claude_transport.testing import replies
 
-H = TypeVar("H", bound=ct.HookInput)
+H = TypeVar("H", bound=ct.hooks.HookInput)
 
 GREETER = {"greeter": {"type": "stdio", "command": sys.executable, "args": [str(Path(__file__).parent / "eliciting_server.py")]}}
 HELPER = {"helper": {"description": "helps", "prompt": "You help.", "tools": ["Bash"]}}
@@ -35,12 +35,12 @@ class Ears:
     """Hooks for some events: every typed input, in order, and what is answered to each event."""
 
     def __init__(self, *events: str, answers: Mapping[str, Any] | None = None) -> None:
-        self.heard: list[ct.HookInput] = []
+        self.heard: list[ct.hooks.HookInput] = []
         self._answers = dict(answers or {})
         self._more = anyio.Event()
         self.hooks = {event: [ct.HookMatcher(hooks=[self._hear])] for event in (*events, *self._answers)}
 
-    async def _hear(self, given: Any, _tool_use_id: str | None, _context: ct.CallbackContext) -> Any:
+    async def _hear(self, given: Any, _tool_use_id: str | None, _context: ct.client.CallbackContext) -> Any:
         assert type(given) is INPUTS[given.hook_event_name]
         assert given.misfits == ()
         assert given.session_id
@@ -82,15 +82,19 @@ async def test_one_turn_with_a_tool_passes_all_its_hooks_in_order(live: Live) ->
         "PostToolBatch",
         "Stop",
     ]
-    before, after, batch = await ears.one(ct.PreToolUseInput), await ears.one(ct.PostToolUseInput), await ears.one(ct.PostToolBatchInput)
-    assert (await ears.one(ct.UserPromptSubmitInput)).prompt == "Make it"
+    before, after, batch = (
+        await ears.one(ct.hooks.PreToolUseInput),
+        await ears.one(ct.hooks.PostToolUseInput),
+        await ears.one(ct.hooks.PostToolBatchInput),
+    )
+    assert (await ears.one(ct.hooks.UserPromptSubmitInput)).prompt == "Make it"
     assert (before.tool_name, before.tool_input["command"], before.permission_mode) == ("Bash", "touch made; echo hi", "default")
-    assert (await ears.one(ct.PermissionRequestInput)).permission_suggestions
+    assert (await ears.one(ct.hooks.PermissionRequestInput)).permission_suggestions
     assert after.tool_response["stdout"] == "hi"
     assert before.tool_use_id == after.tool_use_id == batch.tool_calls[0].tool_use_id
-    shown = [given for given in ears.heard if isinstance(given, ct.MessageDisplayInput)]
+    shown = [given for given in ears.heard if isinstance(given, ct.hooks.MessageDisplayInput)]
     assert ("".join(given.delta for given in shown), shown[-1].final) == ("Done.", True)
-    stop = await ears.one(ct.StopInput)
+    stop = await ears.one(ct.hooks.StopInput)
     assert (stop.last_assistant_message, stop.stop_hook_active) == ("Done.", False)
 
 
@@ -99,12 +103,12 @@ async def test_a_tool_that_fails_is_told_apart(live: Live) -> None:
     async with live([bash("exit 3"), "Done."], hooks=ears.hooks, allowed_tools=["Bash"]) as session:
         await session.ask("Fail")
     assert ears.events == ["PostToolUseFailure"]
-    assert (await ears.one(ct.PostToolUseFailureInput)).error == "Exit code 3"
+    assert (await ears.one(ct.hooks.PostToolUseFailureInput)).error == "Exit code 3"
 
 
 @pytest.mark.needs("refusals by hooks are listed")
 async def test_a_hook_before_the_tool_can_refuse_it_against_the_rules(live: Live) -> None:
-    ears = Ears(answers={"PreToolUse": ct.PreToolUseDecision.deny("Not on a Monday.")})
+    ears = Ears(answers={"PreToolUse": ct.hooks.PreToolUseDecision.deny("Not on a Monday.")})
     async with live([bash("touch made"), "Done."], hooks=ears.hooks, allowed_tools=["Bash"]) as session:
         result = await session.ask("Make it")
         assert "Not on a Monday." in session.told()[0]
@@ -115,15 +119,15 @@ async def test_a_hook_before_the_tool_can_refuse_it_against_the_rules(live: Live
 @pytest.mark.version_sensitive
 async def test_a_hook_before_the_tool_can_change_its_input_and_allow_it(live: Live) -> None:
     changed = {"command": "touch changed", "description": "d"}
-    ears = Ears("PostToolUse", answers={"PreToolUse": ct.PreToolUseDecision.allow(updated_input=changed)})
+    ears = Ears("PostToolUse", answers={"PreToolUse": ct.hooks.PreToolUseDecision.allow(updated_input=changed)})
     async with live([bash("touch made"), "Done."], hooks=ears.hooks) as session:
         await session.ask("Make it")
         assert [path.name for path in session.project.iterdir()] == ["changed"]
-    assert (await ears.one(ct.PostToolUseInput)).tool_input["command"] == "touch changed"
+    assert (await ears.one(ct.hooks.PostToolUseInput)).tool_input["command"] == "touch changed"
 
 
 async def test_a_hook_before_the_tool_can_have_the_callback_asked(live: Live) -> None:
-    ears, door = Ears(answers={"PreToolUse": ct.PreToolUseDecision.ask("Better ask.")}), Doorkeeper([ct.Deny("No.")])
+    ears, door = Ears(answers={"PreToolUse": ct.hooks.PreToolUseDecision.ask("Better ask.")}), Doorkeeper([ct.Deny("No.")])
     async with live([bash("touch made"), "Done."], hooks=ears.hooks, can_use_tool=door, allowed_tools=["Bash"]) as session:
         await session.ask("Make it")
         assert not (session.project / "made").exists()
@@ -133,7 +137,9 @@ async def test_a_hook_before_the_tool_can_have_the_callback_asked(live: Live) ->
 @pytest.mark.needs("updatedToolOutput")
 async def test_a_hook_after_the_tool_can_put_something_else_in_the_place_of_its_output(live: Live) -> None:
     def redacted(given: Any) -> Any:
-        return ct.PostToolUseOutput(updated_tool_output={**given.tool_response, "stdout": "[redacted]"}, additional_context="It was long.")
+        return ct.hooks.PostToolUseOutput(
+            updated_tool_output={**given.tool_response, "stdout": "[redacted]"}, additional_context="It was long."
+        )
 
     ears = Ears(answers={"PostToolUse": redacted})
     async with live([bash("echo secret"), "Done."], hooks=ears.hooks, allowed_tools=["Bash"]) as session:
@@ -145,14 +151,14 @@ async def test_a_hook_after_the_tool_can_put_something_else_in_the_place_of_its_
 async def test_a_permission_hook_answers_in_the_place_of_the_callback(live: Live) -> None:
     withdrawn = anyio.Event()
 
-    async def never(_tool: str, _given: dict[str, Any], _context: ct.CallbackContext) -> ct.Deny:
+    async def never(_tool: str, _given: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Deny:
         try:
             await anyio.sleep_forever()
         finally:
             withdrawn.set()
         return ct.Deny()
 
-    ears = Ears(answers={"PermissionRequest": ct.PermissionRequestDecision.allow()})
+    ears = Ears(answers={"PermissionRequest": ct.hooks.PermissionRequestDecision.allow()})
     async with live([bash("touch made"), "Done."], hooks=ears.hooks, can_use_tool=never) as session:
         assert (await session.ask("Make it")).permission_denials == ()
         await withdrawn.wait()
@@ -160,7 +166,7 @@ async def test_a_permission_hook_answers_in_the_place_of_the_callback(live: Live
 
 
 async def test_a_hook_can_end_the_turn(live: Live) -> None:
-    ears = Ears(answers={"PostToolUse": ct.HookOutput.stop("Enough.")})
+    ears = Ears(answers={"PostToolUse": ct.hooks.HookOutput.stop("Enough.")})
     async with live([bash("echo hi"), "never"], hooks=ears.hooks, allowed_tools=["Bash"]) as session:
         result = await session.ask("Say it")
     assert (result.terminal_reason, result.is_error, len(session.api.conversation)) == ("hook_stopped", False, 1)
@@ -172,7 +178,7 @@ async def test_what_the_auto_mode_refuses_is_told(live: Live) -> None:
     async with live(script, hooks=ears.hooks, can_use_tool=Doorkeeper()) as session:
         await session.query.set_permission_mode("auto")
         await session.ask("Get it")
-        denied = await ears.one(ct.PermissionDeniedInput)
+        denied = await ears.one(ct.hooks.PermissionDeniedInput)
     assert (denied.tool_name, denied.permission_mode, bool(denied.reason)) == ("Bash", "auto", True)
 
 
@@ -181,7 +187,7 @@ async def test_what_the_auto_mode_refuses_is_told(live: Live) -> None:
 
 @pytest.mark.needs("get_status")
 async def test_a_prompt_hook_adds_context_for_the_model(live: Live) -> None:
-    output = ct.UserPromptSubmitOutput(additional_context="It is raining in Bern.", session_title="Weather")
+    output = ct.hooks.UserPromptSubmitOutput(additional_context="It is raining in Bern.", session_title="Weather")
     ears = Ears(answers={"UserPromptSubmit": output})
     async with live(["Umbrella."], hooks=ears.hooks) as session:
         messages = await session.hear("What do I need?")
@@ -193,14 +199,14 @@ async def test_a_prompt_hook_adds_context_for_the_model(live: Live) -> None:
 
 @pytest.mark.needs("a blocked prompt says why")
 async def test_a_prompt_hook_can_block_the_prompt(live: Live) -> None:
-    ears = Ears(answers={"UserPromptSubmit": ct.HookOutput.block("Not that.")})
+    ears = Ears(answers={"UserPromptSubmit": ct.hooks.HookOutput.block("Not that.")})
     async with live(["never"], hooks=ears.hooks) as session:
         messages = await session.hear("Something bad")
         assert session.api.conversation == []
     result = messages[-1]
     assert isinstance(result, ct.ResultMessage)
     assert (result.is_error, result.num_turns) == (False, 0)
-    assert any("Not that." in message.content for message in messages if isinstance(message, ct.Informational))
+    assert any("Not that." in message.content for message in messages if isinstance(message, ct.messages.Informational))
 
 
 @pytest.mark.needs("hook.UserPromptExpansion")
@@ -212,19 +218,19 @@ async def test_a_command_that_becomes_a_prompt_is_told(live: Live) -> None:
     async with live(["Hello, Bob."], hooks=ears.hooks) as session:
         await session.ask("/greet Bob")
         assert "Say hello to Bob" in session.api.conversation[0].prompt
-    expansion = await ears.one(ct.UserPromptExpansionInput)
+    expansion = await ears.one(ct.hooks.UserPromptExpansionInput)
     assert (expansion.expansion_type, expansion.command_name, expansion.command_args) == ("slash_command", "greet", "Bob")
 
 
 async def test_a_stop_hook_keeps_the_turn_going_once(live: Live) -> None:
     def once(given: Any) -> Any:
-        return None if given.stop_hook_active else ct.HookOutput.block("Say more.")
+        return None if given.stop_hook_active else ct.hooks.HookOutput.block("Say more.")
 
     ears = Ears(answers={"Stop": once})
     async with live(["Short.", "Longer."], hooks=ears.hooks) as session:
         messages = await session.hear("Tell me")
         assert "Say more." in str(session.api.conversation[1].body["messages"])
-    assert [given.stop_hook_active for given in await ears.all_of(ct.StopInput, 2)] == [False, True]
+    assert [given.stop_hook_active for given in await ears.all_of(ct.hooks.StopInput, 2)] == [False, True]
     assert [message.result for message in messages if isinstance(message, ct.ResultMessage)] == ["Longer."]
 
 
@@ -232,7 +238,7 @@ async def test_a_turn_that_ends_by_an_api_error_is_told(live: Live) -> None:
     ears = Ears("StopFailure", "Stop")
     async with live(replies.error(401), hooks=ears.hooks) as session:
         assert (await session.ask("Hello")).is_error
-        failure = await ears.one(ct.StopFailureInput)
+        failure = await ears.one(ct.hooks.StopFailureInput)
     assert (failure.error, ears.events) == ("authentication_failed", ["StopFailure"])
 
 
@@ -244,9 +250,9 @@ async def test_a_subagent_is_told_from_its_start_to_its_end(live: Live) -> None:
     script = lambda request: next(in_agent if from_subagent(request) else in_main)  # noqa: E731
     async with live(script, hooks=ears.hooks, agents=HELPER, allowed_tools=["Bash", "Agent"]) as session:
         await session.ask("MAIN")
-        begun, ended = await ears.one(ct.SubagentStartInput), await ears.one(ct.SubagentStopInput)
+        begun, ended = await ears.one(ct.hooks.SubagentStartInput), await ears.one(ct.hooks.SubagentStopInput)
     assert (begun.agent_type, ended.agent_type, ended.last_assistant_message) == ("helper", "helper", "Sub done.")
-    inside = [given.agent_id for given in ears.heard if isinstance(given, ct.PreToolUseInput) and given.tool_name == "Bash"]
+    inside = [given.agent_id for given in ears.heard if isinstance(given, ct.hooks.PreToolUseInput) and given.tool_name == "Bash"]
     assert begun.agent_id == ended.agent_id
     assert inside == [begun.agent_id]
 
@@ -260,7 +266,11 @@ async def test_a_compaction_is_told_before_and_after(live: Live) -> None:
     async with live(["First answer."], hooks=ears.hooks) as session:
         await session.ask("First")
         await session.ask("/compact keep the numbers")
-        before, after, begun = await ears.one(ct.PreCompactInput), await ears.one(ct.PostCompactInput), await ears.one(ct.SessionStartInput)
+        before, after, begun = (
+            await ears.one(ct.hooks.PreCompactInput),
+            await ears.one(ct.hooks.PostCompactInput),
+            await ears.one(ct.hooks.SessionStartInput),
+        )
     assert (before.trigger, before.custom_instructions) == ("manual", "keep the numbers")
     assert "The user talked to a fake Messages API." in after.compact_summary
     assert begun.source == "compact"
@@ -268,11 +278,11 @@ async def test_a_compaction_is_told_before_and_after(live: Live) -> None:
 
 @pytest.mark.needs("hooks around /clear")
 async def test_clearing_ends_a_session_and_begins_another(live: Live) -> None:
-    ears = Ears("SessionEnd", answers={"SessionStart": ct.SessionStartOutput(additional_context="A fresh start.")})
+    ears = Ears("SessionEnd", answers={"SessionStart": ct.hooks.SessionStartOutput(additional_context="A fresh start.")})
     async with live(["First.", "Second."], hooks=ears.hooks) as session:
         await session.ask("First")
         await session.ask("/clear")
-        ended, begun = await ears.one(ct.SessionEndInput), await ears.one(ct.SessionStartInput)
+        ended, begun = await ears.one(ct.hooks.SessionEndInput), await ears.one(ct.hooks.SessionStartInput)
         await session.ask("Second")
         assert "A fresh start." in str(session.api.conversation[1].body["messages"])
     assert (ended.reason, begun.source) == ("clear", "clear")
@@ -283,8 +293,8 @@ async def test_a_switch_of_models_is_told_before_and_after(live: Live) -> None:
     ears = Ears("PreModelSwitch", "PostModelSwitch")
     async with live(hooks=ears.hooks) as session:
         await session.query.set_model("haiku")
-        after = await ears.one(ct.PostModelSwitchInput)
-    before = (await ears.all_of(ct.PreModelSwitchInput))[0]  # CLI 2.1.329 asks once more, about the model for planning
+        after = await ears.one(ct.hooks.PostModelSwitchInput)
+    before = (await ears.all_of(ct.hooks.PreModelSwitchInput))[0]  # CLI 2.1.329 asks once more, about the model for planning
     assert (before.requested_model, before.source, "haiku" in before.to_model) == ("haiku", "sdk", True)
     assert (after.from_model, after.to_model) == (before.from_model, before.to_model)
 
@@ -296,7 +306,7 @@ async def test_a_settings_file_that_changes_is_told(live: Live) -> None:
     async with live(["Hello."], hooks=ears.hooks) as session:
         await session.ask("Hello")
         settings.write_text('{"cleanupPeriodDays": 99}')
-        change = await ears.one(ct.ConfigChangeInput)
+        change = await ears.one(ct.hooks.ConfigChangeInput)
     assert (change.source, change.file_path) == ("user_settings", str(settings))
 
 
@@ -304,13 +314,13 @@ async def test_a_settings_file_that_changes_is_told(live: Live) -> None:
 async def test_a_watched_file_that_changes_is_told(live: Live) -> None:
     watched = live.home.project / "watched.txt"
     watched.write_text("before")
-    ears = Ears("FileChanged", answers={"SessionStart": ct.SessionStartOutput(watch_paths=[str(watched)])})
+    ears = Ears("FileChanged", answers={"SessionStart": ct.hooks.SessionStartOutput(watch_paths=[str(watched)])})
     async with live(hooks=ears.hooks) as session:
         await session.ask("/clear")
-        await ears.one(ct.SessionStartInput)
+        await ears.one(ct.hooks.SessionStartInput)
         await session.query.mcp_status()
         watched.write_text("after")
-        change = await ears.one(ct.FileChangedInput)
+        change = await ears.one(ct.hooks.FileChangedInput)
     assert (change.file_path, change.event) == (str(watched), "change")
 
 
@@ -322,7 +332,7 @@ async def test_instructions_of_a_subdirectory_are_told_when_they_are_read(live: 
     ears = Ears("InstructionsLoaded")
     async with live([replies.tool_use("Read", {"file_path": str(below / "x.txt")}), "Done."], hooks=ears.hooks) as session:
         await session.ask("Read it")
-        loaded = await ears.one(ct.InstructionsLoadedInput)
+        loaded = await ears.one(ct.hooks.InstructionsLoadedInput)
     assert (Path(loaded.file_path).parent, loaded.load_reason) == (below, "nested_traversal")
     assert loaded.trigger_file_path == str(below / "x.txt")
 
@@ -334,19 +344,19 @@ async def test_a_directory_that_is_added_is_told(live: Live) -> None:
     ears = Ears("DirectoryAdded")
     async with live(hooks=ears.hooks) as session:
         await session.query.register_repo_root(below)
-        added = await ears.one(ct.DirectoryAddedInput)
+        added = await ears.one(ct.hooks.DirectoryAddedInput)
     assert (added.directory, added.source) == (str(below), "register_repo_root")
 
 
 async def test_a_worktree_is_made_and_removed_by_hooks(live: Live, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
-    ears = Ears("WorktreeRemove", answers={"WorktreeCreate": ct.WorktreeCreateOutput(str(tree))})
+    ears = Ears("WorktreeRemove", answers={"WorktreeCreate": ct.hooks.WorktreeCreateOutput(str(tree))})
     leave = replies.tool_use("ExitWorktree", {"action": "remove", "discard_changes": True})
     script = [replies.tool_use("EnterWorktree", {"name": "wt1"}), bash("pwd"), leave, "Done."]
     async with live(script, hooks=ears.hooks, can_use_tool=Doorkeeper(), allowed_tools=["Bash"]) as session:
         await session.ask("Work there")
-        created, removed = await ears.one(ct.WorktreeCreateInput), await ears.one(ct.WorktreeRemoveInput)
+        created, removed = await ears.one(ct.hooks.WorktreeCreateInput), await ears.one(ct.hooks.WorktreeRemoveInput)
         assert str(tree) in session.told(2)[0]
     assert (created.name, removed.worktree_path) == ("wt1", str(tree))
 
@@ -372,8 +382,8 @@ async def test_the_host_answers_what_an_mcp_server_asks_the_user_and_the_hooks_a
     ears = Ears("Elicitation", "ElicitationResult", "Notification")
     async with live(GREETING, hooks=ears.hooks, on_request=bob, allowed_tools=["mcp__greeter"]) as session:
         assert "accept: Bob" in await greet(session)
-        asked, answered = await ears.one(ct.ElicitationInput), await ears.one(ct.ElicitationResultInput)
-        told = await ears.one(ct.NotificationInput)
+        asked, answered = await ears.one(ct.hooks.ElicitationInput), await ears.one(ct.hooks.ElicitationResultInput)
+        told = await ears.one(ct.hooks.NotificationInput)
     assert (asked.mcp_server_name, asked.message, asked.mode) == ("greeter", "name?", "form")
     assert (answered.action, answered.content, told.notification_type) == ("accept", {"name": "Bob"}, "elicitation_response")
 
@@ -381,7 +391,7 @@ async def test_the_host_answers_what_an_mcp_server_asks_the_user_and_the_hooks_a
 @pytest.mark.needs("a hook declines what an MCP server asks")
 @pytest.mark.parametrize("event", ["Elicitation", "ElicitationResult"])
 async def test_a_hook_can_refuse_what_an_mcp_server_asks_the_user(live: Live, event: str) -> None:
-    ears = Ears(answers={event: ct.HookOutput.block("No names.")})
+    ears = Ears(answers={event: ct.hooks.HookOutput.block("No names.")})
     async with live(GREETING, hooks=ears.hooks, on_request=bob, allowed_tools=["mcp__greeter"]) as session:
         assert "decline: None" in await greet(session)
     assert ears.events == [event]
@@ -389,7 +399,7 @@ async def test_a_hook_can_refuse_what_an_mcp_server_asks_the_user(live: Live, ev
 
 async def test_an_answer_in_the_users_place_is_not_heeded_from_a_hook_of_the_host(live: Live) -> None:
     """CLI 2.1.329 reads the answer from what a command hook prints, which a callback does not: documented at `ElicitationReply`."""
-    ann = ct.ElicitationReply(action="accept", content={"name": "Ann"})
+    ann = ct.hooks.ElicitationReply(action="accept", content={"name": "Ann"})
     ears = Ears(answers={"Elicitation": ann, "ElicitationResult": ann})
     async with live(GREETING, hooks=ears.hooks, on_request=bob, allowed_tools=["mcp__greeter"]) as session:
         assert "accept: Bob" in await greet(session)

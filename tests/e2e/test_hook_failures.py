@@ -17,7 +17,7 @@ class Pondering:
     def __init__(self) -> None:
         self.asked, self.withdrawn = anyio.Event(), anyio.Event()
 
-    async def __call__(self, _given: Any, _tool_use_id: str | None, context: ct.CallbackContext) -> None:
+    async def __call__(self, _given: Any, _tool_use_id: str | None, context: ct.client.CallbackContext) -> None:
         self.asked.set()
         try:
             await anyio.sleep_forever()
@@ -38,15 +38,15 @@ async def unwritable(*_: object) -> dict[str, Any]:
     return {"systemMessage": object()}
 
 
-async def gives_up(_given: Any, _tool_use_id: str | None, context: ct.CallbackContext) -> None:
+async def gives_up(_given: Any, _tool_use_id: str | None, context: ct.client.CallbackContext) -> None:
     context.cancel_scope.cancel()
     await anyio.sleep_forever()
 
 
-async def stubborn(*_: object) -> ct.PreToolUseDecision:
+async def stubborn(*_: object) -> ct.hooks.PreToolUseDecision:
     with anyio.CancelScope(shield=True):
         await anyio.sleep(0.5)  # beyond its time of 0.1 s
-    return ct.PreToolUseDecision.allow()
+    return ct.hooks.PreToolUseDecision.allow()
 
 
 @pytest.mark.parametrize("hook", [broken, misspelt, unwritable, gives_up, stubborn])
@@ -145,7 +145,7 @@ async def test_an_interrupt_ends_a_turn_whose_hook_never_answers(live: Live) -> 
     ) as session:
         turn = await session.query.send("Make it")
         await stuck.asked.wait()
-        assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
+        assert await session.query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
         assert (await turn.result()).subtype == "error_during_execution"
         await stuck.withdrawn.wait()
         assert not (session.project / "made").exists()
@@ -160,8 +160,8 @@ async def test_a_host_that_prefers_it_lets_tools_run_when_a_hook_fails(live: Liv
 
 
 async def test_a_hook_that_works_on_by_itself_holds_nothing_up(live: Live) -> None:
-    async def later(*_: object) -> ct.AsyncHookOutput:
-        return ct.AsyncHookOutput(timeout=60)
+    async def later(*_: object) -> ct.hooks.AsyncHookOutput:
+        return ct.hooks.AsyncHookOutput(timeout=60)
 
     async with live(
         [bash("touch made"), "Done."], hooks={"PreToolUse": [ct.HookMatcher("Bash", [later])]}, allowed_tools=["Bash"]
@@ -173,7 +173,7 @@ async def test_a_hook_that_works_on_by_itself_holds_nothing_up(live: Live) -> No
 async def test_only_the_tools_that_a_matcher_names_reach_its_hook(live: Live) -> None:
     heard: list[str] = []
 
-    async def note(given: Any, _tool_use_id: str | None, _context: ct.CallbackContext) -> None:
+    async def note(given: Any, _tool_use_id: str | None, _context: ct.client.CallbackContext) -> None:
         heard.append(f"{given.tool_name}: {given.tool_input['command']}")
 
     async def never(*_: object) -> None:

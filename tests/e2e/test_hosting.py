@@ -46,7 +46,7 @@ async def test_s3_5_what_is_long_reaches_the_real_cli_off_the_command_line(live:
 async def test_s3_6_the_version_is_known_and_capabilities_come_first(live: Live) -> None:
     async with live([replies.text("Hello")]) as session:
         messages = await session.hear("Hi")
-        (init,) = [message for message in messages if isinstance(message, ct.InitMessage)]
+        (init,) = [message for message in messages if isinstance(message, ct.messages.InitMessage)]
         assert init.capabilities
         assert session.query.info.cli_version == init.claude_code_version
 
@@ -73,7 +73,7 @@ async def test_s4_2_the_extras_reach_the_real_cli(live: Live) -> None:
     }
     async with live(script, **extras) as session:
         messages = await session.hear("Where are you?")
-        (init,) = [message for message in messages if isinstance(message, ct.InitMessage)]
+        (init,) = [message for message in messages if isinstance(message, ct.messages.InitMessage)]
         assert init.permission_mode == "dontAsk"
         assert "WebFetch" not in init.tools
         assert str(session.project) in session.told()[0]

@@ -149,7 +149,7 @@ async def test_their_subprocess_completes_turns_of_our_query(theirs: Callable[..
             texts = [message.text async for message in first if isinstance(message, ct.AssistantMessage)]
             second = await (await query.send("2")).result()
         assert (texts, second.result) == (["One."], "Two.")
-        assert first.state is ct.TurnState.done
+        assert first.state is ct.TurnState.DONE
         assert query.info.kind == "SubprocessCLITransport"
         report = await query.aclose()
     assert report.ended_by_itself
@@ -158,11 +158,11 @@ async def test_their_subprocess_completes_turns_of_our_query(theirs: Callable[..
 async def test_callbacks_work_through_their_subprocess(theirs: Callable[..., SubprocessCLITransport], cli_home: Any) -> None:
     called: list[str] = []
 
-    async def decide(tool: str, _input: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow:
+    async def decide(tool: str, _input: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow:
         called.append(tool)
         return ct.Allow()
 
-    async def note(given: dict[str, Any], _tool_use_id: str | None, _context: ct.CallbackContext) -> dict[str, Any]:
+    async def note(given: dict[str, Any], _tool_use_id: str | None, _context: ct.client.CallbackContext) -> dict[str, Any]:
         called.append(given["hook_event_name"])
         return {}
 

@@ -30,7 +30,7 @@ async def test_an_interrupt_in_the_stream_keeps_what_was_said(live: Live) -> Non
         async for message in turn:
             if isinstance(message, ct.StreamEvent) and message.text:
                 break
-        assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
+        assert await session.query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
         messages = [message async for message in turn]
         assert await interrupted(turn) == "aborted_streaming"
         assert [(message.text, message.aborted) for message in messages if isinstance(message, ct.AssistantMessage)] == [("uno ", True)]
@@ -44,7 +44,7 @@ async def test_an_interrupt_ends_a_tool_that_runs(live: Live) -> None:
         session.api.replace([bash(f"{session.report_for_work}; tail -f /dev/null"), "Next."])
         turn = await session.query.send("Run it")
         await session.at_work()
-        assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
+        assert await session.query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
         assert await interrupted(turn) == "aborted_tools"
         assert (await session.ask("And now?")).result == "Next."
 
@@ -53,7 +53,7 @@ async def test_an_interrupt_ends_a_tool_that_runs(live: Live) -> None:
 async def test_an_interrupt_withdraws_a_permission_question(live: Live) -> None:
     asked, cancelled = anyio.Event(), anyio.Event()
 
-    async def ponder(_tool: str, _given: dict[str, Any], context: ct.CallbackContext) -> ct.Allow:
+    async def ponder(_tool: str, _given: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow:
         asked.set()
         try:
             await anyio.sleep_forever()
@@ -66,7 +66,7 @@ async def test_an_interrupt_withdraws_a_permission_question(live: Live) -> None:
         turn = await session.query.send("Make it")
         await asked.wait()
         assert session.query.pending_questions
-        assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
+        assert await session.query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
         assert await interrupted(turn) == "aborted_tools"
         await cancelled.wait()
         assert session.query.pending_questions == ()
@@ -80,11 +80,11 @@ async def test_an_interrupt_leaves_a_queued_prompt_for_the_next_turn(live: Live)
         await session.api.wait_at_gate()
         queued = await session.query.send("Then this")
         await session.query.mcp_status()  # answered after the CLI has read the prompt
-        assert (running.state, queued.state) == (ct.TurnState.started, ct.TurnState.queued)
-        assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
+        assert (running.state, queued.state) == (ct.TurnState.STARTED, ct.TurnState.QUEUED)
+        assert await session.query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
         assert await interrupted(running) == "aborted_streaming"
         assert (await queued.result()).result == "Second."
-        assert queued.state is ct.TurnState.done
+        assert queued.state is ct.TurnState.DONE
 
 
 async def test_an_interrupt_in_a_subagent_ends_the_whole_turn(live: Live) -> None:
@@ -95,14 +95,14 @@ async def test_an_interrupt_in_a_subagent_ends_the_whole_turn(live: Live) -> Non
     async with live(script, agents=agents, allowed_tools=["Agent"]) as session:
         turn = await session.query.send("MAIN")
         await session.api.wait_at_gate()
-        assert await session.query.interrupt() is ct.InterruptOutcome.acknowledged
+        assert await session.query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
         assert await interrupted(turn) == "aborted_tools"
         assert (await session.ask("And now?")).result == "Next."
 
 
 async def test_nothing_to_interrupt_is_no_error_and_harms_nobody(live: Live) -> None:
     async with live(["Hello."]) as session:
-        assert await session.query.interrupt() is ct.InterruptOutcome.not_running
+        assert await session.query.interrupt() is ct.InterruptOutcome.NOT_RUNNING
         assert (await session.ask("Hello")).result == "Hello."
 
 
@@ -128,7 +128,7 @@ async def test_an_interrupt_before_the_cli_is_ready_stops_the_prompt_that_waits_
                 tasks.start_soon(send)
                 await anyio.wait_all_tasks_blocked()
                 outcomes.append(await query.interrupt(timeout=PATIENCE))
-            assert outcomes == [ct.InterruptOutcome.acknowledged]
+            assert outcomes == [ct.InterruptOutcome.ACKNOWLEDGED]
             assert await interrupted(turns[0]) in {"aborted_streaming", None}
             await query.aclose()
 
@@ -141,7 +141,7 @@ async def test_a_prompt_of_priority_now_aborts_the_running_turn(live: Live) -> N
         assert (await urgent.result()).result == "At once."
         aborted = await running.result()
         assert aborted.terminal_reason == "aborted_streaming"
-        assert (running.state, urgent.state) == (ct.TurnState.done, ct.TurnState.done)
+        assert (running.state, urgent.state) == (ct.TurnState.DONE, ct.TurnState.DONE)
 
 
 @pytest.mark.parametrize(("priority", "state"), [(None, "folded"), ("next", "folded"), ("later", "done")])
@@ -156,6 +156,6 @@ async def test_a_prompt_sent_while_a_tool_runs_is_folded_into_its_turn_unless_it
         await session.query.mcp_status()  # answered after the CLI has read the prompt
         (session.project / "go").touch()
         first, second = await running.result(), await other.result()
-    assert (running.state, other.state) == (ct.TurnState.done, ct.TurnState(state))
+    assert (running.state, other.state) == (ct.TurnState.DONE, ct.TurnState(state))
     assert (second is first) == (state == "folded")
     assert [first.result, second.result] == (["First.", "First."] if state == "folded" else ["First.", "Second."])

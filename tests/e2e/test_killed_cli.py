@@ -92,7 +92,7 @@ async def outcome_of_query(query: ct.Query, *, killed_after: int) -> tuple[list[
     except ct.ClaudeTransportError as error:
         with pytest.raises(ct.ProcessError):
             await turn.result()
-        assert turn.state is ct.TurnState.lost
+        assert turn.state is ct.TurnState.LOST
         return seen, error
     return seen, None
 

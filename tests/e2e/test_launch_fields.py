@@ -57,7 +57,7 @@ async def test_plugins_of_initialize_are_loaded(live: Live, tmp_path: Path) -> N
     async with live(plugins=[{"type": "local", "path": plugin}], plugin_delivery="initialize") as session:
         assert session.query.initialization is not None
         assert session.query.initialization.plugins_applied is True
-        (init,) = of_type(await session.hear("go"), ct.InitMessage)
+        (init,) = of_type(await session.hear("go"), ct.messages.InitMessage)
     assert "greeter" in [loaded.name for loaded in init.plugins]
 
 

@@ -80,7 +80,7 @@ async def test_a_text_turn(talk: Talk) -> None:
         messages = await messages_of(turn)
         result = (await turn.result()).raise_for_error()
     assert texts(messages) == ["Hello, world."]
-    assert (result.result, result.user_message_uuids, turn.state) == ("Hello, world.", (turn.uuid,), ct.TurnState.done)
+    assert (result.result, result.user_message_uuids, turn.state) == ("Hello, world.", (turn.uuid,), ct.TurnState.DONE)
     assert [request.prompt for request in api.conversation] == ["Hello"]
 
 
@@ -126,7 +126,7 @@ async def test_messages_of_a_turn_and_all_messages_agree(talk: Talk) -> None:
 async def test_a_tool_runs_when_the_callback_allows_it_and_only_then(talk: Talk, cli_home: Any, allowed: bool) -> None:
     asked: list[tuple[str, dict[str, Any], str | None]] = []
 
-    async def decide(tool: str, given: dict[str, Any], context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+    async def decide(tool: str, given: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
         asked.append((tool, given, context.tool_use_id))
         return ct.Allow() if allowed else ct.Deny("Not here.")
 
@@ -142,7 +142,7 @@ async def test_a_tool_runs_when_the_callback_allows_it_and_only_then(talk: Talk,
 
 
 async def test_the_callback_may_change_what_the_tool_is_given(talk: Talk, cli_home: Any) -> None:
-    async def decide(_tool: str, given: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow:
+    async def decide(_tool: str, given: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow:
         return ct.Allow(updated_input={**given, "command": "echo changed > changed"})
 
     tool = replies.tool_use("Bash", {"command": "echo made > made"})
@@ -154,7 +154,7 @@ async def test_the_callback_may_change_what_the_tool_is_given(talk: Talk, cli_ho
 async def test_hooks_are_called_in_their_order(talk: Talk) -> None:
     called: list[str] = []
 
-    async def note(given: dict[str, Any], tool_use_id: str | None, _context: ct.CallbackContext) -> dict[str, Any]:
+    async def note(given: dict[str, Any], tool_use_id: str | None, _context: ct.client.CallbackContext) -> dict[str, Any]:
         called.append(given["hook_event_name"])
         assert tool_use_id is not None
         return {}
@@ -191,10 +191,10 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_is_good(talk: Talk) -
     async with FakeMessagesAPI([replies.gated("never finished", chunks=2), "Fine."]) as api, talk(api) as query:
         turn = await query.send("Go on for ever")
         await api.wait_at_gate(timeout=PATIENCE)
-        assert await query.interrupt() is ct.InterruptOutcome.acknowledged
+        assert await query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
         with pytest.raises(errors.RunInterrupted):
             (await result_of(turn)).raise_for_error()
-        assert await query.interrupt() is ct.InterruptOutcome.not_running
+        assert await query.interrupt() is ct.InterruptOutcome.NOT_RUNNING
         assert (await result_of(await query.send("And now?"))).result == "Fine."
 
 
@@ -207,7 +207,7 @@ async def test_prompts_that_wait_are_merged_into_one_turn_and_share_its_result(t
         await query.request("get_session_cost")  # answered after the CLI has read both prompts
         api.open_gate()
         results = [await result_of(turn) for turn in (first, second, third)]
-    assert [turn.state for turn in (first, second, third)] == [ct.TurnState.done, ct.TurnState.done, ct.TurnState.folded]
+    assert [turn.state for turn in (first, second, third)] == [ct.TurnState.DONE, ct.TurnState.DONE, ct.TurnState.FOLDED]
     assert results[1] is results[2]
     assert [result.result for result in results[:2]] == ["first answer", "Both."]
 

@@ -27,7 +27,7 @@ async def statuses(session: LiveSession) -> dict[str, str]:
 
 async def is_offered(session: LiveSession) -> bool:
     """Whether the next turn has the tool. The API's request would not tell: the model gets tools of servers when it looks for them."""
-    (init,) = of_type(await session.hear("Anything?"), ct.InitMessage)
+    (init,) = of_type(await session.hear("Anything?"), ct.messages.InitMessage)
     return "mcp__sums__add" in init.tools
 
 
@@ -36,7 +36,7 @@ async def test_the_model_calls_a_tool_of_a_stdio_server(live: Live) -> None:
         messages = await session.hear("Add")
         assert "3" in session.told()[0]
         (server,) = await session.query.mcp_status()
-    (init,) = of_type(messages, ct.InitMessage)
+    (init,) = of_type(messages, ct.messages.InitMessage)
     assert [(server.name, server.status) for server in init.mcp_servers] == [("sums", "connected")]
     assert server.server_info is not None
     assert (server.server_info.name, server.server_info.version) == ("sums", "1.2")
@@ -127,7 +127,7 @@ async def test_servers_given_to_the_query_have_their_tools_there_for_the_first_p
         messages = await session.hear("Add, and say hello, and add")
         told = [session.told(number)[0] for number in (1, 2, 3)]
         assert await statuses(session) == {"sums": "connected", "box": "connected", "mine": "connected"}
-    (init,) = of_type(messages, ct.InitMessage)
+    (init,) = of_type(messages, ct.messages.InitMessage)
     assert {tool for tool in init.tools if tool.startswith("mcp__")} == {"mcp__sums__add", "mcp__box__hello", "mcp__mine__add"}
     assert ["3" in told[0], "hello from here" in told[1], "5" in told[2]] == [True, True, True]
     assert (calls, lives) == (["hello"], ["begun"])

@@ -106,7 +106,7 @@ async def test_an_interrupt_cancels_the_tool_and_the_server_lives_on(talk: Talk)
         with anyio.fail_after(PATIENCE):
             turn = await query.send("wait")
             await sums.waiting.wait()
-            assert await query.interrupt() is ct.InterruptOutcome.acknowledged
+            assert await query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
             assert not (await turn.result()).outcome.ok
             await sums.cancelled.wait()
             await (await query.send("add")).result()
@@ -185,7 +185,7 @@ async def test_a_large_result_and_an_image_reach_the_cli(talk: Talk) -> None:
     assert "2,000,000 characters" in str(large_result.content)
     assert not large_result.is_error
     assert isinstance(picture_result.content, tuple)
-    assert isinstance(picture_result.content[0], ct.ImageBlock)
+    assert isinstance(picture_result.content[0], ct.messages.ImageBlock)
 
 
 class Wish(BaseModel):

@@ -31,7 +31,7 @@ async def test_another_model_answers_from_the_next_prompt_on(live: Live) -> None
     assert "sonnet" in sonnet
     assert "haiku" in haiku
     assert default == resolved
-    assert [init.model for init in of_type(messages, ct.InitMessage)] == [haiku]
+    assert [init.model for init in of_type(messages, ct.messages.InitMessage)] == [haiku]
 
 
 @pytest.mark.needs("set_model within a turn")
@@ -98,7 +98,7 @@ async def test_each_permission_mode_decides_who_is_asked(live: Live, mode: str) 
         messages = await session.hear("Write it")
         assert (target.exists(), [tool for tool, _given, _context in door.asked]) == (written, asked)
     assert set_to in {mode, "default"}
-    assert [init.permission_mode for init in of_type(messages, ct.InitMessage)] == [set_to]
+    assert [init.permission_mode for init in of_type(messages, ct.messages.InitMessage)] == [set_to]
 
 
 @pytest.mark.needs("the mode auto asks a classifier")
@@ -108,7 +108,7 @@ async def test_the_auto_mode_lets_the_cli_decide_by_itself(live: Live) -> None:
         assert await session.query.set_permission_mode("auto") == "auto"
         messages = await session.hear("Get it")
     assert door.asked == []
-    assert [denied.tool_name for denied in of_type(messages, ct.PermissionDeniedMessage)] == ["Bash"]
+    assert [denied.tool_name for denied in of_type(messages, ct.messages.PermissionDeniedMessage)] == ["Bash"]
 
 
 async def test_a_change_of_mode_is_announced_by_a_status(live: Live) -> None:
@@ -117,7 +117,7 @@ async def test_a_change_of_mode_is_announced_by_a_status(live: Live) -> None:
         await session.query.set_permission_mode("acceptEdits")
         await session.ask("Hello")
         await session.query.end_input()
-        statuses = of_type([message async for message in everything], ct.StatusMessage)
+        statuses = of_type([message async for message in everything], ct.messages.StatusMessage)
     assert "acceptEdits" in [status.permission_mode for status in statuses]
 
 
@@ -129,10 +129,10 @@ async def test_a_mode_that_is_not_to_be_had_is_refused_with_a_code_and_nothing_c
             await session.query.set_permission_mode(mode)
         messages = await session.hear("Hello")
     assert caught.value.error_code == code
-    assert [init.permission_mode for init in of_type(messages, ct.InitMessage)] == ["default"]
+    assert [init.permission_mode for init in of_type(messages, ct.messages.InitMessage)] == ["default"]
 
 
 async def test_a_session_starts_in_the_mode_of_its_options(live: Live) -> None:
     async with live(["Hello."], permission_mode="acceptEdits") as session:
         messages = await session.hear("Hello")
-    assert [init.permission_mode for init in of_type(messages, ct.InitMessage)] == ["acceptEdits"]
+    assert [init.permission_mode for init in of_type(messages, ct.messages.InitMessage)] == ["acceptEdits"]

@@ -69,8 +69,8 @@ async def test_the_callback_may_change_the_input(live: Live) -> None:
 @pytest.mark.needs("permission rules with wildcards")
 @pytest.mark.needs("list_permission_rules")
 async def test_updated_permissions_are_in_force_for_the_second_call(live: Live) -> None:
-    rule = ct.PermissionRule(tool_name="Bash", rule_content="touch *")
-    update = ct.PermissionUpdate(type="addRules", rules=(rule,), behavior="allow", destination="session")
+    rule = ct.control.PermissionRule(tool_name="Bash", rule_content="touch *")
+    update = ct.control.PermissionUpdate(type="addRules", rules=(rule,), behavior="allow", destination="session")
     door = Doorkeeper([ct.Allow(updated_permissions=[update]), ct.Deny("asked again")])
     async with live([bash("touch one"), bash("touch two"), "Done."], can_use_tool=door) as session:
         await session.ask("Make both")
@@ -82,7 +82,7 @@ async def test_updated_permissions_are_in_force_for_the_second_call(live: Live) 
 
 @pytest.mark.needs("permission rules with wildcards")
 async def test_a_suggestion_of_the_cli_can_be_given_back_and_is_kept_in_the_local_settings(live: Live) -> None:
-    async def as_suggested(_tool: str, _given: dict[str, Any], context: ct.CallbackContext) -> ct.Allow:
+    async def as_suggested(_tool: str, _given: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow:
         return ct.Allow(updated_permissions=[update for update in context.suggestions if update.type == "addRules"])
 
     async with live([bash("touch one"), "Done."], can_use_tool=as_suggested) as session:
@@ -97,14 +97,14 @@ async def test_a_suggestion_of_the_cli_can_be_given_back_and_is_kept_in_the_loca
 
 
 async def test_a_mode_among_the_updated_permissions_is_the_sessions_mode(live: Live) -> None:
-    update = ct.PermissionUpdate(type="setMode", mode="acceptEdits", destination="session")
+    update = ct.control.PermissionUpdate(type="setMode", mode="acceptEdits", destination="session")
     door = Doorkeeper([ct.Allow(updated_permissions=[update]), ct.Deny("asked again")])
     async with live(can_use_tool=door) as session:
         write = replies.tool_use("Write", {"file_path": str(session.project / "w.txt"), "content": "data\n"})
         session.api.replace([bash("touch one"), write, "Done."])
         messages = await session.hear("Make it")
         assert (session.project / "w.txt").exists()
-    assert [status.permission_mode for status in of_type(messages, ct.StatusMessage) if status.permission_mode] == ["acceptEdits"]
+    assert [status.permission_mode for status in of_type(messages, ct.messages.StatusMessage) if status.permission_mode] == ["acceptEdits"]
 
 
 async def test_a_refusal_with_interrupt_ends_the_turn_and_not_the_session(live: Live) -> None:
@@ -134,7 +134,7 @@ async def test_without_a_callback_the_tool_is_denied_and_the_host_is_told(live: 
     async with live([bash("touch made"), "Done."]) as session:
         messages = await session.hear("Make it")
         assert not (session.project / "made").exists()
-    assert [denied.tool_name for denied in of_type(messages, ct.PermissionDeniedMessage)] == ["Bash"]
+    assert [denied.tool_name for denied in of_type(messages, ct.messages.PermissionDeniedMessage)] == ["Bash"]
 
 
 @pytest.mark.needs("requires_user_interaction")
@@ -143,7 +143,7 @@ async def test_a_question_to_the_user_is_answered_by_the_callback(live: Live) ->
     asks = replies.tool_use("AskUserQuestion", {"questions": [{**question, "multiSelect": False}]})
     seen: list[bool] = []
 
-    async def choose(_tool: str, given: dict[str, Any], context: ct.CallbackContext) -> ct.Allow:
+    async def choose(_tool: str, given: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow:
         seen.append(context.requires_user_interaction)
         return ct.Allow(updated_input={**given, "answers": {"Which?": "B"}})
 

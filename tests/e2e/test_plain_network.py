@@ -18,7 +18,7 @@ from claude_transport.streams.compression import accept_compression
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.streams.tls import TLSStream
 from claude_transport.testing import FakeMessagesAPI, replies
-from claude_transport.testing.conformance.certificates import certificates
+from claude_transport.testing.conformance.socket_peer import certificates
 
 ARGV = ("--print", "--verbose", "--input-format=stream-json", "--output-format=stream-json", "--permission-prompt-tool=stdio")
 

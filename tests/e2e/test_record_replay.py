@@ -8,12 +8,12 @@ from typing import Any
 
 import anyio
 
+from claude_transport.client.query import Query
+from claude_transport.client.questions import Allow, Deny
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.messages import AssistantMessage
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import Tape
-from claude_transport.query.handlers import Allow, Deny
-from claude_transport.query.query import Query
 from claude_transport.testing import FakeMessagesAPI, Scenario, replies
 from claude_transport.transport import Transport
 from claude_transport.transports.replay import ReplayTransport

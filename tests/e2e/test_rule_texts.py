@@ -69,8 +69,11 @@ async def test_the_content_of_a_rule_that_a_callback_adds_is_never_split(
     claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]], content: str
 ) -> None:
     asked: list[str] = []
-    update = ct.PermissionUpdate(
-        type="addRules", rules=(ct.PermissionRule(tool_name="Skill", rule_content=content),), behavior="allow", destination="session"
+    update = ct.control.PermissionUpdate(
+        type="addRules",
+        rules=(ct.control.PermissionRule(tool_name="Skill", rule_content=content),),
+        behavior="allow",
+        destination="session",
     )
 
     async def can_use_tool(tool: str, *_: object) -> ct.Allow:

@@ -91,7 +91,7 @@ async def test_a_fork_knows_what_was_said_and_leaves_the_original_alone(live: Li
         messages = await session.hear("A side branch")
         assert "The word is xyzzy." in known(session)
         assert session_id(session) != original
-        forks = [(fork.expected, fork.actual, fork.requested) for fork in of_type(messages, ct.SessionForked)]
+        forks = [(fork.expected, fork.actual, fork.requested) for fork in of_type(messages, ct.messages.SessionForked)]
         assert forks == [(original, session_id(session), True)]
     async with live(["Resumed."], resume=original) as session:
         await session.ask("Back again")
@@ -152,8 +152,8 @@ async def test_a_compaction_puts_a_summary_in_the_place_of_what_was_said(live: L
     async with live(["The word is xyzzy.", "Next."]) as session:
         before = (await session.ask("Tell me a word")).session_id
         messages = await session.hear("/compact")
-        (boundary,) = of_type(messages, ct.CompactBoundary)
-        statuses = [(status.status, status.compact_result) for status in of_type(messages, ct.StatusMessage)]
+        (boundary,) = of_type(messages, ct.messages.CompactBoundary)
+        statuses = [(status.status, status.compact_result) for status in of_type(messages, ct.messages.StatusMessage)]
         assert boundary.compact_metadata.trigger == "manual"
         assert statuses == [("compacting", None), (None, "success")]
         assert (await session.ask("Go on")).session_id == before
@@ -168,7 +168,7 @@ async def test_a_full_context_is_compacted_by_itself_within_the_turn(live: Live)
     async with live([full, "Next."], model="claude-haiku-4-5", autocompact=100_000) as session:
         await session.ask("First")
         messages = await session.hear("Second")
-    assert [boundary.compact_metadata.trigger for boundary in of_type(messages, ct.CompactBoundary)] == ["auto"]
+    assert [boundary.compact_metadata.trigger for boundary in of_type(messages, ct.messages.CompactBoundary)] == ["auto"]
     assert [result.result for result in of_type(messages, ct.ResultMessage)] == ["Next."]
 
 

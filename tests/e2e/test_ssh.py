@@ -83,7 +83,7 @@ async def test_the_main_job_over_ssh(talk: Talk, cli_home: Any, claude_cli: str)
 
     hooked: list[str] = []
 
-    async def note(given: dict[str, Any], _tool_use_id: str | None, _context: ct.CallbackContext) -> dict[str, Any]:
+    async def note(given: dict[str, Any], _tool_use_id: str | None, _context: ct.client.CallbackContext) -> dict[str, Any]:
         hooked.append(given["tool_name"])
         return {}
 
@@ -110,8 +110,8 @@ async def test_the_main_job_over_ssh(talk: Talk, cli_home: Any, claude_cli: str)
                 assert query.info.noise_lines == 1
                 turn = await query.send("Go on for ever")
                 await api.wait_at_gate(timeout=PATIENCE)
-                assert await query.interrupt() is ct.InterruptOutcome.acknowledged
-                with pytest.raises(ct.RunInterrupted):
+                assert await query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
+                with pytest.raises(ct.errors.RunInterrupted):
                     (await turn.result()).raise_for_error()
                 assert (await (await query.send("And now?")).result()).result == "Fine."
         await all_gone(cli_home.home)

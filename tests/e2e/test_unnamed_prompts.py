@@ -92,7 +92,7 @@ async def test_what_waits_in_the_queue_gets_the_results_that_it_has(talk: Talk) 
 async def test_what_is_sent_while_a_tool_runs_is_folded_into_its_turn(talk: Talk) -> None:
     asked, allowed = anyio.Event(), anyio.Event()
 
-    async def allow_later(_name: str, _input: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow:
+    async def allow_later(_name: str, _input: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow:
         asked.set()
         await allowed.wait()
         return ct.Allow()
@@ -116,7 +116,7 @@ async def test_what_is_sent_while_a_tool_runs_is_folded_into_its_turn(talk: Talk
 async def test_after_an_interrupt_what_waits_has_a_turn_of_its_own(talk: Talk, during: str) -> None:
     asked = anyio.Event()
 
-    async def never_allow(_name: str, _input: dict[str, Any], _context: ct.CallbackContext) -> ct.Allow:
+    async def never_allow(_name: str, _input: dict[str, Any], _context: ct.client.CallbackContext) -> ct.Allow:
         asked.set()
         await anyio.sleep_forever()
         raise AssertionError
@@ -129,7 +129,7 @@ async def test_after_an_interrupt_what_waits_has_a_turn_of_its_own(talk: Talk, d
             with anyio.fail_after(PATIENCE):
                 await (api.wait_at_gate() if during == "a text" else asked.wait())
             turns += [await query.send("second"), await query.send("third")]
-            assert await query.interrupt() is ct.InterruptOutcome.acknowledged
+            assert await query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
             results = await results_of(turns)
             messages = [message async for message in turns[1]]
     assert attributed(results) == cli.truth

@@ -39,14 +39,14 @@ async def test_blanks_are_answered_by_the_cli_itself(live: Live) -> None:
         assert session.api.conversation == []
 
 
-Watched = Callable[[FakeMessagesAPI, ct.Watchdog], ct.Query]
+Watched = Callable[[FakeMessagesAPI, ct.client.Watchdog], ct.Query]
 
 
 @pytest.fixture
 def watched(claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]]) -> Watched:
     """A query to the real CLI under a watchdog."""
 
-    def query(api: FakeMessagesAPI, watchdog: ct.Watchdog) -> ct.Query:
+    def query(api: FakeMessagesAPI, watchdog: ct.client.Watchdog) -> ct.Query:
         options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact")
         return ct.Query(ct.SubprocessTransport(options), watchdog=watchdog)
 
@@ -54,22 +54,22 @@ def watched(claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str
 
 
 async def test_a_model_that_falls_silent_is_told_of_and_can_be_interrupted(watched: Watched) -> None:
-    async with FakeMessagesAPI([replies.gated("one two"), "hello"]) as api, watched(api, ct.Watchdog(no_bytes=0.5)) as query:
-        stalls: list[ct.StallEvent] = []
+    async with FakeMessagesAPI([replies.gated("one two"), "hello"]) as api, watched(api, ct.client.Watchdog(no_bytes=0.5)) as query:
+        stalls: list[ct.client.StallEvent] = []
         with anyio.fail_after(PATIENCE):
             turn = await query.send("Count")
             await api.wait_at_gate()
             async for message in turn:
-                if isinstance(message, ct.StallEvent):
+                if isinstance(message, ct.client.StallEvent):
                     stalls.append(message)
-                    assert await query.interrupt() is ct.InterruptOutcome.acknowledged
+                    assert await query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
             assert {(stall.clock, stall.killed) for stall in stalls} == {("no_bytes", False)}
             assert (await turn.result()).outcome.code == "result.interrupted"
             assert (await (await query.send("hi")).result()).result == "hello"
 
 
 async def test_a_model_that_falls_silent_is_left_when_that_was_asked_for(watched: Watched) -> None:
-    async with FakeMessagesAPI([replies.gated("one two")]) as api, watched(api, ct.Watchdog(no_bytes=2, action="kill")) as query:
+    async with FakeMessagesAPI([replies.gated("one two")]) as api, watched(api, ct.client.Watchdog(no_bytes=2, action="kill")) as query:
         with anyio.fail_after(PATIENCE):
             turn = await query.send("Count")
             with pytest.raises(ct.ConnectionLost) as caught:

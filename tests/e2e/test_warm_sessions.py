@@ -66,7 +66,7 @@ async def test_what_its_last_user_set_survives_in_a_cleared_process_so_it_is_not
         (reset,) = of_type(messages, ct.ConversationReset)
         assert reset.trigger == "clear"
         messages = await session.hear("Hello again")
-        (init,) = of_type(messages, ct.InitMessage)
+        (init,) = of_type(messages, ct.messages.InitMessage)
         (result,) = of_type(messages, ct.ResultMessage)
         assert result.session_id != first.session_id
         assert (init.permission_mode, "opus" in (init.model or "")) == ("plan", True)
@@ -84,7 +84,7 @@ async def test_a_prompt_that_follows_initialize_at_once_is_one_turn_but_runs_bef
     async with FakeMessagesAPI(["Hello."]) as api:
         with anyio.fail_after(PATIENCE):
             async with ct.SubprocessTransport(options_for(claude_cli, cli_home, cli_env(api))) as transport:
-                await transport.write(b"".join(map(ct.encode_line, lines)))
+                await transport.write(b"".join(map(ct.messages.encode_line, lines)))
                 seen: list[str] = []
                 async for message in transport.read_messages():
                     seen.append(str(message.get("response", {}).get("subtype") or message["type"]))

@@ -17,8 +17,8 @@ from live_session import beyond_probes, from_subagent
 from mcp.server import MCPServer
 
 import claude_transport as ct
+from claude_transport.client.shadowing import find_shadows
 from claude_transport.launch.permissions import permission_settings
-from claude_transport.query.shadowing import find_shadows
 from claude_transport.testing import FakeMessagesAPI, replies
 
 PATIENCE = 60.0  # seconds for a turn of the CLI, on a machine with much else to do
@@ -147,7 +147,7 @@ async def test_who_is_asked(options: Build, cli_home: Any, row: Row) -> None:
             async with ct.Query(ct.SubprocessTransport(given), on_request=claim, hooks=hooks) as query:
                 await (await query.send("go")).result()
     assert (bool(asked), (cli_home.project / "proof.txt").exists()) == (row.asked, row.ran)
-    shadows = find_shadows([ct.PermissionSetting(*setting) for setting in permission_settings(given)], hooks=hooks or ())
+    shadows = find_shadows([ct.transports.PermissionSetting(*setting) for setting in permission_settings(given)], hooks=hooks or ())
     assert ("whole" if any(shadow.whole for shadow in shadows) else "part" if shadows else "") == row.verdict
 
 
@@ -184,7 +184,7 @@ async def test_who_is_asked_about_the_calls_of_a_subagent(
 ) -> None:
     questions: list[str | None] = []
 
-    async def can_use_tool(_tool: str, _input: dict[str, Any], context: ct.CallbackContext) -> ct.Allow:
+    async def can_use_tool(_tool: str, _input: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow:
         questions.append(context.agent_id)
         return ct.Allow()
 
@@ -200,7 +200,7 @@ async def test_who_is_asked_about_the_calls_of_a_subagent(
     async with FakeMessagesAPI(answer) as api:
         with anyio.fail_after(PATIENCE):
             one_shot = ct.query("MAIN", options=options(api, agents={"helper": helper}), can_use_tool=can_use_tool)
-            placed = [(lane, message) async for lane, message in ct.split_by_parent(one_shot)]
+            placed = [(lane, message) async for lane, message in ct.client.split_by_parent(one_shot)]
     assert (bool(questions), (cli_home.project / "proof.txt").exists()) == (asked, ran)
     lanes = {lane.agent_id for lane, _ in placed if not lane.is_main}
     assert set(questions) <= lanes  # the one who asks is the one whose lane it is

@@ -94,7 +94,7 @@ class Stack:
     """Six wrappers around `transport`, all at work, and what they tell."""
 
     def __init__(self, transport: ct.Transport, *, tape: Path) -> None:
-        self.attempts: list[ct.RetryAttempt] = []
+        self.attempts: list[ct.wrappers.RetryAttempt] = []
         self.states: list[ct.TransportState] = []
         self.keeper = SpanKeeper()
         self.tape = tape
@@ -219,9 +219,9 @@ SESSION = "6f1c1a52-3d0e-4a43-9c0b-2f6b7f0d9e11"
 
 async def test_an_attempt_that_failed_has_not_used_the_session_id(options: Options, claude_cli: str, tmp_path: Path) -> None:  # noqa: F811
     claude = tmp_path / "claude"
-    attempts: list[ct.RetryAttempt] = []
+    attempts: list[ct.wrappers.RetryAttempt] = []
 
-    def install(attempt: ct.RetryAttempt) -> None:
+    def install(attempt: ct.wrappers.RetryAttempt) -> None:
         attempts.append(attempt)
         if not claude.is_symlink():
             claude.symlink_to(claude_cli)
@@ -229,7 +229,7 @@ async def test_an_attempt_that_failed_has_not_used_the_session_id(options: Optio
     async with FakeMessagesAPI(["Here I am."]) as api:
         inside = ct.SubprocessTransport(msgspec.structs.replace(options(api, session_id=SESSION), cli_path=str(claude)))
         wrapper = ct.RetryingTransport(
-            inside, backoff=ct.Backoff(first=0), on=lambda error: isinstance(error, ct.CLINotFoundError), on_attempt=install
+            inside, backoff=ct.backoff.Backoff(first=0), on=lambda error: isinstance(error, ct.CLINotFoundError), on_attempt=install
         )
         async with ct.Query(wrapper) as query:
             with anyio.fail_after(PATIENCE):
@@ -239,7 +239,7 @@ async def test_an_attempt_that_failed_has_not_used_the_session_id(options: Optio
 
 
 async def test_a_session_id_that_is_in_use_is_said_once_and_not_tried_again(options: Options) -> None:  # noqa: F811
-    attempts: list[ct.RetryAttempt] = []
+    attempts: list[ct.wrappers.RetryAttempt] = []
     async with FakeMessagesAPI(["Here I am."]) as api:
         chosen = options(api, session_id=SESSION)
         with anyio.fail_after(PATIENCE):

@@ -20,7 +20,7 @@ async def main(host: str, token: str, heard: str) -> None:
         listen=[f"tcp://{host}:0"],
         tokens={"tester": token},
         allow_plaintext=True,  # the cable is ours
-        limits=ct.GatewayLimits(heartbeat=0.3, lease=60.0),
+        limits=ct.gateway.GatewayLimits(heartbeat=0.3, lease=60.0),
         on_started=announce,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claude_transport.gateway.activity import Activity
+from claude_transport.gateway.session import Activity
 
 PROMPT = b'{"type":"user","message":{"role":"user","content":"go"}}'
 DELTA = b'{"type":"stream_event","event":{"type":"content_block_delta"}}'

@@ -13,11 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rehearsal import rehearsal
 
-from claude_transport.gateway.ceilings import LIMITED
-from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices
+from claude_transport.gateway.choices import DEFAULT_CHOICES, LIMITED, Choices
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions, Effort, PermissionMode
-from claude_transport.protocol.link_frames import Hello, Refusal
+from claude_transport.protocol.link import Hello, Refusal
 from claude_transport.transports.subprocess import SubprocessTransport
 
 EVERYTHING = Choices(ClaudeOptions.__struct_fields__)

@@ -13,12 +13,9 @@ import pytest
 from rehearsal import ALICE, TOKENS, rehearsal
 from virtual_time import virtual_time
 
-from claude_transport.gateway.crowd import Crowd, source_of
-from claude_transport.gateway.door import Door
+from claude_transport.gateway.door import Crowd, Door, GatewayLimits, GatewayTokens, source_of
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.gateway.tokens import GatewayTokens
-from claude_transport.protocol.link_frames import Hello, Refusal, Welcome, encode_frame
+from claude_transport.protocol.link import Hello, Refusal, Welcome, encode_frame
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 

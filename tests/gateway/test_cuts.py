@@ -13,7 +13,7 @@ from rehearsal import ALICE, BOB, TOKENS, rehearsal
 from relay import Cut, Relay, relay_to
 
 import claude_transport as ct
-from claude_transport.protocol.encoding import encode_line
+from claude_transport.protocol.envelope import encode_line
 
 SESSIONS = 10  # at once, each with its own seed
 CUTS = 18  # of each session; with three ways to cut and two event loops that is 1080 in all

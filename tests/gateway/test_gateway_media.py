@@ -17,7 +17,7 @@ from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.streams.address import parse_address
 from claude_transport.streams.sockets import SocketConnectable
-from claude_transport.testing.conformance.certificates import certificates
+from claude_transport.testing.conformance.socket_peer import certificates
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, ScriptedTurn
 from claude_transport.testing.steps import Exit, Result, Stderr, Text, ToolUse

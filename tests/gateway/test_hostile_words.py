@@ -17,9 +17,9 @@ from rehearsal import ALICE, Talker, rehearsal
 from claude_transport.app.serve import log_to_stderr
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.asgi import GatewayApplication
+from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.protocol.link_frames import Bye, Hello, Refusal
+from claude_transport.protocol.link import Bye, Hello, Refusal
 from claude_transport.streams.memory import memory_stream_pair
 
 hostile = pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)

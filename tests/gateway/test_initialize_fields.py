@@ -7,7 +7,7 @@ import json
 import pytest
 from rehearsal import rehearsal
 
-from claude_transport.gateway.initialization import ServerFields
+from claude_transport.gateway.session import ServerFields
 from claude_transport.launch.options import ClaudeOptions
 
 OURS = {"appendSystemPrompt": "ours"}

@@ -9,9 +9,9 @@ import pytest
 from rehearsal import ALICE, Talker, rehearsal
 from virtual_time import virtual_time
 
+from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.protocol.link_frames import Ack, Bye, Data, End, Hello, Ping, Pong, ProcessEnd, Refusal, Welcome
+from claude_transport.protocol.link import Ack, Bye, Data, End, Hello, Ping, Pong, ProcessEnd, Refusal, Welcome
 from claude_transport.transports.network import NetworkTransport
 
 

@@ -75,7 +75,7 @@ async def conversation(url: str) -> AsyncIterator[Conversation]:
 )
 async def test_a_silence_is_noticed_and_the_session_goes_on_behind_it(tmp_path: Path, directions: frozenset[Direction], late: bool) -> None:
     heard = tmp_path / "heard"
-    limits = ct.GatewayLimits(heartbeat=HEARTBEAT, lease=PATIENCE)
+    limits = ct.gateway.GatewayLimits(heartbeat=HEARTBEAT, lease=PATIENCE)
     async with (
         ct.Gateway(command=["tee", str(heard)], listen=["tcp://127.0.0.1:0"], tokens=TOKENS, limits=limits) as gateway,
         relay_to(gateway.urls[0]) as relay,

@@ -12,8 +12,8 @@ from virtual_time import virtual_time
 
 from claude_transport.errors import ProtocolError
 from claude_transport.gateway.arrival import Arrival
-from claude_transport.gateway.limits import GatewayLimits
-from claude_transport.protocol.link_frames import Refusal
+from claude_transport.gateway.door import GatewayLimits
+from claude_transport.protocol.link import Refusal
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.transports.stream import StreamTransport
 
@@ -165,7 +165,7 @@ async def test_an_admitted_client_may_take_its_time_for_the_first_line() -> None
 
 
 async def test_options_the_gateway_has_for_initialize_are_put_into_the_clients_request() -> None:
-    from claude_transport.gateway.initialization import ServerFields
+    from claude_transport.gateway.session import ServerFields
 
     fields = ServerFields({"title": "ours"})
     request = {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize", "hooks": {"Stop": []}, "title": "theirs"}}

@@ -20,7 +20,7 @@ from relay import Cut, relay_to
 
 import claude_transport as ct
 from claude_transport.streams.compression import load_zstd
-from claude_transport.testing.conformance.certificates import certificates
+from claude_transport.testing.conformance.socket_peer import certificates
 
 PATIENCE = 60.0
 SECRET = "what-the-bystander-talks-about"
@@ -60,7 +60,7 @@ class Siege:
 
 
 @asynccontextmanager
-async def siege(limits: ct.GatewayLimits | None = None) -> AsyncIterator[Siege]:
+async def siege(limits: ct.gateway.GatewayLimits | None = None) -> AsyncIterator[Siege]:
     schemes = ("tcp", "tls", "ws", "wss")
     with anyio.fail_after(PATIENCE):
         async with (
@@ -102,7 +102,7 @@ async def rest_of(stream: anyio.abc.SocketStream) -> bytes:
 
 async def test_whoever_holds_the_door_is_shown_out_of_every_medium() -> None:
     beginnings = (b"", b"H ", b"GET / HTTP/1.1\r\nHost: ", b"\x16\x03\x01\x02\x00\x01\x00")
-    async with siege(ct.GatewayLimits(handshake_timeout=2.0)) as stage, anyio.create_task_group() as tasks:
+    async with siege(ct.gateway.GatewayLimits(handshake_timeout=2.0)) as stage, anyio.create_task_group() as tasks:
 
         async def hold(scheme: str, beginning: bytes) -> None:
             async with await stage.connect(scheme) as stream:
@@ -140,7 +140,7 @@ async def test_a_bomb_of_somebody_who_was_admitted_costs_one_session_and_no_memo
     opening = compressor.compress(first, mode=compressor.FLUSH_BLOCK)
     bomb = b"".join(compressor.compress(b"D" * MEGABYTE) for _ in range(100)) + compressor.flush()
     assert len(bomb) < MEGABYTE
-    async with siege(ct.GatewayLimits(line_bytes=MEGABYTE, lease=0.5)) as stage:
+    async with siege(ct.gateway.GatewayLimits(line_bytes=MEGABYTE, lease=0.5)) as stage:
         async with await stage.connect("tcp") as stream:
             await stream.send(opening)
             while stage.gateway.metrics.sessions.total() < 2:
@@ -176,7 +176,7 @@ def in_pieces() -> bytes:
 @pytest.mark.parametrize("frames", [claimed, deflated, in_pieces])
 async def test_a_message_without_measure_ends_its_websocket_and_is_never_held(frames: Callable[[], bytes]) -> None:
     attack = frames()
-    async with siege(ct.GatewayLimits(line_bytes=MEGABYTE, lease=0.5)) as stage:
+    async with siege(ct.gateway.GatewayLimits(line_bytes=MEGABYTE, lease=0.5)) as stage:
         async with await stage.connect("ws") as stream:
             await stream.send(UPGRADE)
             assert b" 101 " in (await stream.receive()).partition(b"\r\n")[0]
@@ -195,7 +195,7 @@ async def test_a_message_without_measure_ends_its_websocket_and_is_never_held(fr
 
 
 async def test_a_line_over_the_limit_is_an_error_of_its_own_client() -> None:
-    async with siege(ct.GatewayLimits(line_bytes=MEGABYTE)) as stage:
+    async with siege(ct.gateway.GatewayLimits(line_bytes=MEGABYTE)) as stage:
         transport = ct.NetworkTransport(stage.url("tcp"), token=ALICE)
         with pytest.raises(ct.ConnectionLost) as caught:
             async with transport:
@@ -239,7 +239,7 @@ async def test_a_connection_that_is_played_again_byte_by_byte_does_nothing_twice
 
 async def test_a_crowd_at_the_door_costs_a_bounded_number_of_tasks_and_bytes() -> None:
     crowd: list[anyio.abc.SocketStream] = []
-    async with siege(ct.GatewayLimits(half_open=20, handshake_timeout=600.0)) as stage:
+    async with siege(ct.gateway.GatewayLimits(half_open=20, handshake_timeout=600.0)) as stage:
         tasks_before = len(anyio.get_running_tasks())
         tracemalloc.start()
         try:

@@ -12,7 +12,7 @@ import claude_transport as ct
 
 
 def test_gateway_settings_are_the_arguments_of_a_gateway() -> None:
-    ours = typing.get_type_hints(ct.GatewaySettings)
+    ours = typing.get_type_hints(ct.gateway.GatewaySettings)
     theirs = typing.get_type_hints(ct.Gateway.__init__)
     assert ours == {name: kind for name, kind in theirs.items() if name not in ("options", "return")}
 

@@ -17,7 +17,7 @@ from claude_transport.app.render_inspection import inspection_lines
 from claude_transport.app.terminal import Look
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection import Event, Timeline, read_timeline, render_page, summarize
-from claude_transport.protocol.jsontext import parse_json
+from claude_transport.protocol.envelope import parse_json
 from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Tape, TapeHeader, TapeRecord, note_of_exit, note_of_withdrawal
 
 TESTS = Path(__file__).parent.parent

@@ -14,7 +14,7 @@ from official_values import SET
 
 from claude_transport import errors
 from claude_transport.interop.agent_sdk import options_from
-from claude_transport.interop.agent_sdk.option_table import OPTION_ROWS
+from claude_transport.interop.agent_sdk.translation import OPTION_ROWS
 
 FIELDS = {field.name: field for field in dataclasses.fields(sdk.ClaudeAgentOptions)}
 ROWS = {row.option: row for row in OPTION_ROWS}

@@ -15,7 +15,7 @@ from official_values import SET
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.interop.agent_sdk import options_from, transport_from
-from claude_transport.interop.agent_sdk.option_table import OPTION_ROWS
+from claude_transport.interop.agent_sdk.translation import OPTION_ROWS
 
 FIELDS = [field.name for field in dataclasses.fields(sdk.ClaudeAgentOptions)]
 
@@ -129,7 +129,7 @@ def test_a_schema_that_only_initialize_can_carry_is_refused_under_the_official_c
 
 
 def test_query_options_are_the_arguments_of_query() -> None:
-    ours = typing.get_type_hints(ct.QueryOptions)
+    ours = typing.get_type_hints(ct.client.QueryOptions)
     theirs = typing.get_type_hints(ct.Query.__init__)
     assert ours == {name: kind for name, kind in theirs.items() if name not in ("transport", "return")}
 

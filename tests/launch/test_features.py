@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from claude_transport.client.controls import Controls
 from claude_transport.errors import CLIVersionMismatch
 from claude_transport.launch.argv import FLAGS
 from claude_transport.launch.features import (
@@ -27,7 +28,6 @@ from claude_transport.launch.features import (
 )
 from claude_transport.launch.payloads import ANNOUNCED, INITIALIZE_FIELDS, PAYLOADS
 from claude_transport.protocol.hooks import INPUTS
-from claude_transport.query.controls import Controls
 
 # ---------------------------------------------------------------------------------------------------------------- versions
 

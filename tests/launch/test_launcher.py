@@ -13,11 +13,11 @@ import pytest
 
 import claude_transport as ct
 from claude_transport.errors import ConfigurationError
-from claude_transport.launch.launcher_rules import RULES
-from claude_transport.launch.planning import plan_launch
+from claude_transport.launch.launch import plan_launch
+from claude_transport.launch.launcher import RULES
 from claude_transport.launch.remote_end import exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import REMOTE_MARK, RemoteEnvironment, bootstrap, find_word, instructions, without_words
-from claude_transport.streams.marking import MARK_VARIABLE
+from claude_transport.streams.guard import MARK_VARIABLE
 
 MARK = "0123abcd"
 BOOT = f'echo claude-transport {MARK} ready; IFS= read -r l && eval "$l"'
@@ -458,7 +458,7 @@ def test_refusals_have_their_own_errors() -> None:
     missing = why_refused(SSH, "not-found", program="claude", cwd=None)
     assert isinstance(missing, ct.CLINotFoundError)
     assert missing.searched == ("ssh://build: claude",)
-    assert isinstance(why_refused(SSH, "cwd", program="claude", cwd="/x"), ct.WorkingDirectoryError)
+    assert isinstance(why_refused(SSH, "cwd", program="claude", cwd="/x"), ct.errors.WorkingDirectoryError)
     strict = why_refused(SSH, "environment ANTHROPIC_API_KEY", program="claude", cwd=None)
     assert isinstance(strict, ConfigurationError)
     assert strict.option == "billing"

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from claude_transport.launch.discovery import CLI
+from claude_transport.launch.discovery import CLI, CLIChange, CLIPin, on_cli_change
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.pin import CLIChange, CLIPin, on_cli_change
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -100,5 +99,5 @@ async def test_s10_a_session_with_pin_cli_tells_of_a_change_and_one_without_does
             assert change.now.path == str(fake.path)
     finally:
         stop()
-    told = [record.levelname for record in caplog.records if record.name == "claude_transport.launch.pin"]
+    told = [record.levelname for record in caplog.records if record.name == "claude_transport.launch.discovery"]
     assert told == ["WARNING", "ERROR", "WARNING"]

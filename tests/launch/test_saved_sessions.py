@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from claude_transport.launch.launch import find_transcript, options_to_continue
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.sessions import find_transcript, options_to_continue
 
 ID, OTHER = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee", "aaaaaaaa-bbbb-4ccc-8ddd-ffffffffffff"
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from claude_transport.launch import version_probe
-from claude_transport.launch.discovery import read_cli_version
-from claude_transport.launch.version_probe import ask_cli_version
+from claude_transport.launch import discovery
+from claude_transport.launch.discovery import ask_cli_version, read_cli_version
 
 Make = Callable[[str], Path]
 COUNTING = 'echo "$@" >> "{folder}/asked"\n'
@@ -82,7 +81,7 @@ def test_a_file_that_is_gone_or_cannot_run_has_no_version(tmp_path: Path, make: 
 
 
 def test_one_that_does_not_end_is_killed_with_all_that_it_started(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_probe, "PROBE_TIMEOUT", 0.5)
+    monkeypatch.setattr(discovery, "PROBE_TIMEOUT", 0.5)
     os.mkfifo(tmp_path / "fifo")
     path = make(f'sleep 600 & echo $! > "{tmp_path}/pid"; read line < "{tmp_path}/fifo"')
     assert ask_cli_version(path) is None

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from claude_transport.protocol import codec
-from claude_transport.protocol.jsontext import JSONTextError
+from claude_transport.protocol.envelope import JSONTextError
 
 __all__ = ["Cost", "counted"]
 

@@ -13,8 +13,8 @@ from recorded_lines import sample_lines
 
 from claude_transport.protocol.answers import McpServerStatuses
 from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.control import InitializationInfo
 from claude_transport.protocol.hooks import HookInput, parse_hook_input
-from claude_transport.protocol.initialization import InitializationInfo
 from claude_transport.protocol.messages import (
     AssistantMessage,
     DecodeFailure,

@@ -17,6 +17,7 @@ from recorded_lines import sample_lines
 
 from claude_transport.errors import CLIJSONDecodeError, LineTooLong, UsageError
 from claude_transport.protocol.codec import DecodeCounters, LineDecoder, decode_message, encode_line, encode_message
+from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import (
     AssistantMessage,
     DecodeFailure,
@@ -32,7 +33,6 @@ from claude_transport.protocol.messages import (
     UserContent,
     UserMessage,
 )
-from claude_transport.protocol.oversized import OversizedLine
 
 KEEP_ALIVE = b'{"type":"keep_alive"}'
 EVENT = b'{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}}'

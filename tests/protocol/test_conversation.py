@@ -172,7 +172,7 @@ def replay(name: str) -> tuple[Follower, list[str]]:
     return follower, sent
 
 
-D, F, X, L = TurnState.done, TurnState.folded, TurnState.dropped, TurnState.lost
+D, F, X, L = TurnState.DONE, TurnState.FOLDED, TurnState.DROPPED, TurnState.LOST
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_an_unnamed_result_of_an_unasked_turn_leaves_queued_prompts_alone(follow
     follower.hear(lifecycle(A, "queued"), lifecycle(A, "started"), result(A))
     follower.send(B)
     follower.hear(lifecycle(B, "queued"), init(), said("noticed"), result())  # no origin either
-    assert follower.conversation.state_of(B) is TurnState.queued
+    assert follower.conversation.state_of(B) is TurnState.QUEUED
     follower.hear(lifecycle(B, "started"), init(B), result(B))
     assert follower.ends == {A: D, B: D}
 
@@ -293,7 +293,7 @@ def test_a_message_that_comes_between_turns_is_nobodys_where_prompts_have_names(
     follower.hear(lifecycle(A, "started"), init(A), result(A))
     follower.send(B)
     follower.hear(said("by the way"))
-    assert (follower.delivered_to(B), follower.conversation.state_of(B)) == ([], TurnState.queued)
+    assert (follower.delivered_to(B), follower.conversation.state_of(B)) == ([], TurnState.QUEUED)
 
 
 def test_a_prompt_folded_into_an_unasked_turn_has_its_result(follower: Follower) -> None:
@@ -327,7 +327,7 @@ def test_a_result_that_names_a_prompt_twice_settles_it_once(follower: Follower) 
 def test_a_result_that_names_only_settled_prompts_is_not_given_to_the_next(follower: Follower) -> None:
     follower.send(A, B)
     follower.hear(result(A), result(A))
-    assert follower.conversation.state_of(B) is TurnState.queued
+    assert follower.conversation.state_of(B) is TurnState.QUEUED
 
 
 def test_a_prompt_cancelled_while_it_ran_does_not_disturb_the_result_that_follows(follower: Follower) -> None:
@@ -363,14 +363,14 @@ def test_ends_are_final(follower: Follower) -> None:
 
 # ------------------------------------------------------------------------------------------------ every entry of the table
 
-Q, S = TurnState.queued, TurnState.started
+Q, S = TurnState.QUEUED, TurnState.STARTED
 TAKEN, LED, JOINED, RETURNED, CANCELLED, ENDED = (
-    TurnEvent.taken,
-    TurnEvent.led,
-    TurnEvent.joined,
-    TurnEvent.returned,
-    TurnEvent.cancelled,
-    TurnEvent.ended,
+    TurnEvent.TAKEN,
+    TurnEvent.LED,
+    TurnEvent.JOINED,
+    TurnEvent.RETURNED,
+    TurnEvent.CANCELLED,
+    TurnEvent.ENDED,
 )
 THE_END: list[Frame] = []
 FOLDING = [lifecycle(B, "started"), lifecycle(A, "started")]  # A is taken into the turn of B

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_transport.protocol.framing import LineFramer
-from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.framing import LineFramer, OversizedLine
 
 PIECES = st.sampled_from(
     [b"\n", b"\n\n", b"{}", b'{"a":1}', b"\r\n", b" ", b"\x00", b"\xff", "é\u2028".encode(), b"x" * 40, b"y" * 700, b"z" * 2000]

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from claude_transport.errors import ConfigurationError, InputClosed, ProtocolError, ReplayGap
-from claude_transport.protocol.link import LinkEnd, LinkEvent
-from claude_transport.protocol.link_frames import Bye, Data, End, ProcessEnd
+from claude_transport.protocol.link import Bye, Data, End, LinkEnd, LinkEvent, ProcessEnd
 
 WINDOW = 2**20
 

@@ -14,9 +14,7 @@ from claude_transport.errors import (
     ProtocolError,
     ReplayGap,
 )
-from claude_transport.protocol.heartbeat import Heartbeat, Pulse
-from claude_transport.protocol.link import LinkEnd
-from claude_transport.protocol.link_frames import (
+from claude_transport.protocol.link import (
     MAX_CONTROL_FRAME_BYTES,
     MAX_DATA_HEADER_BYTES,
     Ack,
@@ -24,17 +22,20 @@ from claude_transport.protocol.link_frames import (
     Data,
     End,
     Frame,
+    FrameReader,
+    Heartbeat,
     Hello,
+    LinkEnd,
     Ping,
     Pong,
     ProcessEnd,
+    Pulse,
     Refusal,
     UnknownFrame,
     Welcome,
     decode_frame,
     encode_frame,
 )
-from claude_transport.protocol.link_reader import FrameReader
 
 FRAMES: list[Frame] = [
     Hello(version=1, token="t", session="s", received=3, replay_from=2, window=9, options={"a": [1]}, trace={"traceparent": "x"}),
@@ -251,26 +252,26 @@ def test_a_refusal_becomes_the_error_that_says_whose_fault_it_is(code: str, erro
 
 def test_silence_is_asked_once_and_given_up_an_interval_later() -> None:
     heart = Heartbeat(interval=10.0, now=100.0)
-    assert (heart.next_check, heart.check(109.9)) == (110.0, Pulse.fine)
-    assert heart.check(110.0) is Pulse.ping
-    assert (heart.next_check, heart.check(119.9)) == (120.0, Pulse.fine)
-    assert heart.check(120.0) is Pulse.lost
+    assert (heart.next_check, heart.check(109.9)) == (110.0, Pulse.FINE)
+    assert heart.check(110.0) is Pulse.PING
+    assert (heart.next_check, heart.check(119.9)) == (120.0, Pulse.FINE)
+    assert heart.check(120.0) is Pulse.LOST
 
 
 def test_any_sign_of_life_begins_a_new_silence() -> None:
     heart = Heartbeat(interval=10.0, now=0.0)
-    assert heart.check(10.0) is Pulse.ping
+    assert heart.check(10.0) is Pulse.PING
     heart.heard(19.0)
     assert heart.next_check == 29.0
-    assert heart.check(28.0) is Pulse.fine
-    assert heart.check(29.0) is Pulse.ping
+    assert heart.check(28.0) is Pulse.FINE
+    assert heart.check(29.0) is Pulse.PING
 
 
 def test_a_host_that_slept_asks_first_and_waits_for_the_answer() -> None:
     heart = Heartbeat(interval=10.0, now=0.0)
-    assert heart.check(5000.0) is Pulse.ping
-    assert (heart.next_check, heart.check(5009.0)) == (5010.0, Pulse.fine)
-    assert heart.check(5010.0) is Pulse.lost
+    assert heart.check(5000.0) is Pulse.PING
+    assert (heart.next_check, heart.check(5009.0)) == (5010.0, Pulse.FINE)
+    assert heart.check(5010.0) is Pulse.LOST
 
 
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("nan")])

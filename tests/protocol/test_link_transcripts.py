@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_transport.protocol.link import LinkEnd
-from claude_transport.protocol.link_frames import (
+from claude_transport.protocol.link import (
     MAX_CONTROL_FRAME_BYTES,
     MAX_DATA_HEADER_BYTES,
     Ack,
@@ -17,6 +16,7 @@ from claude_transport.protocol.link_frames import (
     End,
     Frame,
     Hello,
+    LinkEnd,
     Ping,
     Pong,
     ProcessEnd,

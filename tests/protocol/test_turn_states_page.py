@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from claude_transport.protocol.turn_states import TURN_TRANSITIONS, TurnState
+from claude_transport.protocol.conversation import TURN_TRANSITIONS, TurnState
 
 GENERATOR = Path(__file__).parents[2] / "docs" / "generate_conversation.py"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from claude_transport.streams.direct import DirectFuture, direct_future_class, resuming
+from claude_transport.streams.inflow import DirectFuture, direct_future_class, resuming
 
 pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 

@@ -16,9 +16,19 @@ import anyio.lowlevel
 import pytest
 
 from claude_transport.errors import ProcessError
-from claude_transport.streams.birth import SafePopen
-from claude_transport.streams.guard import SYSTEM_PATH, Guard, guard, guard_shell
-from claude_transport.streams.marking import MARK_VARIABLE, descendants, find_marked, is_running, kill_marked, new_mark
+from claude_transport.streams.guard import (
+    MARK_VARIABLE,
+    SYSTEM_PATH,
+    Guard,
+    SafePopen,
+    descendants,
+    find_marked,
+    guard,
+    guard_shell,
+    is_running,
+    kill_marked,
+    new_mark,
+)
 from claude_transport.streams.process import ProcessConnectable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks in environments can be read on Linux only")

@@ -26,7 +26,7 @@ from claude_transport.errors import (
     ReplayGap,
     TransportClosed,
 )
-from claude_transport.protocol.link_frames import Refusal
+from claude_transport.protocol.link import Refusal
 from claude_transport.streams.link import DEFAULT_LINK_BACKOFF, LinkConnectable
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.testing.conformance.link_peer import LinkPeer

@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.streams.pace import Pace
+from claude_transport.streams.inflow import Pace
 
 
 async def test_others_get_their_turn_every_few_steps() -> None:

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from claude_transport.errors import ProcessError
-from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
 from claude_transport.streams.reaping import CloseSchedule
 

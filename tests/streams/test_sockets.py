@@ -14,8 +14,7 @@ from anyio.abc import SocketAttribute
 from listening import Door
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectTimeout
-from claude_transport.streams.address import Address, parse_address
-from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.address import Address, StreamAttribute, parse_address
 from claude_transport.streams.sockets import SocketConnectable, SocketStream
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_transport.streams.stderr import StderrTail
+from claude_transport.streams.reaping import StderrTail
 
 CHUNKS = st.lists(st.binary(max_size=200) | st.sampled_from([b"\n", b"line\n", "ä\n".encode(), b"x" * 20_000]), max_size=20)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_transport.streams.marking import (
+from claude_transport.streams.guard import (
     MARK_VARIABLE,
     SPARED_VARIABLE,
     carried_limit,

@@ -16,11 +16,11 @@ from anyio.streams.tls import TLSAttribute
 from listening import Door
 
 from claude_transport.errors import AuthenticationError, CLIConnectionError, ConnectionLost, ConnectTimeout
-from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.streams.sockets import SocketConnectable
 from claude_transport.streams.tls import TLSConnectable, TLSStream
-from claude_transport.testing.conformance.certificates import Certificates, certificates
+from claude_transport.testing.conformance.socket_peer import Certificates, certificates
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 

@@ -11,7 +11,7 @@ from websocket_peers import URL, both_ends, client_and_frames, receive_all, serv
 from websockets.frames import Frame, Opcode
 
 from claude_transport.errors import ConnectionLost, ProtocolError, UsageError
-from claude_transport.streams.attributes import StreamAttribute
+from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.websocket import WebSocketStream
 
 TEXT, BINARY, CONT, CLOSE, PING, PONG = Opcode.TEXT, Opcode.BINARY, Opcode.CONT, Opcode.CLOSE, Opcode.PING, Opcode.PONG

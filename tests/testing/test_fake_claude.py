@@ -21,28 +21,37 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from claude_transport import testing
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.testing.fake_claude import PLAYER, FakeClaude
-from claude_transport.testing.incidents import (
+from claude_transport.testing.scenario import Answer, Rule, Scenario, ScriptedTurn
+from claude_transport.testing.steps import (
+    Assistant,
+    AwaitInput,
     AwaitSignal,
     BigLine,
     CloseStdout,
     Delay,
     DieBySignal,
+    Emit,
     EmitRaw,
     Exit,
     Flood,
+    FoldQueued,
     ForkGrandchild,
     Hang,
     IgnoreSignal,
+    Init,
     Noise,
+    OnSignal,
+    Request,
+    Result,
     Stderr,
     StderrFlood,
     StopReading,
+    Text,
+    ToolUse,
     WaitForFile,
     WaitForInput,
     WriteFile,
 )
-from claude_transport.testing.scenario import Answer, Rule, Scenario, ScriptedTurn
-from claude_transport.testing.steps import Assistant, AwaitInput, Emit, FoldQueued, Init, OnSignal, Request, Result, Text, ToolUse
 
 HERE = Path(__file__).parent
 RECORDED_KEYS = json.loads(HERE.joinpath("recorded_frame_keys.json").read_text("utf-8"))

@@ -15,8 +15,7 @@ from anyio.abc import SocketStream
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.testing import FakeMessagesAPI, RecordedRequest, replies
-from claude_transport.testing.api_requests import parse_request
-from claude_transport.testing.api_script import Script
+from claude_transport.testing.fake_messages_api import Script, parse_request
 from claude_transport.testing.http_server import HTTPRequest
 
 CLI_AGENT = {"user-agent": "claude-cli/2.1.329 (external, sdk-cli)"}

@@ -37,8 +37,7 @@ from children import (
 
 import claude_transport as ct
 from claude_transport.streams import process, reaping
-from claude_transport.streams.guard import guard
-from claude_transport.streams.marking import read_file
+from claude_transport.streams.guard import guard, read_file
 from claude_transport.streams.sweeping import Sweeper
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.steps import Delay, Emit, ForkGrandchild, Hang, IgnoreSignal, WriteFile

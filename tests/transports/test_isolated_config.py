@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.validation import validate_options
-from claude_transport.query.query import Query
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 from claude_transport.transports.subprocess import SubprocessTransport

@@ -207,7 +207,7 @@ async def test_the_program_runs_where_it_was_told_to(one_of_each_kind: Launched,
     with anyio.fail_after(PATIENCE):
         async with one_of_each_kind(shell("""pwd | sed 's/.*/{"at": "&"}/'"""), cwd=folder) as transport:
             assert await read_one(transport) == {"at": str(folder)}
-    with pytest.raises(ct.WorkingDirectoryError):
+    with pytest.raises(ct.errors.WorkingDirectoryError):
         await one_of_each_kind(["cat"], cwd=tmp_path / "missing").connect()
 
 
@@ -470,7 +470,7 @@ async def test_a_cli_at_the_other_end_is_told_with_initialize_what_would_be_in_f
 async def test_a_version_that_does_not_know_an_option_is_told_as_that_from_afar(one_of_each_kind: Launched) -> None:
     with anyio.fail_after(PATIENCE):
         async with one_of_each_kind(shell("echo \"error: unknown option '--new'\" >&2; exit 1")) as transport:
-            with pytest.raises(ct.CLIVersionMismatch) as caught:
+            with pytest.raises(ct.errors.CLIVersionMismatch) as caught:
                 await read_one(transport)
     assert caught.value.flag == "--new"
 

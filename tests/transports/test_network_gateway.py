@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from claude_transport import AuthenticationError, ClaudeOptions, ConfigurationError, NetworkTransport, Query
+from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.limits import GatewayLimits
 from claude_transport.testing import FakeClaude, Scenario
-from claude_transport.testing.conformance.certificates import certificates
+from claude_transport.testing.conformance.socket_peer import certificates
 
 TOKEN = "open-sesame-open-sesame-open-sesame"
 SCHEMES = ["tcp", "tls", "unix", "ws", "wss"]

@@ -123,14 +123,14 @@ def test_the_terms_of_options_say_what_a_query_has_to_know() -> None:
         title="t",
         system_prompt="Be short.",
     )
-    terms = ct.session_terms(options)
-    assert terms == ct.SessionTerms(
+    terms = ct.transports.session_terms(options)
+    assert terms == ct.transports.SessionTerms(
         initialize={"title": "t"},
         verbatim_prompts=True,
-        permissions=(ct.PermissionSetting("mode", "plan", "permission_mode"),),
+        permissions=(ct.transports.PermissionSetting("mode", "plan", "permission_mode"),),
         session_id="11111111-1111-4111-8111-111111111111",
         forks_session=True,
         structured_output=True,
         billing="api_key",
     )
-    assert {*ct.session_terms(options, delivery="initialize").initialize} == {"title", "systemPrompt"}
+    assert {*ct.transports.session_terms(options, delivery="initialize").initialize} == {"title", "systemPrompt"}

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from claude_transport.client.query import Query
 from claude_transport.errors import (
     Busy,
     ConfigurationError,
@@ -23,7 +24,6 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Tape, TapeHeader, TapeRecord
-from claude_transport.query.query import Query
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.medium import Medium
 from claude_transport.testing.conformance.subject import Play, Subject

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
+from claude_transport.client.query import Query
 from claude_transport.errors import ControlRequestFailed, ProcessError, UsageError
 from claude_transport.protocol.expectation import ExpectationFailed
-from claude_transport.query.query import Query
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.script import MockScript
 

@@ -68,7 +68,7 @@ async def test_a_working_directory_that_is_none_is_told_from_a_missing_binary(ki
     if kind == "file":
         directory.touch()
     error = await failure_of(ct.SubprocessTransport(ct.ClaudeOptions(cwd=directory), command=["cat"]))
-    assert isinstance(error, ct.WorkingDirectoryError)
+    assert isinstance(error, ct.errors.WorkingDirectoryError)
     assert not error.retryable
 
 
@@ -76,31 +76,31 @@ async def test_a_file_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_text("no program")
     error = await failure_of(ct.SubprocessTransport(command=[path]))
-    assert isinstance(error, ct.NotExecutableError)
+    assert isinstance(error, ct.errors.NotExecutableError)
     assert error.path == str(path)
 
 
 async def test_a_directory_is_no_program(tmp_path: Path) -> None:
-    assert isinstance(await failure_of(ct.SubprocessTransport(command=[tmp_path])), ct.NotExecutableError)
+    assert isinstance(await failure_of(ct.SubprocessTransport(command=[tmp_path])), ct.errors.NotExecutableError)
 
 
 async def test_an_interpreter_that_is_missing_is_told_from_a_missing_binary(tmp_path: Path) -> None:
     path = executable(tmp_path / "script", b"#!/no/such/interpreter\n")
     error = await failure_of(ct.SubprocessTransport(command=[path]))
-    assert isinstance(error, ct.WrongLibcError)
+    assert isinstance(error, ct.errors.WrongLibcError)
     assert str(path) in str(error)
 
 
 async def test_a_relative_program_is_looked_for_where_the_child_would_look(tmp_path: Path) -> None:
     executable(tmp_path / "script", b"#!/no/such/interpreter\n")
     error = await failure_of(ct.SubprocessTransport(ct.ClaudeOptions(cwd=tmp_path), command=["./script"]))
-    assert isinstance(error, ct.WrongLibcError)
+    assert isinstance(error, ct.errors.WrongLibcError)
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF" + b"\x00" * 60, b"\x00\x01\x02"], ids=["bad ELF", "garbage"])
 async def test_a_file_the_system_cannot_run_is_not_executable(content: bytes, tmp_path: Path) -> None:
     path = executable(tmp_path / "broken", content)
-    assert isinstance(await failure_of(ct.SubprocessTransport(command=[path])), ct.NotExecutableError)
+    assert isinstance(await failure_of(ct.SubprocessTransport(command=[path])), ct.errors.NotExecutableError)
 
 
 async def test_a_command_line_that_is_too_long_is_not_worth_another_try() -> None:
@@ -158,7 +158,7 @@ async def test_an_unknown_option_is_named_with_its_version_mismatch() -> None:
     scenario = Scenario(startup=(Stderr("error: unknown option '--brand-new'\n"), Exit(1)))
     with FakeClaude(scenario) as fake:
         error = await ending_of(ct.SubprocessTransport(command=fake.command))
-    assert isinstance(error, ct.CLIVersionMismatch)
+    assert isinstance(error, ct.errors.CLIVersionMismatch)
     assert error.flag == "--brand-new"
     assert error.exit_code == 1
 

@@ -14,9 +14,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError, ConnectTimeout
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.query.query import Query
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 from claude_transport.transports.start_gate import StartGate

@@ -12,8 +12,7 @@ import pytest
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
-from claude_transport.wrappers.base import TransportWrapper
-from claude_transport.wrappers.lines import LineWrapper
+from claude_transport.wrappers.base import LineWrapper, TransportWrapper
 
 SHOW = """
 import json, os

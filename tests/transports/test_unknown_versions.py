@@ -57,7 +57,7 @@ async def test_an_unknown_option_is_told_with_the_version_that_the_binary_itself
     for _ in range(2):
         with anyio.fail_after(PATIENCE):
             async with ct.SubprocessTransport(options(path, extra_args={"brand-new": value})) as transport:
-                with pytest.raises(ct.CLIVersionMismatch, match=r"2\.1\.191.*--brand-new") as caught:
+                with pytest.raises(ct.errors.CLIVersionMismatch, match=r"2\.1\.191.*--brand-new") as caught:
                     async for _ in transport.read_lines():
                         pass
         error = caught.value
@@ -70,7 +70,7 @@ async def test_an_unknown_option_is_told_with_the_version_that_the_binary_itself
 @pytest.mark.parametrize("told", [True, False])
 async def test_an_older_cli_than_the_range_is_refused_before_any_prompt(make: Make, told: bool) -> None:
     path = make("2.1.19", told=told)
-    with anyio.fail_after(PATIENCE), pytest.raises(ct.CLIVersionMismatch) as caught:
+    with anyio.fail_after(PATIENCE), pytest.raises(ct.errors.CLIVersionMismatch) as caught:
         await ct.Query(ct.SubprocessTransport(options(path))).start()
     assert (caught.value.flag, caught.value.version) == (None, "2.1.19")
     assert started(path) == ([] if told else ["--output-format", "--version"])
@@ -101,7 +101,7 @@ async def test_an_option_that_the_version_lacks_is_refused_before_anything_is_st
 ) -> None:
     path = make("2.1.92", told=True)
     transport = ct.SubprocessTransport(options(path, **chosen))
-    with anyio.fail_after(PATIENCE), pytest.raises(ct.CLIVersionMismatch) as caught:
+    with anyio.fail_after(PATIENCE), pytest.raises(ct.errors.CLIVersionMismatch) as caught:
         await transport.connect()
     assert (caught.value.flag, caught.value.version) == (flag, "2.1.92")
     assert started(path) == []
@@ -109,7 +109,7 @@ async def test_an_option_that_the_version_lacks_is_refused_before_anything_is_st
 
 async def test_a_field_that_a_lone_binary_would_drop_is_refused_before_any_prompt(make: Make) -> None:
     path = make("2.1.92")
-    with anyio.fail_after(PATIENCE), pytest.raises(ct.CLIVersionMismatch) as caught:
+    with anyio.fail_after(PATIENCE), pytest.raises(ct.errors.CLIVersionMismatch) as caught:
         await ct.Query(ct.SubprocessTransport(options(path, plan_mode_instructions="Think."))).start()
     assert (caught.value.flag, caught.value.version) == ("initialize.planModeInstructions", "2.1.92")
 
@@ -134,6 +134,6 @@ async def test_a_program_that_answers_with_nothing_is_no_claude_and_not_asked_fo
 
 async def test_a_lone_claude_from_before_process_ids_is_refused_as_too_old(make: Make) -> None:
     path = make("2.1.19", answer='{"models":[{"value":"default"}],"output_style":"default"}')
-    with anyio.fail_after(PATIENCE), pytest.raises(ct.CLIVersionMismatch, match="older than") as caught:
+    with anyio.fail_after(PATIENCE), pytest.raises(ct.errors.CLIVersionMismatch, match="older than") as caught:
         await ct.Query(ct.SubprocessTransport(options(path))).start()
     assert (caught.value.flag, caught.value.version) == (None, "2.1.19")

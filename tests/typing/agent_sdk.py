@@ -23,6 +23,6 @@ def moved(options: sdk.ClaudeAgentOptions) -> None:
     found = options_from(options)
     assert_type(found, MovedOptions)
     assert_type(found.options, ct.ClaudeOptions)
-    assert_type(found.query_options, ct.QueryOptions)
+    assert_type(found.query_options, ct.client.QueryOptions)
     assert_type(found.open_query(), ct.Query)
     ct.Query(ct.SubprocessTransport(found.options, **found.transport_options), **found.query_options)

@@ -59,7 +59,7 @@ async def wrappers() -> None:
     assert_type(await renamed.reconnect(), Renamed)
     assert_type(renamed.transport, ct.TransportLike)
     Renamed(theirs)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    assert_type(ct.MetricsTransport(theirs).metrics.snapshot(), ct.MetricsSnapshot)
+    assert_type(ct.MetricsTransport(theirs).metrics.snapshot(), ct.wrappers.MetricsSnapshot)
     assert_type(ct.StatefulTransport(theirs).state, ct.TransportState)
 
 

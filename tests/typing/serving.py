@@ -14,7 +14,7 @@ def started(gateway: ct.Gateway) -> None:
 
 async def served() -> None:
     assert_type(await ct.serve(ct.ClaudeOptions(), listen=["tcp://127.0.0.1:0"], tokens={"a": "b"}, on_started=started), None)
-    await ct.serve(limits=ct.GatewayLimits(lease=5.0), modes=["link"], compression=True, launch=ct.SubprocessTransport)
+    await ct.serve(limits=ct.gateway.GatewayLimits(lease=5.0), modes=["link"], compression=True, launch=ct.SubprocessTransport)
     await ct.serve(listn=["tcp://127.0.0.1:0"])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await ct.serve(drain_timeout="long")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await ct.serve(modes=["telnet"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
@@ -22,6 +22,6 @@ async def served() -> None:
 
 
 def settings_handed_on() -> ct.Gateway:
-    known: ct.GatewaySettings = {"listen": ["unix:///run/claude"], "origins": ["https://example.org"]}
+    known: ct.gateway.GatewaySettings = {"listen": ["unix:///run/claude"], "origins": ["https://example.org"]}
     known["lease"] = 1.0  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportGeneralTypeIssues]
     return ct.Gateway(ct.ClaudeOptions(), **known)

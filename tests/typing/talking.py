@@ -7,7 +7,7 @@ from typing import Any, assert_type
 import claude_transport as ct
 
 
-async def decide(tool_name: str, tool_input: dict[str, Any], context: ct.CallbackContext) -> ct.Allow | ct.Deny:
+async def decide(tool_name: str, tool_input: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
     return ct.Allow() if context.tool_use_id and tool_name in tool_input else ct.Deny()
 
 
@@ -29,8 +29,8 @@ async def turns() -> None:
         assert_type(result.outcome, ct.Outcome)
         assert_type(await query.interrupt(), ct.InterruptOutcome)
         assert_type(await query.request("anything"), dict[str, Any])
-        assert_type(query.resume_point, ct.ResumePoint | None)
-        assert_type(query.initialization, ct.InitializationInfo)
+        assert_type(query.resume_point, ct.client.ResumePoint | None)
+        assert_type(query.initialization, ct.control.InitializationInfo)
         assert_type(query.info, ct.TransportInfo)
         async for message in query:
             assert_type(message, ct.Message)
@@ -52,6 +52,6 @@ async def one_call() -> None:
 
 
 def options_handed_on() -> ct.Query:
-    known: ct.QueryOptions = {"can_use_tool": decide, "initialize_timeout": 1.0}
+    known: ct.client.QueryOptions = {"can_use_tool": decide, "initialize_timeout": 1.0}
     known["initialise_timeout"] = 1.0  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportGeneralTypeIssues]
     return ct.Query(ct.MockTransport(), **known)

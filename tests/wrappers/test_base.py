@@ -9,16 +9,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from claude_transport.client.query import Query
 from claude_transport.errors import ProcessError, TransportClosed
 from claude_transport.protocol.messages import DecodeFailure
-from claude_transport.query.query import Query
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import lockstep, memory, subprocess, wrapped
 from claude_transport.testing.conformance.medium import Medium
 from claude_transport.transport import SessionTerms, Transport, TransportInfo
 from claude_transport.transports.mock import MockTransport
-from claude_transport.wrappers.base import TransportWrapper
-from claude_transport.wrappers.lines import LineWrapper
+from claude_transport.wrappers.base import LineWrapper, TransportWrapper
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claude_transport.client.query import Query
 from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectionLost, TransportClosed, TruncatedStream
-from claude_transport.query.query import Query
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import memory, wrapped

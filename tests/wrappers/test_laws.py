@@ -22,6 +22,7 @@ import anyio.lowlevel
 import pytest
 
 import claude_transport.wrappers
+from claude_transport.client.query import Query
 from claude_transport.errors import (
     ClaudeTransportError,
     InputClosed,
@@ -32,17 +33,15 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.protocol.messages import DecodeFailure
-from claude_transport.query.query import Query
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing.conformance import media, run_conformance
 from claude_transport.testing.conformance.medium import Medium
 from claude_transport.transport import SessionTerms, Transport, TransportInfo
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
-from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.base import ObservingWrapper, TransportWrapper
 from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.logging import LoggingTransport
-from claude_transport.wrappers.observing import ObservingWrapper
 from claude_transport.wrappers.recording import RecordingTransport
 from claude_transport.wrappers.stateful import StatefulTransport, TransportState
 
@@ -56,13 +55,12 @@ tapes = itertools.count()
 
 
 def discovered() -> Iterator[type[TransportWrapper]]:
-    """Every class of wrapper that a module of the package exports."""
+    """Yield every public class of wrapper that a module of the package defines."""
     package = claude_transport.wrappers
     for module in pkgutil.iter_modules(package.__path__):
-        exporting = importlib.import_module(f"{package.__name__}.{module.name}")
-        for name in getattr(exporting, "__all__", ()):
-            each = getattr(exporting, name)
-            if isinstance(each, type) and issubclass(each, TransportWrapper):
+        defining = importlib.import_module(f"{package.__name__}.{module.name}")
+        for name, each in vars(defining).items():
+            if isinstance(each, type) and issubclass(each, TransportWrapper) and each.__module__ == defining.__name__ and name[0] != "_":
                 yield each
 
 
@@ -529,7 +527,7 @@ async def test_what_must_not_begin_anew_is_carried_over() -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["tape.2.ndjson", "tape.3.ndjson", "tape.ndjson"]
     assert (second.path, third.path) == (Path("tape.2.ndjson"), Path("tape.3.ndjson"))
     assert changes == ["connecting", "connected", "closing", "closed"] * 3
-    assert stateful.state is TransportState.closed
+    assert stateful.state is TransportState.CLOSED
 
 
 # --------------------------------------------------------------------------------------------------------- free when idle

@@ -13,18 +13,17 @@ import anyio
 import pytest
 from span_recorder import SpanRecorder
 
+from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError, ConnectTimeout, ProcessError, TransportClosed
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.oversized import OversizedLine
+from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import Tape
-from claude_transport.query.query import Query
 from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.logging import LoggingTransport
-from claude_transport.wrappers.metrics import MetricsTransport
-from claude_transport.wrappers.metrics_registry import MetricsRegistry
+from claude_transport.wrappers.metrics import MetricsRegistry, MetricsTransport
 from claude_transport.wrappers.recording import RecordingTransport
 from claude_transport.wrappers.stateful import StatefulTransport
 from claude_transport.wrappers.tracing import TracingTransport

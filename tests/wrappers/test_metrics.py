@@ -13,24 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError, ConnectionLost, TransportClosed
 from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import ResultMessage
-from claude_transport.protocol.oversized import OversizedLine
-from claude_transport.query.query import Query
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import memory, wrapped
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.base import TransportWrapper
-from claude_transport.wrappers.deltas import size_of, without_deltas
 from claude_transport.wrappers.faults import FailWrite
 from claude_transport.wrappers.faulty import FaultyTransport
-from claude_transport.wrappers.metrics import Metrics, MetricsTransport
-from claude_transport.wrappers.metrics_registry import MetricsRegistry
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, TokenCounts
-from claude_transport.wrappers.prometheus_text import prometheus_text
+from claude_transport.wrappers.metrics import Metrics, MetricsRegistry, MetricsTransport
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, TokenCounts, prometheus_text
+from claude_transport.wrappers.prompt_watch import size_of, without_deltas
 
 BUNDLED = Path(__file__).parent.parent / "recordings"
 SENTINEL = "hunter2-sentinel-Zx7Qw9"

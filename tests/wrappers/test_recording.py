@@ -21,6 +21,7 @@ import pytest
 from anyio.abc import ByteStream
 
 from claude_transport.backoff import Backoff
+from claude_transport.client.query import Query
 from claude_transport.errors import (
     ConfigurationError,
     ConnectTimeout,
@@ -34,7 +35,6 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import Tape, TapeHeader
-from claude_transport.query.query import Query
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.testing.conformance import run_conformance
@@ -46,9 +46,8 @@ from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.faults import FailWrite
 from claude_transport.wrappers.faulty import FaultyTransport
-from claude_transport.wrappers.recording import RecordingTransport
+from claude_transport.wrappers.recording import RecordingTransport, TapeFile
 from claude_transport.wrappers.retrying import RetryingTransport
-from claude_transport.wrappers.tape_file import TapeFile
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
 SECRET = "hunter2-sentinel-Zx7Qw9"

@@ -17,8 +17,8 @@ import trio.testing
 
 from claude_transport import errors
 from claude_transport.backoff import Backoff
+from claude_transport.client.query import Query
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.query.query import Query
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import lockstep, memory, wrapped

@@ -9,15 +9,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError, ConnectionLost, InputClosed, NotConnected, ProcessError, TransportClosed, UsageError
-from claude_transport.query.query import Query
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.logging import LoggingTransport
-from claude_transport.wrappers.observing import ObservingWrapper
 from claude_transport.wrappers.stateful import StatefulTransport, TransportState
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
@@ -98,21 +98,21 @@ USES = ("write", "end_input", "read_lines", "read_messages")
 async def test_a_life_has_five_states_and_each_change_is_told_when_it_happens() -> None:
     inside, changes = Careless(), Changes()
     outside = StatefulTransport(inside, on_change=changes)
-    assert outside.state is TransportState.disconnected
+    assert outside.state is TransportState.DISCONNECTED
     assert changes.seen == []
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outside.connect)
             await step()
-            assert (outside.state, changes.states) == (TransportState.connecting, ["connecting"])
+            assert (outside.state, changes.states) == (TransportState.CONNECTING, ["connecting"])
             inside.may_connect.set()
             await step()
-            assert outside.state is TransportState.connected
+            assert outside.state is TransportState.CONNECTED
             tasks.start_soon(outside.close)
             await step()
-            assert outside.state is TransportState.closing
+            assert outside.state is TransportState.CLOSING
             inside.may_close.set()
-    assert outside.state is TransportState.closed
+    assert outside.state is TransportState.CLOSED
     await outside.close()
     assert changes.states == ["connecting", "connected", "closing", "closed"]
 
@@ -166,7 +166,7 @@ async def test_after_the_end_of_the_input_nothing_is_written_and_reading_goes_on
     with pytest.raises(InputClosed):
         await outside.write("{}")
     assert [message async for message in outside.read_messages()] == [RESULT]
-    assert outside.state is TransportState.connected
+    assert outside.state is TransportState.CONNECTED
     assert "write" not in inside.calls
 
 
@@ -177,7 +177,7 @@ async def test_a_failed_attempt_leads_back_and_another_one_may_succeed() -> None
     outside = StatefulTransport(inside, on_change=changes)
     with pytest.raises(ConnectionLost):
         await outside.connect()
-    assert outside.state is TransportState.disconnected
+    assert outside.state is TransportState.DISCONNECTED
     with pytest.raises(NotConnected):
         await outside.write("{}")
     await outside.connect()
@@ -214,7 +214,7 @@ async def test_a_cancelled_attempt_leads_back() -> None:
             tasks.start_soon(outside.connect)
             await step()
             tasks.cancel_scope.cancel()
-    assert outside.state is TransportState.disconnected
+    assert outside.state is TransportState.DISCONNECTED
 
 
 async def test_a_close_that_comes_while_it_connects_wins() -> None:
@@ -249,7 +249,7 @@ async def test_a_close_that_fails_or_is_cancelled_is_one_all_the_same() -> None:
     with anyio.CancelScope() as scope:
         scope.cancel()
         await outside.close()
-    assert outside.state is TransportState.closed
+    assert outside.state is TransportState.CLOSED
     inside.may_close.set()
     await outside.close()
     assert inside.calls == ["connect", "close", "close"]
@@ -298,10 +298,10 @@ async def test_a_lost_connection_is_told_as_soon_as_a_writer_is() -> None:
 
 async def test_without_anybody_to_tell_a_lost_connection_is_seen_by_whoever_looks() -> None:
     outside, peer = await connected_pair(None)
-    assert outside.state is TransportState.connected
+    assert outside.state is TransportState.CONNECTED
     await peer.aclose()
     assert [message async for message in outside.read_messages()] == []
-    assert outside.state is TransportState.disconnected
+    assert outside.state is TransportState.DISCONNECTED
     await outside.close()
 
 
@@ -323,7 +323,7 @@ async def test_what_is_connected_already_is_in_that_state_from_the_beginning() -
     await inside.connect()
     changes = Changes()
     outside = StatefulTransport(LoggingTransport(inside), on_change=changes)
-    assert outside.state is TransportState.connected
+    assert outside.state is TransportState.CONNECTED
     assert await anext(outside.read_messages()) == RESULT
     await outside.close()
     assert changes.states == ["closing", "closed"]
@@ -335,7 +335,7 @@ async def test_what_is_told_may_fail_and_may_be_replaced(caplog: pytest.LogCaptu
 
     outside = StatefulTransport(MockTransport(), on_change=fail)
     await outside.connect()
-    assert outside.state is TransportState.connected
+    assert outside.state is TransportState.CONNECTED
     outside.on_change = changes = Changes()
     await outside.close()
     assert changes.states == ["closing", "closed"]

@@ -14,18 +14,17 @@ from opentelemetry import trace
 from opentelemetry.context import get_current
 from span_recorder import MeterRecorder, RecordedSpan, SpanRecorder
 
+from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError, ConnectionLost, TransportClosed
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.messages import ResultMessage, UserMessage
-from claude_transport.query.query import Query
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import memory, wrapped
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.faults import Cut, FailWrite
 from claude_transport.wrappers.faulty import FaultyTransport
-from claude_transport.wrappers.metrics import MetricsTransport
-from claude_transport.wrappers.metrics_registry import MetricsRegistry
+from claude_transport.wrappers.metrics import MetricsRegistry, MetricsTransport
 from claude_transport.wrappers.spans import SessionSpans
 from claude_transport.wrappers.tracing import TracingTransport
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from claude_transport.client.reports import check_transport
 from claude_transport.errors import (
     ClaudeTransportError,
     CLIConnectionError,
@@ -18,7 +19,6 @@ from claude_transport.errors import (
     ProcessError,
     UsageError,
 )
-from claude_transport.query.arguments import check_transport
 from claude_transport.transport import Transport, TransportInfo, TransportLike
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 else:
     _Official = object  # at run time it is registered with the official class instead, once that is needed
 
-__all__ = ["AdaptedTransport", "adapt", "official_error"]
 
 _NO_CONNECTION = (CLIConnectionError, ConfigurationError, ConnectionLost, UsageError, OutcomeUncertain)
 

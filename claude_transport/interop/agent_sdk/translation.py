@@ -3,27 +3,191 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import msgspec
 
+from claude_transport.client.query import Query, QueryOptions
+from claude_transport.client.questions import Allow, CallbackContext, CanUseToolCallback, Deny, HookCallable, HookMatcher
 from claude_transport.errors import ConfigurationError
 from claude_transport.interop.agent_sdk.adapting import AdaptedTransport, adapt
-from claude_transport.interop.agent_sdk.callbacks import hooks_from, permission_callback_from
-from claude_transport.interop.agent_sdk.option_table import OPTION_ROWS
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import initialize_fields
 from claude_transport.launch.rules import check_rules, check_skills, skill_rules
-from claude_transport.query.query import Query
-from claude_transport.query.query_options import QueryOptions
+from claude_transport.protocol.control import PermissionUpdate
+from claude_transport.protocol.hooks import HookOutput, encode_hook_output
 from claude_transport.transports.subprocess import SubprocessTransport
 
 if TYPE_CHECKING:
     import claude_agent_sdk
 
-__all__ = ["MovedOptions", "TransportOptions", "options_from", "transport_from"]
+
+# --- Callbacks written for the official SDK, as a `Query` calls them: same arguments, same answers, same meaning of a failure.
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+def permission_callback_from(callback: claude_agent_sdk.CanUseTool) -> CanUseToolCallback:
+    """An official `can_use_tool` as one of `Query`. One that raises, or answers something else, denies: there too."""
+    import claude_agent_sdk as sdk
+
+    async def ask(tool_name: str, tool_input: dict[str, Any], context: CallbackContext) -> Allow | Deny:
+        suggestions = [sdk.PermissionUpdate.from_dict(update.to_dict()) for update in context.suggestions]
+        theirs = sdk.ToolPermissionContext(
+            suggestions=suggestions,
+            tool_use_id=context.tool_use_id,
+            agent_id=context.agent_id,
+            blocked_path=context.blocked_path,
+            title=context.title,
+            display_name=context.display_name,
+            description=context.description,
+            decision_reason=context.decision_reason,
+        )
+        answer: object = await callback(tool_name, tool_input, theirs)
+        if isinstance(answer, sdk.PermissionResultAllow):
+            return Allow(updated_input=answer.updated_input, updated_permissions=_updates(answer.updated_permissions))
+        if isinstance(answer, sdk.PermissionResultDeny):
+            return Deny(message=answer.message, interrupt=answer.interrupt)
+        raise TypeError(f"can_use_tool returned {type(answer).__name__}, not PermissionResultAllow or PermissionResultDeny")
+
+    return ask
+
+
+def _updates(updates: Sequence[claude_agent_sdk.PermissionUpdate] | None) -> tuple[PermissionUpdate, ...]:
+    """The same changes of the rules; none at all when one of them cannot be sent, as the official SDK has it."""
+    try:
+        return tuple(msgspec.convert(update.to_dict(), PermissionUpdate) for update in updates or ())
+    except ValueError:  # also of msgspec: what is no update at all
+        logger.warning("permission updates are left out: one of them lacks a field", exc_info=True)
+        return ()
+
+
+def hooks_from(hooks: Mapping[Any, Sequence[claude_agent_sdk.HookMatcher]]) -> dict[str, list[HookMatcher]]:
+    """Official hooks as those of `Query`. With `on_failure="block"` a hook that raises blocks; otherwise it has no say, and is logged."""
+    return {str(event): [_matcher(event, matcher) for matcher in matchers] for event, matchers in hooks.items() if matchers}
+
+
+def _matcher(event: str, matcher: claude_agent_sdk.HookMatcher) -> HookMatcher:
+    if matcher.on_failure not in (None, "continue", "block"):
+        raise ConfigurationError(f'on_failure is "continue" or "block", not {matcher.on_failure!r}', option="hooks")
+    blocks = matcher.on_failure == "block"
+    callbacks = [_hook(event, callback, blocks=blocks) for callback in matcher.hooks]
+    return HookMatcher(matcher.matcher, callbacks, timeout=matcher.timeout)
+
+
+def _hook(event: str, callback: claude_agent_sdk.HookCallback, *, blocks: bool) -> HookCallable:
+    async def run(given: Any, tool_use_id: str | None, _context: CallbackContext) -> HookOutput:
+        try:
+            # all that can fail belongs in here, the check of the answer too: a hook that does not block has no say then
+            return _answer(event, await callback(given.to_dict(), tool_use_id, {"signal": None}))
+        except Exception:
+            if blocks:
+                raise
+            logger.warning("a %s hook failed and has no say in what happens", event, exc_info=True)
+            return HookOutput()
+
+    return run
+
+
+def _answer(event: str, answer: object) -> HookOutput:
+    """Check what is known of a hook's answer; the rest is passed on as it is, as the official SDK does."""
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"the {event} hook returned {type(answer).__name__}, not a dict")
+    return HookOutput(extra=encode_hook_output(event, answer, strict=False))
+
+
+# --- What becomes of each option of the official `ClaudeAgentOptions`: one row each, which the code, the how-to and a test go by.
+
+
+class OptionRow(msgspec.Struct, frozen=True):
+    """One row: the official name, what it is here, and what differs.
+
+    `is_same` says that the value is handed on under the same name; an empty one is left out, where the official SDK does so too.
+    """
+
+    option: str
+    here: str
+    note: str = ""
+    is_same: bool = False
+
+
+def _same(option: str, note: str = "") -> OptionRow:
+    return OptionRow(option, f"`ClaudeOptions.{option}`", note, is_same=True)
+
+
+_STORE = "Refused by `options_from`: this library mirrors no transcripts. `transport_from` leaves it to the official client."
+
+OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
+    _same("tools"),
+    _same("allowed_tools"),
+    OptionRow("system_prompt", "`ClaudeOptions.system_prompt`", 'None becomes `""`: there it means no system prompt, here the CLI\'s own.'),
+    OptionRow(
+        "mcp_servers",
+        "`ClaudeOptions.mcp_servers`; `Query(mcp_servers=…)` for those of this process",
+        "A server of type `sdk` is handed on as the server object in it, under the same name.",
+    ),
+    _same("strict_mcp_config", "False stays False; here the default None means strict when servers are configured."),
+    _same("permission_mode"),
+    _same("continue_conversation"),
+    _same("resume"),
+    _same("session_id"),
+    _same("max_turns", "0 becomes None: no limit."),
+    _same("max_budget_usd"),
+    _same("disallowed_tools"),
+    _same("model"),
+    _same("fallback_model"),
+    _same("betas"),
+    _same("permission_prompt_tool_name"),
+    _same("cwd"),
+    _same("cli_path", "None: `find_cli` looks for it; it knows the one inside the official SDK, too."),
+    _same("settings"),
+    _same("add_dirs"),
+    _same("env", "Over what is inherited, as there. `CLAUDE_CODE_ENTRYPOINT` is not set to `sdk-py`, which would not be true."),
+    _same("extra_args", "Flags that the library writes itself are refused."),
+    OptionRow("max_buffer_size", "`SubprocessTransport(max_line_bytes=…)`", "A longer line costs that one message, not the session."),
+    OptionRow("debug_stderr", "nothing", "The official SDK does not read it any more either."),
+    OptionRow("stderr", "`SubprocessTransport(on_stderr=…)`", "Standard error is read in any case: its end is in `transport.info`."),
+    OptionRow(
+        "can_use_tool",
+        "`Query(can_use_tool=…)`",
+        "`PermissionResultAllow`, `PermissionResultDeny` are `Allow`, `Deny`. Options that would keep it from ever "
+        "being called are refused.",
+    ),
+    OptionRow(
+        "hooks",
+        "`Query(hooks=…)`",
+        "A hook that raises has no say, unless its matcher has `on_failure='block'`; in a hook written for this library it blocks. "
+        "One that overruns its `timeout` always blocks here. Fields of an answer that are not known are passed on, as there.",
+    ),
+    _same("user"),
+    _same("include_partial_messages"),
+    _same("include_hook_events"),
+    _same("forward_subagent_text"),
+    _same("verbatim_prompts"),
+    _same("fork_session"),
+    _same("resume_session_at"),
+    _same("resume_drops_turn"),
+    _same("agents", "`AgentDefinition` objects or mappings."),
+    OptionRow("setting_sources", "`ClaudeOptions.setting_sources`", "With `skills` and None it becomes user and project, as there."),
+    _same("skills"),
+    _same("sandbox"),
+    _same("plugins"),
+    OptionRow("max_thinking_tokens", "`ClaudeOptions.max_thinking_tokens`", "Left out when `thinking` is given, which wins there too."),
+    _same("thinking"),
+    _same("effort"),
+    OptionRow("output_format", "`ClaudeOptions.output_format`", "Anything but a JSON schema is left out, as there."),
+    _same("enable_file_checkpointing"),
+    OptionRow("session_store", "nothing", _STORE),
+    OptionRow("session_store_flush", "nothing", "Goes with `session_store`."),
+    OptionRow("load_timeout_ms", "nothing", "Goes with `session_store`."),
+    _same("task_budget"),
+    _same("client_app", "Nothing is derived from the running program when it is None."),
+)
+
 
 _SAME = tuple(row.option for row in OPTION_ROWS if row.is_same)
 _KNOWN = frozenset(row.option for row in OPTION_ROWS)

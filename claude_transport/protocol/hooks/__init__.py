@@ -4,8 +4,6 @@
 would ignore without a word: a guard whose "no" is misspelt would otherwise let the tool run.
 """
 
-from claude_transport.protocol.hooks.denials import DENIABLE, denial_of
-from claude_transport.protocol.hooks.encoding import encode_hook_output
 from claude_transport.protocol.hooks.events import HookEvent
 from claude_transport.protocol.hooks.inputs import (
     INPUTS,
@@ -23,10 +21,16 @@ from claude_transport.protocol.hooks.inputs import (
     MessageDisplayInput,
     ModelSwitchInput,
     NotificationInput,
+    PermissionDeniedInput,
+    PermissionRequestInput,
     PostCompactInput,
     PostModelSwitchInput,
+    PostToolBatchInput,
+    PostToolUseFailureInput,
+    PostToolUseInput,
     PreCompactInput,
     PreModelSwitchInput,
+    PreToolUseInput,
     SessionCron,
     SessionEndInput,
     SessionStartInput,
@@ -39,6 +43,8 @@ from claude_transport.protocol.hooks.inputs import (
     TaskCreatedInput,
     TaskInput,
     TeammateIdleInput,
+    ToolCallRecord,
+    ToolHookInput,
     TurnEndInput,
     UserPromptExpansionInput,
     UserPromptSubmitInput,
@@ -47,6 +53,7 @@ from claude_transport.protocol.hooks.inputs import (
     parse_hook_input,
 )
 from claude_transport.protocol.hooks.outputs import (
+    DENIABLE,
     AdditionalContext,
     AsyncHookOutput,
     ElicitationReply,
@@ -63,16 +70,8 @@ from claude_transport.protocol.hooks.outputs import (
     UserPromptSubmitOutput,
     WatchPaths,
     WorktreeCreateOutput,
-)
-from claude_transport.protocol.hooks.tool_inputs import (
-    PermissionDeniedInput,
-    PermissionRequestInput,
-    PostToolBatchInput,
-    PostToolUseFailureInput,
-    PostToolUseInput,
-    PreToolUseInput,
-    ToolCallRecord,
-    ToolHookInput,
+    denial_of,
+    encode_hook_output,
 )
 
 __all__ = [

@@ -2,61 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, Self
+
+from msgspec import field
 
 from claude_transport.errors import UsageError
-from claude_transport.protocol.envelope import Number, Part
+from claude_transport.protocol.control import PermissionUpdate
+from claude_transport.protocol.envelope import HIDDEN, Number, Part
 from claude_transport.protocol.hooks.events import HookEvent
-from claude_transport.protocol.hooks.hook_input import HookEffort, HookInput, HookMcpServer
-from claude_transport.protocol.hooks.tool_inputs import (
-    PermissionDeniedInput,
-    PermissionRequestInput,
-    PostToolBatchInput,
-    PostToolUseFailureInput,
-    PostToolUseInput,
-    PreToolUseInput,
-)
+from claude_transport.protocol.salvage import salvage
 
-__all__ = [
-    "INPUTS",
-    "BackgroundTaskInfo",
-    "ConfigChangeInput",
-    "CwdChangedInput",
-    "DirectoryAddedInput",
-    "ElicitationInput",
-    "ElicitationResultInput",
-    "FileChangedInput",
-    "HookEffort",
-    "HookInput",
-    "HookMcpServer",
-    "InstructionsLoadedInput",
-    "MessageDisplayInput",
-    "ModelSwitchInput",
-    "NotificationInput",
-    "PostCompactInput",
-    "PostModelSwitchInput",
-    "PreCompactInput",
-    "PreModelSwitchInput",
-    "SessionCron",
-    "SessionEndInput",
-    "SessionStartInput",
-    "SetupInput",
-    "StopFailureInput",
-    "StopInput",
-    "SubagentStartInput",
-    "SubagentStopInput",
-    "TaskCompletedInput",
-    "TaskCreatedInput",
-    "TaskInput",
-    "TeammateIdleInput",
-    "TurnEndInput",
-    "UserPromptExpansionInput",
-    "UserPromptSubmitInput",
-    "WorktreeCreateInput",
-    "WorktreeRemoveInput",
-    "parse_hook_input",
-]
+# --- What every hook input has.
+
+
+class HookEffort(Part, frozen=True, kw_only=True):
+    """How hard the model thinks in this turn: low, medium, high, ..."""
+
+    level: str = ""
+
+
+class HookMcpServer(Part, frozen=True, kw_only=True):
+    """The MCP server of a tool. Trust `source` (`sdk`, `plugin`, `dynamic`, `user`, ...), not the name."""
+
+    name: str = ""
+    source: str = ""
+
+
+class HookInput(Part, frozen=True, kw_only=True):
+    """What a hook is told, of any event; also of one that this version has no class for, or that lacks what its class needs.
+
+    It can be read like the wire's dict as well (`input["tool_name"]`), and `to_dict()` gives that dict, nothing lost.
+    """
+
+    essential: ClassVar[frozenset[str]] = frozenset()
+    """Wire names without which an input is not taken for one of its event: what a guard decides on must not be a default."""
+
+    hook_event_name: str = ""
+    session_id: str = ""
+    transcript_path: str = ""
+    cwd: str = ""
+    prompt_id: str | None = None
+    permission_mode: str | None = None
+    agent_id: str | None = None
+    """The subagent in which it happened; None in the main conversation."""
+    agent_type: str | None = None
+    effort: HookEffort | None = None
+    misfits: tuple[str, ...] = field(name=HIDDEN + "misfits", default=())
+    """Wire paths of what did not fit and holds its default instead."""
+    raw: dict[str, Any] = field(name=HIDDEN + "raw", default_factory=dict)
+    """The input as it came."""
+
+    @classmethod
+    def from_wire_input(cls, data: Mapping[str, Any]) -> Self | None:
+        """`data` as this class, or None when something essential is missing or has another type, or when too much does not fit."""
+        misfits: list[str] = []
+        raw = dict(data)
+        struct = salvage(cls, raw, misfits=misfits)
+        if struct is None or not cls.essential <= raw.keys() or cls.essential & set(misfits):
+            return None
+        known = {name: getattr(struct, name) for name in cls.__struct_fields__ if name not in {"raw", "misfits"}}
+        return cls(**known, misfits=tuple(misfits), raw=raw)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole input, in wire spelling."""
+        return dict(self.raw) if self.raw else super().to_dict()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The wire's value of `key`, or `default`."""
+        return self.to_dict().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.to_dict()
+
+    def keys(self) -> list[str]:
+        """The wire names, so that `dict(input)` works too."""
+        return list(self.to_dict())
+
+    def _shown(self) -> Iterator[tuple[str, Any]]:
+        for name in self.__struct_fields__:
+            if name not in {"raw", "misfits"}:
+                yield name, getattr(self, name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._shown())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return list(self._shown())
+
+
+# --- What hooks are told about tools.
+
+
+class ToolHookInput(HookInput, frozen=True, kw_only=True):
+    """What all events about one tool call have; `mcp_server` with a tool of an MCP server."""
+
+    essential: ClassVar[frozenset[str]] = frozenset({"tool_name", "tool_input"})
+
+    tool_name: str = ""
+    tool_input: dict[str, Any] = field(default_factory=dict)
+    mcp_server: HookMcpServer | None = None
+
+
+class PreToolUseInput(ToolHookInput, frozen=True, kw_only=True):
+    """A tool is about to run. [05a, 05c]"""
+
+    tool_use_id: str = ""
+
+
+class PostToolUseInput(ToolHookInput, frozen=True, kw_only=True):
+    """A tool has run; `tool_response` is its own structure, `duration_ms` is without the waiting for permission. [05a]"""
+
+    tool_use_id: str = ""
+    tool_response: Any = None
+    duration_ms: Number | None = None
+
+
+class PostToolUseFailureInput(ToolHookInput, frozen=True, kw_only=True):
+    """A tool has failed: `error` is what the model is told."""
+
+    tool_use_id: str = ""
+    error: str = ""
+    is_interrupt: bool | None = None
+    duration_ms: Number | None = None
+
+
+class PermissionRequestInput(ToolHookInput, frozen=True, kw_only=True):
+    """Permission is asked for; there is no tool use id. [05b]"""
+
+    permission_suggestions: tuple[PermissionUpdate, ...] = ()
+
+
+class PermissionDeniedInput(ToolHookInput, frozen=True, kw_only=True):
+    """The auto mode has refused a tool, for `reason`."""
+
+    tool_use_id: str = ""
+    reason: str = ""
+
+
+class ToolCallRecord(Part, frozen=True, kw_only=True):
+    """One call of a batch; `tool_response` is what the model is told."""
+
+    tool_name: str = ""
+    tool_input: dict[str, Any] = field(default_factory=dict)
+    tool_use_id: str = ""
+    tool_response: Any = None
+
+
+class PostToolBatchInput(HookInput, frozen=True, kw_only=True):
+    """Every call of one model message has run, well or not. [05a, 05b]"""
+
+    tool_calls: tuple[ToolCallRecord, ...] = ()
 
 
 class NotificationInput(HookInput, frozen=True, kw_only=True):
@@ -317,39 +416,39 @@ class MessageDisplayInput(HookInput, frozen=True, kw_only=True):
 
 
 INPUTS: Final[Mapping[str, type[HookInput]]] = {
-    HookEvent.PreToolUse: PreToolUseInput,
-    HookEvent.PostToolUse: PostToolUseInput,
-    HookEvent.PostToolUseFailure: PostToolUseFailureInput,
-    HookEvent.PostToolBatch: PostToolBatchInput,
-    HookEvent.PermissionRequest: PermissionRequestInput,
-    HookEvent.PermissionDenied: PermissionDeniedInput,
-    HookEvent.Notification: NotificationInput,
-    HookEvent.UserPromptSubmit: UserPromptSubmitInput,
-    HookEvent.UserPromptExpansion: UserPromptExpansionInput,
-    HookEvent.SessionStart: SessionStartInput,
-    HookEvent.SessionEnd: SessionEndInput,
-    HookEvent.Stop: StopInput,
-    HookEvent.StopFailure: StopFailureInput,
-    HookEvent.SubagentStart: SubagentStartInput,
-    HookEvent.SubagentStop: SubagentStopInput,
-    HookEvent.PreCompact: PreCompactInput,
-    HookEvent.PostCompact: PostCompactInput,
-    HookEvent.PreModelSwitch: PreModelSwitchInput,
-    HookEvent.PostModelSwitch: PostModelSwitchInput,
-    HookEvent.Setup: SetupInput,
-    HookEvent.TeammateIdle: TeammateIdleInput,
-    HookEvent.TaskCreated: TaskCreatedInput,
-    HookEvent.TaskCompleted: TaskCompletedInput,
-    HookEvent.Elicitation: ElicitationInput,
-    HookEvent.ElicitationResult: ElicitationResultInput,
-    HookEvent.ConfigChange: ConfigChangeInput,
-    HookEvent.WorktreeCreate: WorktreeCreateInput,
-    HookEvent.WorktreeRemove: WorktreeRemoveInput,
-    HookEvent.InstructionsLoaded: InstructionsLoadedInput,
-    HookEvent.CwdChanged: CwdChangedInput,
-    HookEvent.FileChanged: FileChangedInput,
-    HookEvent.DirectoryAdded: DirectoryAddedInput,
-    HookEvent.MessageDisplay: MessageDisplayInput,
+    HookEvent.PRE_TOOL_USE: PreToolUseInput,
+    HookEvent.POST_TOOL_USE: PostToolUseInput,
+    HookEvent.POST_TOOL_USE_FAILURE: PostToolUseFailureInput,
+    HookEvent.POST_TOOL_BATCH: PostToolBatchInput,
+    HookEvent.PERMISSION_REQUEST: PermissionRequestInput,
+    HookEvent.PERMISSION_DENIED: PermissionDeniedInput,
+    HookEvent.NOTIFICATION: NotificationInput,
+    HookEvent.USER_PROMPT_SUBMIT: UserPromptSubmitInput,
+    HookEvent.USER_PROMPT_EXPANSION: UserPromptExpansionInput,
+    HookEvent.SESSION_START: SessionStartInput,
+    HookEvent.SESSION_END: SessionEndInput,
+    HookEvent.STOP: StopInput,
+    HookEvent.STOP_FAILURE: StopFailureInput,
+    HookEvent.SUBAGENT_START: SubagentStartInput,
+    HookEvent.SUBAGENT_STOP: SubagentStopInput,
+    HookEvent.PRE_COMPACT: PreCompactInput,
+    HookEvent.POST_COMPACT: PostCompactInput,
+    HookEvent.PRE_MODEL_SWITCH: PreModelSwitchInput,
+    HookEvent.POST_MODEL_SWITCH: PostModelSwitchInput,
+    HookEvent.SETUP: SetupInput,
+    HookEvent.TEAMMATE_IDLE: TeammateIdleInput,
+    HookEvent.TASK_CREATED: TaskCreatedInput,
+    HookEvent.TASK_COMPLETED: TaskCompletedInput,
+    HookEvent.ELICITATION: ElicitationInput,
+    HookEvent.ELICITATION_RESULT: ElicitationResultInput,
+    HookEvent.CONFIG_CHANGE: ConfigChangeInput,
+    HookEvent.WORKTREE_CREATE: WorktreeCreateInput,
+    HookEvent.WORKTREE_REMOVE: WorktreeRemoveInput,
+    HookEvent.INSTRUCTIONS_LOADED: InstructionsLoadedInput,
+    HookEvent.CWD_CHANGED: CwdChangedInput,
+    HookEvent.FILE_CHANGED: FileChangedInput,
+    HookEvent.DIRECTORY_ADDED: DirectoryAddedInput,
+    HookEvent.MESSAGE_DISPLAY: MessageDisplayInput,
 }
 """The class of each event's input."""
 

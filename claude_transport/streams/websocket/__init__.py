@@ -8,10 +8,14 @@ message of text says that nothing more will be sent.
 from __future__ import annotations
 
 from claude_transport.streams.websocket.client import WebSocketConnectable
-from claude_transport.streams.websocket.messages import MessageReader, cut_messages
-from claude_transport.streams.websocket.sansio import check_websocket
 from claude_transport.streams.websocket.server import HandshakeRequest, HTTPAnswer, accept_websocket
-from claude_transport.streams.websocket.stream import DEFAULT_MAX_MESSAGE_BYTES, WebSocketStream
+from claude_transport.streams.websocket.stream import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    MessageReader,
+    WebSocketStream,
+    check_websocket,
+    cut_messages,
+)
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_BYTES",

@@ -15,13 +15,17 @@ from claude_transport.streams.address import Address, parse_address
 from claude_transport.streams.layer import Opener
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
-from claude_transport.streams.websocket.sansio import client_protocol, parse_url
-from claude_transport.streams.websocket.stream import DEFAULT_CLOSE_TIMEOUT, DEFAULT_MAX_MESSAGE_BYTES, WebSocketStream
+from claude_transport.streams.websocket.stream import (
+    DEFAULT_CLOSE_TIMEOUT,
+    DEFAULT_MAX_MESSAGE_BYTES,
+    WebSocketStream,
+    client_protocol,
+    parse_url,
+)
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol
 
-__all__ = ["WebSocketConnectable"]
 
 _CHUNK_BYTES = 4096
 

@@ -10,14 +10,18 @@ import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.errors import ConnectionLost, ConnectTimeout, ProtocolError
-from claude_transport.streams.websocket.sansio import is_open, server_protocol
-from claude_transport.streams.websocket.stream import DEFAULT_CLOSE_TIMEOUT, DEFAULT_MAX_MESSAGE_BYTES, WebSocketStream
+from claude_transport.streams.websocket.stream import (
+    DEFAULT_CLOSE_TIMEOUT,
+    DEFAULT_MAX_MESSAGE_BYTES,
+    WebSocketStream,
+    is_open,
+    server_protocol,
+)
 
 if TYPE_CHECKING:
     from websockets.http11 import Request, Response
     from websockets.server import ServerProtocol
 
-__all__ = ["HTTPAnswer", "HandshakeRequest", "accept_websocket"]
 
 DEFAULT_ACCEPT_TIMEOUT = 10.0
 """Seconds a client has for its request, and for taking the answer."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -11,17 +12,215 @@ import anyio.lowlevel
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
-from claude_transport.errors import ClaudeTransportError, ProtocolError, UsageError
-from claude_transport.streams.attributes import StreamAttribute
-from claude_transport.streams.websocket.endings import ending_of
-from claude_transport.streams.websocket.messages import USUAL_MESSAGE_BYTES, MessageReader, cut_messages
-from claude_transport.streams.websocket.sansio import is_open
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, ConnectionLost, ProtocolError, UsageError
+from claude_transport.streams.address import StreamAttribute
 
 if TYPE_CHECKING:
+    from websockets.client import ClientProtocol
     from websockets.frames import Frame
     from websockets.protocol import Protocol
+    from websockets.server import ServerProtocol
+    from websockets.uri import WebSocketURI
 
-__all__ = ["DEFAULT_CLOSE_TIMEOUT", "DEFAULT_MAX_MESSAGE_BYTES", "WebSocketStream"]
+
+# --- What the end of a WebSocket connection means: good, broken, or an error with a name.
+
+
+_GOOD = frozenset({1000, 1005})
+"""Codes of RFC 6455, 7.4.1: the purpose is fulfilled; or closed without a code, as `socket.close()` of a browser does."""
+
+_OUR_FAULT = frozenset({1002, 1003, 1007, 1009, 1010})
+"""The peer says that what it was sent is not allowed, in form or in size."""
+
+_TRY_AGAIN = frozenset({1001, 1012, 1013, 1014})
+"""The peer leaves, restarts, is overloaded, or stands before one that is."""
+
+
+def ending_of(protocol: Protocol) -> Exception:
+    """The exception for a reader at the end of what came: `anyio.EndOfStream` when the peer closed the connection in good order.
+
+    `ProtocolError` when one end has broken the rules, or a limit, of the other; `ConnectionLost` when the peer closed with another code
+    (`retryable` for those that say so); `anyio.BrokenResourceError` when it went away without a word.
+    """
+    cause = protocol.parser_exc
+    if cause is not None and not isinstance(cause, EOFError):
+        too_big = type(cause).__name__ == "PayloadTooBig"
+        code = "protocol.message_too_big" if too_big else "protocol.websocket"
+        error: Exception = ProtocolError(f"the peer broke the rules of WebSocket: {cause}", code=code)
+        error.__cause__ = cause
+        return error
+    close = protocol.close_rcvd
+    if close is None:
+        return anyio.BrokenResourceError("the connection ended without the closing handshake of WebSocket")
+    if close.code in _GOOD:
+        return anyio.EndOfStream()
+    said = f"{close.code}{f', {close.reason!r}' if close.reason else ''}"
+    if close.code in _OUR_FAULT:
+        return ProtocolError(f"the peer did not accept what it was sent, and closed the WebSocket connection with {said}")
+    return ConnectionLost(f"the peer closed the WebSocket connection with {said}", retryable=close.code in _TRY_AGAIN)
+
+
+# --- Messages and bytes: how a stream of lines becomes WebSocket messages, and how messages of any peer become a stream of lines.
+
+
+USUAL_MESSAGE_BYTES = 2**20
+"""Bytes of a message made of several lines: many peers refuse a larger one unless they are told otherwise."""
+
+LARGEST_TEXT_BYTES = 16 * 2**20
+"""Bytes of a line that is still sent as one message of text; a longer one goes in pieces, as messages of bytes."""
+
+
+def cut_messages(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """The messages that carry `data`, each with whether it is text. Text holds whole lines; anything else goes as bytes.
+
+    No message is empty, and joined they are `data`.
+    """
+    if not (data.endswith(b"\n") and is_utf8(data)):
+        yield from ((data[at : at + USUAL_MESSAGE_BYTES], False) for at in range(0, len(data), USUAL_MESSAGE_BYTES))
+        return
+    start = 0
+    while len(data) - start > USUAL_MESSAGE_BYTES:
+        end = data.rfind(b"\n", start, start + USUAL_MESSAGE_BYTES) + 1 or data.find(b"\n", start) + 1
+        if end - start > LARGEST_TEXT_BYTES:
+            yield from ((data[at : min(at + USUAL_MESSAGE_BYTES, end)], False) for at in range(start, end, USUAL_MESSAGE_BYTES))
+        else:
+            yield data[start:end], True
+        start = end
+    if start < len(data):
+        yield (data[start:] if start else data), True
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether `data` may be sent as text."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class MessageReader:
+    """Turns the messages of a peer, or the frames they come in, into bytes; `ended` is True once the peer has ended its input."""
+
+    def __init__(self) -> None:
+        self.ended: bool = False
+        self._is_text = False
+        self._size = 0  # bytes of the message that is being read
+        self._last = b""  # its last byte so far
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._inside_character = False
+
+    def feed(self, data: bytes, *, text: bool | None, final: bool = True) -> bytes:
+        """The bytes of the stream that this message holds, or this part of one: `text` is None for a part that continues a message.
+
+        A message of text holds whole lines: the newline that its last one may lack is added. What comes after the end of input is left out.
+
+        Raises:
+            ProtocolError: a message of text is not UTF-8.
+        """
+        if text and final and data and data.isascii():  # the usual message, of which nothing has to be remembered
+            whole = data if data.endswith(b"\n") else data + b"\n"
+            return b"" if self.ended else whole
+        if text is not None:
+            self._is_text, self._size, self._last = text, 0, b""
+        self._size += len(data)
+        self._last = data[-1:] or self._last
+        if self._is_text:
+            self._check_text(data, final=final)
+            if final:
+                if not self._size:
+                    self.ended = True
+                elif self._last != b"\n":
+                    data += b"\n"
+        return b"" if self.ended else data
+
+    def _check_text(self, data: bytes, *, final: bool) -> None:
+        if data.isascii() and not self._inside_character:
+            return
+        try:
+            self._decoder.decode(data, final)
+        except UnicodeDecodeError as exc:
+            raise ProtocolError(f"a text message of the peer is not UTF-8: {exc.reason}") from exc
+        self._inside_character = bool(self._decoder.getstate()[0])
+
+
+# --- The package `websockets`, of which only the classes without I/O are used: found, configured, and kept from logging what is said.
+
+
+_WINDOW_BITS = 12
+"""Of the windows of compression: each connection holds some 20 KiB for each direction instead of 300."""
+
+_MEMORY_LEVEL = 5
+
+
+class _WithoutFrames(logging.LoggerAdapter[logging.Logger]):
+    """At level DEBUG the protocol would log every header, the token among them, and the frames."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the standard library's name
+        return level > logging.DEBUG and super().isEnabledFor(level)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return msg, kwargs
+
+
+_logger = _WithoutFrames(logging.getLogger("claude_transport.streams.websocket"), None)
+
+
+def check_websocket() -> None:
+    """Raise `ConfigurationError` when `websockets` is not installed: for who would otherwise find out with the first client."""
+    try:
+        import websockets.server  # noqa: F401 - used where a connection is made
+    except ImportError as exc:
+        raise _not_installed() from exc
+
+
+def parse_url(url: str) -> WebSocketURI:
+    """The parts of a `ws://` or `wss://` URL; `ConfigurationError` when it is none, or `websockets` is not installed."""
+    try:
+        from websockets.exceptions import InvalidURI
+        from websockets.uri import parse_uri
+    except ImportError as exc:
+        raise _not_installed() from exc
+    try:
+        return parse_uri(url)
+    except InvalidURI as exc:
+        raise ConfigurationError("the URL is no WebSocket URL: it looks like wss://host:port/path", option="url") from exc
+
+
+def client_protocol(uri: WebSocketURI, *, compression: bool, max_message_bytes: int) -> ClientProtocol:
+    """A connection that has not been asked for yet."""
+    from websockets.client import ClientProtocol
+    from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
+
+    offer = ClientPerMessageDeflateFactory(client_max_window_bits=True, compress_settings={"memLevel": _MEMORY_LEVEL})
+    return ClientProtocol(uri, extensions=[offer] if compression else None, max_size=max_message_bytes, logger=_logger)
+
+
+def server_protocol(*, compression: bool, max_message_bytes: int) -> ServerProtocol:
+    """A connection that has not been asked for yet; `ConfigurationError` when `websockets` is not installed."""
+    try:
+        from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+        from websockets.server import ServerProtocol
+    except ImportError as exc:
+        raise _not_installed() from exc
+
+    settings: Mapping[str, Any] = {"memLevel": _MEMORY_LEVEL}
+    accepted = ServerPerMessageDeflateFactory(
+        server_max_window_bits=_WINDOW_BITS, client_max_window_bits=_WINDOW_BITS, compress_settings=dict(settings)
+    )
+    return ServerProtocol(extensions=[accepted] if compression else None, max_size=max_message_bytes, logger=_logger)
+
+
+def is_open(protocol: Protocol) -> bool:
+    """Whether messages may be sent: neither end has said that it closes."""
+    return protocol.state.name == "OPEN"
+
+
+def _not_installed() -> ConfigurationError:
+    return ConfigurationError("WebSocket needs the package `websockets`: pip install 'claude-transport[ws]'", option="url")
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -10,10 +10,8 @@ from claude_transport.testing.conformance.bench import Bench, Violation
 from claude_transport.testing.conformance.clause import Clause
 from claude_transport.testing.conformance.clauses import CLAUSES
 from claude_transport.testing.conformance.medium import ByteStreamMedium, Medium
-from claude_transport.testing.conformance.reason import Reason
-from claude_transport.testing.conformance.report import Report, Row
-from claude_transport.testing.conformance.run import BACKENDS, run_clause, run_conformance
-from claude_transport.testing.conformance.subject import Peer, Play, Subject
+from claude_transport.testing.conformance.run import BACKENDS, Report, Row, run_clause, run_conformance
+from claude_transport.testing.conformance.subject import Peer, Play, Reason, Subject
 
 __all__ = [
     "BACKENDS",

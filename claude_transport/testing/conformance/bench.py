@@ -13,11 +13,8 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from claude_transport.testing.conformance.medium import Medium
-from claude_transport.testing.conformance.reason import Inexpressible, Reason
-from claude_transport.testing.conformance.subject import Peer, Play, Subject
+from claude_transport.testing.conformance.subject import Inexpressible, Peer, Play, Reason, Subject
 from claude_transport.transport import Transport, TransportInfo
-
-__all__ = ["Attempt", "Bench", "Stand", "Violation", "expect", "message", "messages", "settle", "wire"]
 
 T = TypeVar("T")
 
@@ -110,28 +107,28 @@ class Stand:
     def peer(self) -> Peer:
         """The other end."""
         if self.subject.peer is None:
-            raise Inexpressible(Reason.no_peer)
+            raise Inexpressible(Reason.NO_PEER)
         return self.subject.peer
 
     @property
     def refusal(self) -> Callable[[bool], object]:
         """The switch that makes `connect()` fail."""
         if self.subject.refuse is None:
-            raise Inexpressible(Reason.no_refusal)
+            raise Inexpressible(Reason.NO_REFUSAL)
         return self.subject.refuse
 
     @property
     def own_info(self) -> TransportInfo:
         """What the transport's own `info` says."""
         if type(self.transport).info is Transport.info:
-            raise Inexpressible(Reason.no_own_info)
+            raise Inexpressible(Reason.NO_OWN_INFO)
         return self.transport.info
 
     @property
     def line_limit(self) -> int:
         """The transport's limit for a line, in bytes."""
         if self.subject.max_line_bytes is None:
-            raise Inexpressible(Reason.no_line_limit)
+            raise Inexpressible(Reason.NO_LINE_LIMIT)
         return self.subject.max_line_bytes
 
     @property
@@ -233,7 +230,7 @@ class Bench:
         """A subject that is not connected; closed afterwards in any case, without judging how."""
         async with self._medium.open(Play(says=says, then=then)) as subject:
             if self._needs_peer and subject.peer is None:
-                raise Inexpressible(Reason.no_peer)
+                raise Inexpressible(Reason.NO_PEER)
             try:
                 yield Stand(self, subject)
             finally:

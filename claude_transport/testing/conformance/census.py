@@ -14,8 +14,6 @@ import msgspec
 
 from claude_transport.testing.conformance.bench import settle
 
-__all__ = ["ALL", "LASTING", "OWN", "Census", "unclosed"]
-
 OWN = frozenset({"children", "tasks"})
 """What belongs to one session alone: the first one that is closed must already have taken it along."""
 

@@ -8,8 +8,6 @@ import msgspec
 
 from claude_transport.testing.conformance.bench import Bench
 
-__all__ = ["Clause", "clause", "registered"]
-
 Check = Callable[[Bench], Awaitable[None]]
 
 _registered: dict[str, Clause] = {}

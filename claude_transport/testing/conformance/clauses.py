@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.testing.conformance.checks import closing, connecting, endings, readers, reading, writing
+from claude_transport.testing.conformance.checks import closing, connecting, endings, reading, writing
 from claude_transport.testing.conformance.clause import Clause, registered
 
-__all__ = ["CLAUSES", "select_clauses"]
-
-_MODULES = (connecting, writing, reading, readers, endings, closing)  # importing them has registered their clauses
+_MODULES = (connecting, writing, reading, endings, closing)  # importing them has registered their clauses
 _ORDER = ("connect", "ready", "write", "read", "lines", "end", "close", "block", "truth")
 
 

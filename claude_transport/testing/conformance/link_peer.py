@@ -9,14 +9,22 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
-from claude_transport.protocol.link import LinkEnd, LinkEvent
-from claude_transport.protocol.link_frames import LINK_VERSION, Bye, Data, End, Hello, Refusal, Welcome, decode_frame, encode_frame
-from claude_transport.streams.link_carrier import LinkCarrier
-from claude_transport.streams.link_inbox import LinkInbox
-from claude_transport.streams.wakeup import Wakeup
+from claude_transport.protocol.link import (
+    LINK_VERSION,
+    Bye,
+    Data,
+    End,
+    Hello,
+    LinkEnd,
+    LinkEvent,
+    Refusal,
+    Welcome,
+    decode_frame,
+    encode_frame,
+)
+from claude_transport.streams.inflow import Wakeup
+from claude_transport.streams.link import LinkCarrier, LinkInbox
 from claude_transport.testing.conformance.subject import Peer
-
-__all__ = ["LinkPeer"]
 
 _SESSION = "the-only-session"
 

@@ -13,11 +13,8 @@ from anyio.abc import ByteStream
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
-from claude_transport.testing.conformance.reason import Reason
-from claude_transport.testing.conformance.subject import Peer, Play, Subject
+from claude_transport.testing.conformance.subject import Peer, Play, Reason, Subject
 from claude_transport.transport import Transport
-
-__all__ = ["ByteStreamMedium", "Factory", "FactoryMedium", "Medium", "Wrapped", "as_medium"]
 
 
 class Medium(ABC):
@@ -103,7 +100,7 @@ class ByteStreamMedium(LiveMedium):
         self._max_line_bytes = max_line_bytes
         self._close_timeout = close_timeout
         self.name = name
-        self.excludes: Mapping[str, Reason] = {"connect.failure-is-clean": Reason.no_refusal, **(excludes or {})}
+        self.excludes: Mapping[str, Reason] = {"connect.failure-is-clean": Reason.NO_REFUSAL, **(excludes or {})}
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:

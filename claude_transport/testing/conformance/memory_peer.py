@@ -10,8 +10,6 @@ import anyio
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.testing.conformance.subject import Peer
 
-__all__ = ["MemoryPeer"]
-
 
 class MemoryPeer(Peer):
     """Reads its stream all the time, in the task that runs `attend()`."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from claude_transport.protocol.codec import encode_line
 from claude_transport.testing.conformance.bench import wire
-from claude_transport.testing.conformance.reason import Inexpressible, Reason
-from claude_transport.testing.conformance.subject import Peer
+from claude_transport.testing.conformance.subject import Inexpressible, Peer, Reason
 from claude_transport.transports.mock import MockTransport
-
-__all__ = ["MockPeer"]
 
 _QUESTION = {"type": "control_request", "request_id": "conformance", "request": {"subtype": "conformance"}}
 
@@ -59,15 +56,15 @@ class MockPeer(Peer):
 
     async def send(self, data: bytes) -> None:
         """Not to be had."""
-        raise Inexpressible(Reason.scripted)
+        raise Inexpressible(Reason.SCRIPTED)
 
     async def finish(self) -> None:
         """Not to be had."""
-        raise Inexpressible(Reason.scripted)
+        raise Inexpressible(Reason.SCRIPTED)
 
     async def fail(self) -> None:
         """Not to be had."""
-        raise Inexpressible(Reason.cannot_break)
+        raise Inexpressible(Reason.CANNOT_BREAK)
 
     async def stop_reading(self) -> None:
         """Nothing: the mock takes every write at once."""

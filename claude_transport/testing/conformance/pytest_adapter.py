@@ -20,13 +20,10 @@ import msgspec
 from claude_transport.testing.conformance.clause import Clause
 from claude_transport.testing.conformance.clauses import check_ids, select_clauses
 from claude_transport.testing.conformance.medium import Factory, Medium, as_medium
-from claude_transport.testing.conformance.report import Row
-from claude_transport.testing.conformance.run import BACKENDS, DEFAULT_TIMEOUT, check_backend, run_clause
+from claude_transport.testing.conformance.run import BACKENDS, DEFAULT_TIMEOUT, Row, check_backend, run_clause
 
 if TYPE_CHECKING:
     import pytest
-
-__all__ = ["Case", "cases", "parametrize"]
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claude_transport.errors import ConnectionLost
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, ConnectionLost
 from claude_transport.streams.compression import CompressedStream
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.streams.tls import TLSStream
+from claude_transport.streams.websocket import accept_websocket
+from claude_transport.testing.conformance.relay import HEADER
 from claude_transport.testing.conformance.subject import Peer
 
-__all__ = ["SocketPeer"]
+if TYPE_CHECKING:
+    import trustme
+
 
 _RECEIVE_BUFFER = 64 * 2**10
 """Bytes: set, so that the system does not let it grow to megabytes, which a clause about back pressure would have to fill."""
@@ -162,3 +169,169 @@ class SocketPeer(Peer):
         """Go on reading."""
         self._may_read.set()
         await anyio.lowlevel.checkpoint()
+
+
+# --- The peer at the other end of a WebSocket connection: a server of our own, on loopback.
+
+
+_GONE_WEBSOCKET = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ClaudeTransportError, OSError)
+
+
+class WebSocketPeer(SocketPeer):
+    """A `SocketPeer` that speaks WebSocket, inside TLS when there is an `ssl_context`."""
+
+    def __init__(self, *, ssl_context: ssl.SSLContext | None = None) -> None:
+        super().__init__(ssl_context=ssl_context)
+
+    async def _attend(self, bare: SocketStream) -> None:
+        async with bare:
+            with contextlib.suppress(*_GONE_WEBSOCKET):
+                wire: ByteStream = bare
+                if self._ssl_context is not None:
+                    wire = await TLSStream.wrap(bare, ssl_context=self._ssl_context, server_side=True)
+                stream = await accept_websocket(wire)
+                if stream is not None:
+                    self._socket, self._stream = bare, stream
+                    self._connected.set()
+                    try:
+                        await self._take_in(stream)
+                    finally:
+                        with anyio.CancelScope(shield=True):
+                            await anyio.aclose_forcefully(stream)
+
+    async def fail(self) -> None:
+        """Hang up without the farewell of WebSocket."""
+        await self._speaker()
+        if self._socket is not None:
+            await self._socket.aclose()
+
+
+# --- The peer behind a child process: what `relay.py` does is decided here, over a socket on loopback.
+
+
+class RelayPeer(Peer):
+    """Tells the relay what to do; `failure` is how it ends badly: an exit code, or a negative signal number."""
+
+    def __init__(self, *, port: int, failure: int) -> None:
+        super().__init__()
+        self.port = port
+        self._failure = failure
+        self._link: ByteStream | None = None
+        self._linked = anyio.Event()
+        self._gone = anyio.Event()
+        self._done = anyio.Event()
+        self._one_at_a_time = anyio.Lock()
+
+    @classmethod
+    @asynccontextmanager
+    async def listening(cls, *, failure: int) -> AsyncIterator[RelayPeer]:
+        """A peer that waits for a relay at its `port` on 127.0.0.1 until the end of the block."""
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+            peer = cls(port=listener.extra(SocketAttribute.local_port), failure=failure)  # noqa: S610 - not Django's
+            tasks.start_soon(listener.serve, peer._attend)
+            try:
+                yield peer
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def _attend(self, link: ByteStream) -> None:
+        self._link = link
+        self._linked.set()
+        frames = BufferedByteReceiveStream(link)
+        try:
+            async with link:
+                while True:
+                    kind, size = HEADER.unpack(await frames.receive_exactly(HEADER.size))
+                    payload = await frames.receive_exactly(size) if size else b""
+                    if kind == b"D":
+                        self.take(payload)
+                    elif kind == b"E":
+                        self.input_over()
+                    else:
+                        self._done.set()
+        except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError):
+            self._gone.set()
+            self._done.set()
+            self.input_over()
+
+    async def _order(self, kind: bytes, payload: bytes = b"") -> None:
+        """Tell the relay, and wait until it has done it; `anyio.BrokenResourceError` when it is gone."""
+        async with self._one_at_a_time:
+            await self._linked.wait()
+            self._done = anyio.Event()
+            if self._gone.is_set() or self._link is None:
+                raise anyio.BrokenResourceError
+            await self._link.send(HEADER.pack(kind, len(payload)) + payload)
+            await self._done.wait()
+
+    async def send(self, data: bytes) -> None:
+        """Write `data` to its standard output."""
+        await self._order(b"S", data)
+
+    async def finish(self) -> None:
+        """Exit with 0."""
+        await self._leave(0)
+
+    async def fail(self) -> None:
+        """Exit or die as it was decided beforehand."""
+        await self._leave(self._failure)
+
+    async def _leave(self, how: int) -> None:
+        await self._order(*((b"K", b"%d" % -how) if how < 0 else (b"X", b"%d" % how)))
+        await self._gone.wait()
+
+    async def stop_reading(self) -> None:
+        """Leave what comes in the pipe."""
+        await self._order(b"P")
+
+    async def resume_reading(self) -> None:
+        """Empty the pipe again."""
+        await self._order(b"R")
+
+    async def persist(self) -> None:
+        """Stay when the input ends and when SIGTERM comes."""
+        await self._order(b"I")
+
+
+# --- Certificates for an hour on loopback: an authority of its own, a server, and a client to prove itself with.
+
+
+LOCAL_NAMES = ("127.0.0.1", "::1", "localhost")
+
+
+class Certificates:
+    """One authority, and contexts of those who trust it. Raises `ConfigurationError` where `trustme` is not installed."""
+
+    def __init__(self) -> None:
+        try:
+            import trustme
+        except ImportError as exc:
+            raise ConfigurationError(
+                "certificates for a TLS medium are made by trustme, which is not installed: pip install trustme", option="factory"
+            ) from exc
+        self._authority: trustme.CA = trustme.CA()
+        self._server = self._authority.issue_cert(*LOCAL_NAMES)
+        self._client = self._authority.issue_cert("client@example.org")
+
+    def server_context(self, *, asks_for_certificate: bool = False) -> ssl.SSLContext:
+        """For the accepting end, with a certificate for every name of loopback; `asks_for_certificate` makes it mutual TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._server.configure_cert(context)
+        if asks_for_certificate:
+            context.verify_mode = ssl.CERT_REQUIRED
+            self._authority.configure_trust(context)
+        return context
+
+    def client_context(self, *, shows_certificate: bool = False) -> ssl.SSLContext:
+        """For the connecting end: trusts this authority and no other; `shows_certificate` gives it one of its own."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._authority.configure_trust(context)
+        if shows_certificate:
+            self._client.configure_cert(context)
+        return context
+
+
+@functools.cache
+def certificates() -> Certificates:
+    """Those of this process, made once."""
+    return Certificates()

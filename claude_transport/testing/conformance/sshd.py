@@ -20,8 +20,6 @@ import msgspec
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.launcher import Launcher
 
-__all__ = ["Sshd", "missing_for_sshd", "running_sshd", "shared_sshd"]
-
 _ATTEMPTS: Final = 3
 """Ports: between the moment that one is chosen and the moment that sshd takes it, somebody else may have it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
@@ -10,7 +11,31 @@ import msgspec
 
 from claude_transport.transport import Transport
 
-__all__ = ["Peer", "Play", "Subject"]
+# --- Why a clause is not asked of a medium: one sentence each, so that nothing is left out silently.
+
+
+class Reason(enum.Enum):
+    """Why a clause is excluded; the value is the sentence for the report."""
+
+    NO_PEER = "the factory gives no peer: nothing can be said or seen at the other end"
+    NO_REFUSAL = "its `connect()` cannot be made to fail: what it connects to is open already, or nobody told the kit how"
+    NO_LINE_LIMIT = "it has no limit for the length of a line, or the kit was not told which"
+    NO_OWN_INFO = "it keeps the default `info`, which counts nothing"
+    NO_BYTES = "it carries whole lines only: they can neither be cut on their way nor lack their newline"
+    SCRIPTED = "what its peer says is fixed before it is connected: nothing can be said in reply, or later"
+    NEVER_WAITS = "its writes are taken at once: no writer ever waits"
+    CANNOT_BREAK = "its peer cannot go away badly"
+    NO_STATUS = "bare lines have no word for how the process ended; the link has"
+    NO_SSHD = "there is no sshd on this machine, or no ssh to reach it with"
+    WHOLE_LINES = "something on the way takes each line whole before it hands it on: a single line, however long, does not wait"
+
+
+class Inexpressible(Exception):
+    """Raised inside a clause that turns out not to be expressible with the subject at hand: it is excluded for `reason`."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
 
 
 class Peer(ABC):

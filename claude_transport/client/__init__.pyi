@@ -1,0 +1,35 @@
+# Written by docs/generate_names.py from the table in __init__.py: do not edit.
+
+from claude_transport.client.lanes import Lane as Lane
+from claude_transport.client.lanes import Lanes as Lanes
+from claude_transport.client.lanes import split_by_parent as split_by_parent
+from claude_transport.client.query import Query as Query
+from claude_transport.client.query import QueryOptions as QueryOptions
+from claude_transport.client.questions import Allow as Allow
+from claude_transport.client.questions import CallbackContext as CallbackContext
+from claude_transport.client.questions import Deny as Deny
+from claude_transport.client.questions import HookMatcher as HookMatcher
+from claude_transport.client.reports import CloseReport as CloseReport
+from claude_transport.client.reports import InterruptOutcome as InterruptOutcome
+from claude_transport.client.reports import ResumePoint as ResumePoint
+from claude_transport.client.storage import Turn as Turn
+from claude_transport.client.watchdog import StallEvent as StallEvent
+from claude_transport.client.watchdog import Watchdog as Watchdog
+
+__all__ = [
+    "Allow",
+    "CallbackContext",
+    "CloseReport",
+    "Deny",
+    "HookMatcher",
+    "InterruptOutcome",
+    "Lane",
+    "Lanes",
+    "Query",
+    "QueryOptions",
+    "ResumePoint",
+    "StallEvent",
+    "Turn",
+    "Watchdog",
+    "split_by_parent",
+]

@@ -1,0 +1,109 @@
+"""`Compatibility`: what the CLI of one conversation can do, and the refusal of what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from claude_transport.client.connection import Connection
+from claude_transport.errors import CLIVersionMismatch, ControlRequestFailed
+from claude_transport.launch.features import check_range, find_feature, first_lacking, require
+from claude_transport.protocol.control import InitializationInfo
+from claude_transport.protocol.conversation import Conversation
+
+_FIRST_WITH_VERSION, _LAST_WITHOUT_VERSION = "2.1.308", "2.1.307"
+"""The first CLI that says its version in the answer to `initialize`, and the last one that does not."""
+
+_UNSUPPORTED = "Unsupported control request subtype"
+
+
+class Compatibility:
+    """The version and the capabilities of the CLI, as far as they are known.
+
+    Args:
+        connection: whose transport may know the version, or can find it out.
+        conversation: hears the capabilities that the CLI names at the start of each turn.
+    """
+
+    def __init__(self, connection: Connection, conversation: Conversation) -> None:
+        self._connection = connection
+        self._conversation = conversation
+        self._named: Collection[str] = ()
+        self.version: str | None = None
+        """The version of the CLI; None before its answer to `initialize`, and when nothing tells."""
+
+    async def check_start(self, initialization: InitializationInfo, *, fields: Mapping[str, Any]) -> None:
+        """Look at the answer to `initialize`, before any prompt is sent: is the CLI in the supported range, and has it all of `fields`?
+
+        Raises:
+            CLIVersionMismatch: it is too old, or has not what one of the fields asks for.
+        """
+        self._named = initialization.capabilities
+        said = initialization.claude_code_version
+        if said is None and not _is_of_a_cli(initialization):  # another program is not asked for a version
+            self.version = self._connection.info.cli_version
+        else:
+            self.version = await self._connection.find_cli_version(said=said)
+        check_range(self.version)
+        hooks = fields.get("hooks")
+        events = hooks if isinstance(hooks, Mapping) else ()
+        names = [*(f"initialize.{name}" for name in fields), *(f"hook.{event}" for event in events)]
+        self._require(*names)
+        if self.version is None and _is_of_a_cli(initialization):
+            self._refuse_what_is_newer(names)
+
+    def _refuse_what_is_newer(self, names: Iterable[str]) -> None:
+        """Refuse what needs a CLI that says its version: this one does not, and would drop the field without a word."""
+        feature = first_lacking(names, version=_LAST_WITHOUT_VERSION)
+        if feature is not None:
+            raise CLIVersionMismatch(
+                f"this claude (of unknown version, but older than {_FIRST_WITH_VERSION}) does not know {feature.name}, "
+                f"which {feature.use} needs: update claude to {feature.since} or newer, or do without",
+                flag=feature.name,
+            )
+
+    def check_request(self, subtype: str, fields: Iterable[str]) -> None:
+        """Refuse a control request that the CLI is known to lack, or to lack a field of.
+
+        Raises:
+            CLIVersionMismatch: `flag` is the subtype, or `<subtype>.<field>`.
+        """
+        self._require(subtype, *(f"{subtype}.{name}" for name in fields))
+
+    def check_prompt(self, content: str | Sequence[Mapping[str, Any]], *, verbatim: bool) -> None:
+        """Refuse a prompt that is to be sent as it is, when the CLI is known to read a command or a path out of it.
+
+        A CLI that does not know `client_composed` runs a text that begins with `/` as a command, and reads the files named by `@path`.
+
+        Raises:
+            CLIVersionMismatch: `flag` is `prompt.client_composed`.
+        """
+        if verbatim and _is_composed(content):
+            self._require("prompt.client_composed")
+
+    def explained(self, error: ControlRequestFailed, *, subtype: str) -> ControlRequestFailed | CLIVersionMismatch:
+        """`error`, or the mismatch of versions that it shows: the CLI does not know a control request of the table."""
+        is_unknown = error.error_code == "unsupported_request" or str(error).startswith(_UNSUPPORTED)
+        feature = find_feature(subtype) if is_unknown else None
+        if feature is None:
+            return error
+        return CLIVersionMismatch(
+            f"this claude ({self.version or 'of unknown version'}) does not know {feature.name}, which {feature.use} needs: "
+            f"update claude to {feature.since} or newer, or do without",
+            flag=feature.name,
+            version=self.version,
+        )
+
+    def _require(self, *names: str) -> None:
+        require(*names, version=self.version, capabilities={*self._named, *self._conversation.capabilities})
+
+
+def _is_composed(content: str | Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether an old CLI would find a command or a path in a text of this content."""
+    texts = [content] if isinstance(content, str) else [block.get("text") for block in content if isinstance(block, Mapping)]
+    return any(isinstance(text, str) and ("@" in text or text.lstrip().startswith("/")) for text in texts)
+
+
+def _is_of_a_cli(initialization: InitializationInfo) -> bool:
+    """Tell whether a CLI gave this answer: 2.1.19 lists its commands and models, and newer ones report their process id as well."""
+    return initialization.pid is not None or bool(initialization.commands or initialization.models)

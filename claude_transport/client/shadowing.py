@@ -1,0 +1,172 @@
+"""Who pays for a conversation: what the CLI says of its account, held against the billing policy that its options chose."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.launch.credentials import Payer
+from claude_transport.launch.options import BillingPolicy
+from claude_transport.printable import printable
+from claude_transport.protocol.control import AccountInfo
+from claude_transport.transport import PermissionSetting
+
+# --- What a `can_use_tool` callback will never be asked, found out before anything is started: a guard must not stand at a closed door.
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_WHOLE_MODES = {
+    "bypassPermissions": (
+        "lets every tool run without asking",
+        'start in another mode, or name in settings={"permissions": {"ask": [...]}} what it is to be asked about',
+    ),
+    "dontAsk": (
+        "denies whatever would have to be asked",
+        'start in another mode, or let a PreToolUse hook answer "ask" for what it is to be asked about',
+    ),
+}
+"""Modes that ask nothing: what they do, and what to do about it."""
+
+_PARTIAL_MODES = {
+    "acceptEdits": "edits and file commands in the working directory are not asked about",
+    "auto": "a classifier decides instead",
+    "plan": "a classifier decides about commands",
+}
+_AGENT_MODES = {
+    "acceptEdits": "its edits and file commands in the working directory are not asked about",
+    "dontAsk": "what it would have to ask is denied",
+    "bypassPermissions": "claude 2.1.191 and older run its tools without asking; newer ones ignore the mode",
+}
+
+
+class Shadow(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that answers in place of `can_use_tool`: which option says so, and why. `whole` when nothing is left to ask."""
+
+    option: str
+    why: str
+    whole: bool = False
+
+
+def find_shadows(settings: Iterable[PermissionSetting], *, hooks: Collection[str] = ()) -> list[Shadow]:
+    """Everything in `settings` that stands before the callback, with `hooks` for these events registered beside it."""
+    settings = list(settings)
+    asked = {setting.value for setting in settings if setting.what == "ask"}
+    open_ = [setting for setting in settings if setting.what != "allow" or setting.value not in asked]
+    shadows = [_shadow(setting, asks=bool(asked), hooks=hooks) for setting in open_]
+    return [shadow for shadow in shadows if shadow is not None]
+
+
+def _shadow(setting: PermissionSetting, *, asks: bool, hooks: Collection[str]) -> Shadow | None:
+    option, value = setting.option, setting.value
+    match setting.what:
+        case "prompt_tool" if value != "stdio":
+            why = f'permission prompts go to {value}: leave it out, or set it to "stdio"'
+            return Shadow(option=option, why=why, whole=True)
+        case "prompts" if value == "none":
+            return Shadow(option=option, why="whatever would prompt is denied: leave it out", whole=True)
+        case "mode" if value in _WHOLE_MODES:
+            does, remedy = _WHOLE_MODES[value]
+            opened = "PreToolUse" in hooks or (asks and value == "bypassPermissions")
+            return Shadow(option=option, why=f"the mode {value} {does}" + ("" if opened else f": {remedy}"), whole=not opened)
+        case "mode" if value in _PARTIAL_MODES:
+            return Shadow(option=option, why=f"in the mode {value} {_PARTIAL_MODES[value]}")
+        case "allow":
+            return Shadow(option=option, why=f"{value} is allowed without asking")
+        case "agent_mode" if value in _AGENT_MODES:
+            return Shadow(option=option, why=f"in the mode {value} {_AGENT_MODES[value]}")
+        case "sandbox":
+            return Shadow(option=option, why="commands in the sandbox are allowed without asking")
+    return None
+
+
+class Shadowing:
+    """Whether a `can_use_tool` callback will be called, found out as early as each fact is known.
+
+    Args:
+        guarded: whether there is a callback; without one there is nothing to find.
+        hooks: events that hooks are registered for.
+        agents: subagents that the `initialize` request defines.
+    """
+
+    def __init__(self, *, guarded: bool, hooks: Collection[str] = (), agents: object = None) -> None:
+        self._guarded = guarded
+        self._hooks = frozenset(hooks)
+        self._agents = _agent_settings(agents)
+        self._settings: tuple[PermissionSetting, ...] = ()
+
+    def check_settings(self, settings: Iterable[PermissionSetting]) -> None:
+        """Before anything is started: log, as one warning, what the callback will not be asked about; raise when that is everything.
+
+        Raises:
+            ConfigurationError: the callback could never be called; `option` is what stands in its way.
+        """
+        self._settings = (*settings, *self._agents)
+        self._reveal(self._settings)
+
+    @property
+    def mode_is_open(self) -> bool:
+        """Whether a callback waits for questions while settings that the CLI finds itself may choose the permission mode."""
+        return self._guarded and not any(setting.what == "mode" and setting.option != "settings" for setting in self._settings)
+
+    def check_mode(self, mode: str | None) -> None:
+        """The same for the permission mode that the CLI says it starts in: the user's own settings may have chosen it [02f]."""
+        known = {setting.value for setting in self._settings if setting.what == "mode"}
+        if mode is None or mode in known:
+            return
+        asks = [setting for setting in self._settings if setting.what == "ask"]
+        self._reveal([PermissionSetting("mode", mode, "permission_mode"), *asks], source="settings that the CLI found itself say so; ")
+
+    def _reveal(self, settings: Iterable[PermissionSetting], *, source: str = "") -> None:
+        if not self._guarded:
+            return
+        shadows = find_shadows(settings, hooks=self._hooks)
+        for shadow in shadows:
+            if shadow.whole:
+                message = f"can_use_tool would never be called, because of {shadow.option}: {source}{shadow.why}"
+                raise ConfigurationError(message, option=shadow.option)
+        if shadows:
+            reasons = "; ".join(f"{shadow.option}: {shadow.why}" for shadow in shadows)
+            logger.warning("can_use_tool is not asked about everything: %s%s", source, printable(reasons))
+
+
+def _agent_settings(agents: object) -> tuple[PermissionSetting, ...]:
+    given = agents if isinstance(agents, Mapping) else {}
+    modes = {name: agent.get("permissionMode") for name, agent in given.items() if isinstance(agent, Mapping)}
+    return tuple(PermissionSetting("agent_mode", mode, f"agents[{name!r}]") for name, mode in modes.items() if isinstance(mode, str))
+
+
+_MAY_PAY: Final[Mapping[BillingPolicy, tuple[Payer, ...]]] = {
+    "subscription": ("subscription", "nobody", "unknown"),
+    "subscription_strict": ("subscription", "nobody", "unknown"),
+    "api_key": ("api account", "nobody", "unknown"),
+}
+"""Who may turn out to pay under each policy; whoever there is under `inherit`."""
+
+
+def check_account(billing: BillingPolicy, account: AccountInfo) -> None:
+    """Return when what the CLI says of its account keeps to the policy, else raise `ConfigurationError`.
+
+    The environment alone cannot keep it: settings of the user, the project or the organisation win over it, and a login may be one that
+    is paid by the token. The CLI has read them all, and says what it has found with the handshake, before it is asked anything.
+    """
+    if account.api_provider not in {None, "", "firstParty"}:
+        check_payer(billing, "cloud account", account.api_provider)
+    if account.token_source == "ANTHROPIC_AUTH_TOKEN":  # noqa: S105 - a name
+        check_payer(billing, "token owner", account.token_source)
+    if account.api_key_source not in {None, "", "none"}:
+        check_payer(billing, "api account", account.api_key_source)
+
+
+def check_payer(billing: BillingPolicy, payer: Payer, name: str | None) -> None:
+    """Return when `payer`, by the credential `name`, may pay under the policy, else raise `ConfigurationError`."""
+    if payer not in _MAY_PAY.get(billing, (payer,)):
+        raise ConfigurationError(
+            f'billing="{billing}" cannot be kept: claude would use {name}, and that is paid by the {payer}. Settings of the user, the '
+            "project or the organisation win over the environment: take it out of them, or leave them out with setting_sources",
+            option="billing",
+        )

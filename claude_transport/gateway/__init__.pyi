@@ -1,0 +1,17 @@
+# Written by docs/generate_names.py from the table in __init__.py: do not edit.
+
+from claude_transport.gateway.asgi import GatewayApplication as GatewayApplication
+from claude_transport.gateway.door import GatewayLimits as GatewayLimits
+from claude_transport.gateway.door import GatewayTokens as GatewayTokens
+from claude_transport.gateway.gateway import Gateway as Gateway
+from claude_transport.gateway.serve import GatewaySettings as GatewaySettings
+from claude_transport.gateway.serve import serve as serve
+
+__all__ = [
+    "Gateway",
+    "GatewayApplication",
+    "GatewayLimits",
+    "GatewaySettings",
+    "GatewayTokens",
+    "serve",
+]

@@ -1,0 +1,33 @@
+# Written by docs/generate_names.py from the table in __init__.py: do not edit.
+
+from claude_transport.transport import PermissionSetting as PermissionSetting
+from claude_transport.transport import SessionTerms as SessionTerms
+from claude_transport.transport import Transport as Transport
+from claude_transport.transport import TransportInfo as TransportInfo
+from claude_transport.transport import TransportLike as TransportLike
+from claude_transport.transports.mock import MockTransport as MockTransport
+from claude_transport.transports.network import NetworkTransport as NetworkTransport
+from claude_transport.transports.opening import open_transport as open_transport
+from claude_transport.transports.replay import ReplayTransport as ReplayTransport
+from claude_transport.transports.start_gate import StartGate as StartGate
+from claude_transport.transports.stream import Connectable as Connectable
+from claude_transport.transports.stream import StreamTransport as StreamTransport
+from claude_transport.transports.subprocess import SubprocessTransport as SubprocessTransport
+from claude_transport.transports.subprocess import session_terms as session_terms
+
+__all__ = [
+    "Connectable",
+    "MockTransport",
+    "NetworkTransport",
+    "PermissionSetting",
+    "ReplayTransport",
+    "SessionTerms",
+    "StartGate",
+    "StreamTransport",
+    "SubprocessTransport",
+    "Transport",
+    "TransportInfo",
+    "TransportLike",
+    "open_transport",
+    "session_terms",
+]

@@ -1,0 +1,45 @@
+# Written by docs/generate_names.py from the table in __init__.py: do not edit.
+
+from claude_transport.wrappers.base import LineWrapper as LineWrapper
+from claude_transport.wrappers.base import ObservingWrapper as ObservingWrapper
+from claude_transport.wrappers.base import TransportWrapper as TransportWrapper
+from claude_transport.wrappers.faulty import FaultyTransport as FaultyTransport
+from claude_transport.wrappers.logging import LoggingTransport as LoggingTransport
+from claude_transport.wrappers.metrics import Metrics as Metrics
+from claude_transport.wrappers.metrics import MetricsRegistry as MetricsRegistry
+from claude_transport.wrappers.metrics import MetricsTransport as MetricsTransport
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot as MetricsSnapshot
+from claude_transport.wrappers.metrics_snapshot import ModelCounts as ModelCounts
+from claude_transport.wrappers.metrics_snapshot import Timing as Timing
+from claude_transport.wrappers.metrics_snapshot import TokenCounts as TokenCounts
+from claude_transport.wrappers.metrics_snapshot import prometheus_text as prometheus_text
+from claude_transport.wrappers.recording import RecordingTransport as RecordingTransport
+from claude_transport.wrappers.retrying import RetryAttempt as RetryAttempt
+from claude_transport.wrappers.retrying import RetryingTransport as RetryingTransport
+from claude_transport.wrappers.retrying import WriteUncertain as WriteUncertain
+from claude_transport.wrappers.stateful import StatefulTransport as StatefulTransport
+from claude_transport.wrappers.stateful import TransportState as TransportState
+from claude_transport.wrappers.tracing import TracingTransport as TracingTransport
+
+__all__ = [
+    "FaultyTransport",
+    "LineWrapper",
+    "LoggingTransport",
+    "Metrics",
+    "MetricsRegistry",
+    "MetricsSnapshot",
+    "MetricsTransport",
+    "ModelCounts",
+    "ObservingWrapper",
+    "RecordingTransport",
+    "RetryAttempt",
+    "RetryingTransport",
+    "StatefulTransport",
+    "Timing",
+    "TokenCounts",
+    "TracingTransport",
+    "TransportState",
+    "TransportWrapper",
+    "WriteUncertain",
+    "prometheus_text",
+]
