@@ -343,7 +343,7 @@ class Questions:
         self._working_bytes = 0
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(self.mcp.names)}
         self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
-        """What these callbacks can answer, as `Transport.announce` is told it."""
+        """What these callbacks can answer, as `Client.answers` names it."""
 
     @property
     def hook_config(self) -> dict[str, list[dict[str, Any]]] | None:

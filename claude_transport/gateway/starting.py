@@ -20,7 +20,7 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
 from claude_transport.protocol.link import Hello
-from claude_transport.transport import Transport
+from claude_transport.transport import Client, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _START_TIMEOUT: Final = 60.0
 """Seconds until a process is there. Starting one takes milliseconds; a file system that does not answer must not hold a place for ever."""
 
 _ANSWERS: Final = "answers"
-"""Stands among the options of a hello, and is none: what the client will answer, as `Transport.announce` is told it."""
+"""Stands among the options of a hello, and is none: what the client will answer, as `Client.answers` names it."""
 
 _TRACE_FIELDS: Final = ("traceparent", "tracestate")
 _TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
@@ -75,9 +75,8 @@ class Starter:
         options = self._choices.apply(self._options, chosen)
         try:
             transport = self._launch(options)
-            terms = transport.announce(answers=answers)
-            if guest.hello is not None and (trace := _trace_of(guest.hello)):
-                transport.carry_trace(trace)
+            trace = _trace_of(guest.hello) if guest.hello is not None else {}
+            terms = transport.attach(Client(answers=answers, trace=trace))
             try:
                 with anyio.fail_after(_START_TIMEOUT):
                     await transport.connect()
