@@ -47,7 +47,7 @@ PAGE = Path(__file__).parent / "reference" / "control-requests.md"
 INTRODUCTION = f"""\
 # Control requests and hooks
 
-<!-- Written by docs/generate_controls.py from claude_transport/query/controls, protocol/control, protocol/answers and protocol/hooks:
+<!-- Written by docs/generate_controls.py from claude_transport/client/controls, protocol/control, protocol/answers and protocol/hooks:
 change those, and run it again. -->
 
 What a host can ask of a running CLI beside the conversation: methods of `Query`, one for each request that CLI 2.1.329 was seen to answer.
@@ -175,8 +175,7 @@ def answer_rows() -> Iterator[list[str]]:
 
 
 def output_classes() -> Iterator[type[SpecificOutput]]:
-    for name in hook_outputs.__all__:
-        cls = getattr(hook_outputs, name)
+    for _, cls in sorted(vars(hook_outputs).items()):
         if isinstance(cls, type) and issubclass(cls, SpecificOutput) and cls.events and cls is not AdditionalContext:
             yield cls
 

@@ -277,7 +277,7 @@ def _checked_timeout(event: str, timeout: object) -> float | None:
 
 def _hook_payload(event: str, output: object) -> dict[str, Any]:
     """The response payload for what a hook returned. A newer event than this library knows is passed on as it is."""
-    if event in HookEvent.__members__:
+    if event in [*HookEvent]:
         return encode_hook_output(event, output)
     if output is None or isinstance(output, Mapping):
         return dict(output or {})

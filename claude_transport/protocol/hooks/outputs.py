@@ -292,7 +292,7 @@ def encode_hook_output(event: str, output: object, *, strict: bool = True) -> di
     Raises `UsageError`, naming the event and the fault: an event this version does not know, another type, unknown keys, values that the
     CLI does not know, something that this event does not understand, or what is not JSON.
     """
-    if event not in HookEvent.__members__:
+    if event not in [*HookEvent]:
         raise UsageError(f"there is no hook event {event!r}")
     name = HookEvent(event)
     wire = _encode(name, output) if strict or not isinstance(output, Mapping) else _encode_loosely(name, output)
