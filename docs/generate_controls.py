@@ -47,7 +47,7 @@ PAGE = Path(__file__).parent / "reference" / "control-requests.md"
 INTRODUCTION = f"""\
 # Control requests and hooks
 
-<!-- Written by docs/generate_controls.py from claude_transport/query/controls, protocol/control, protocol/answers and protocol/hooks:
+<!-- Written by docs/generate_controls.py from claude_transport/client/controls.py, protocol/control, protocol/answers and protocol/hooks:
 change those, and run it again. -->
 
 What a host can ask of a running CLI beside the conversation: methods of `Query`, one for each request that CLI 2.1.329 was seen to answer.
