@@ -35,6 +35,7 @@ from claude_transport.protocol.messages import (
     OversizedMessage,
     RateLimitEvent,
     ResultMessage,
+    SessionForked,
     SessionStateChanged,
     StreamEvent,
     TaskNotification,
@@ -42,7 +43,6 @@ from claude_transport.protocol.messages import (
     UnknownMessage,
     UserMessage,
 )
-from claude_transport.protocol.session import SessionIdentity
 
 # --- Where a prompt is on its way to a result, and every step it may take.
 
@@ -349,6 +349,45 @@ class Prompts:
             self.current = tuple(other for other in self.current if other != uuid)
             settled.append(Settle(uuid, prompt.state, result))
         return settled
+
+
+class SessionIdentity:
+    """The session id and the place to resume at, taken from `system/init` and from nothing else.
+
+    Other frames carry a session id, too. The result of a resume that failed names the session that was asked for and does not exist
+    [16g], and the `new_conversation_id` of a reset is not the id of the session that follows it [18za].
+    """
+
+    def __init__(self) -> None:
+        self._expected: str | None = None
+        self._fork_requested = False
+        self.session_id: str | None = None
+        self.last_uuid: str | None = None
+        """The last message of the main thread: where a resumed session would go on."""
+
+    def expect(self, session_id: str | None, *, fork: bool = False) -> None:
+        """The options name this session; with `fork` they ask for a copy of it under a new id."""
+        self._expected = session_id
+        self._fork_requested = fork
+
+    def entered(self, session_id: str | None) -> SessionForked | None:
+        """An init names `session_id`: the message to hand on when that is not the session that was to be expected."""
+        if not session_id or session_id == self.session_id:
+            return None
+        expected, requested = self.session_id or self._expected, self._fork_requested
+        # what was said in the session before is no place to resume this one at
+        self.session_id, self.last_uuid = session_id, None
+        self._expected, self._fork_requested = None, False
+        return None if expected in (None, session_id) else SessionForked(expected=expected or "", actual=session_id, requested=requested)
+
+    def spoke(self, uuid: str | None) -> None:
+        """The main thread said something, under this uuid."""
+        self.last_uuid = uuid or self.last_uuid
+
+    def reset(self) -> None:
+        """The conversation was cleared: the next init names a new session, and rightly so."""
+        self.session_id = self.last_uuid = None
+        self._expected = None
 
 
 class Conversation:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, TypeAlias
 
@@ -131,10 +131,9 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 wire[wire_name] = to_wire(value)
         return wire
 
-    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
-        for name, wire_name in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
-            if not wire_name.startswith(HIDDEN):
-                yield name, getattr(self, name)
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+        return [(name, getattr(self, name)) for name, wire_name in names if not wire_name.startswith(HIDDEN)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
