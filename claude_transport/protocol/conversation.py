@@ -162,10 +162,10 @@ class Conversation:
         self._resets_at: dt.datetime | None = None
         self._next_request = 0
         self.late_responses: int = 0
-        """Answers that came for requests nobody waits for any more."""
+        """Number of answers to requests that had been given up."""
         self.has_ended: bool = False
         self.capabilities: tuple[str, ...] = ()
-        """What the CLI said at the start of the last turn that it can do."""
+        """The capabilities that the CLI reported at the start of the last turn."""
 
     @property
     def open_turns(self) -> tuple[str, ...]:
@@ -475,9 +475,11 @@ class Prompts:
         self._is_cli = False  # the peer reports a CLI version, so it orders its queue as the CLI does
         self._last_result: ResultMessage | None = None
         self.current: tuple[str, ...] = ()
-        """Those that the running turn is about; none when it is nobody's, or when no turn runs."""
+        """Prompts of the running turn; empty when no prompt started it, or when no turn runs."""
         self.is_steady: bool = False
-        """True while a turn runs and `spoke()` would change nothing (plain attributes both: they are read for every message)."""
+        """True while a turn runs and `spoke()` would change nothing. (A plain attribute, like `current`: both are read for every
+        message.)
+        """
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -503,7 +505,7 @@ class Prompts:
         """Register a prompt. Raises `UsageError` when its uuid was used before."""
         if uuid in self._seen:
             raise UsageError(
-                f"a message with the uuid {uuid} was already sent; use a new uuid, because the CLI silently drops repeated ones"
+                f"a message with the uuid {uuid} was sent before; use a new uuid, because the CLI silently drops repeated ones"
             )
         self._seen[uuid] = None
         if len(self._seen) > _SEEN_LIMIT:
@@ -658,7 +660,7 @@ class SessionIdentity:
         self._fork_requested = False
         self.session_id: str | None = None
         self.last_uuid: str | None = None
-        """The last message of the main thread: where a resumed session would go on."""
+        """Uuid of the last message of the main thread, at which a resumed session would continue."""
 
     def expect(self, session_id: str | None, *, fork: bool = False) -> None:
         """Set the session id that the options name; with `fork` they request a copy of it under a new id."""
