@@ -217,7 +217,7 @@ async def test_a_strict_transport_stays_strict_behind_a_line_wrapper() -> None:
 
     inside = Strict([b"no json", RESULT])
     async with LineWrapper(LineWrapper(inside)) as outside:
-        with pytest.raises(Exception, match="line 1 is no JSON object"):
+        with pytest.raises(Exception, match="line 1 is not a JSON object"):
             await anext(outside.read_messages())
         assert await anext(outside.read_messages()) == RESULT
 
