@@ -20,8 +20,7 @@ from claude_transport.protocol.link import LINK_VERSION, Hello, decode_frame
 from claude_transport.streams.address import Address
 from claude_transport.streams.compression import accept_compression
 from claude_transport.streams.tls import TLSStream
-from claude_transport.streams.websocket import HandshakeRequest, HTTPAnswer, accept_websocket
-from claude_transport.streams.websocket.stream import USUAL_MESSAGE_BYTES
+from claude_transport.streams.websocket import USUAL_MESSAGE_BYTES, HandshakeRequest, HTTPAnswer, accept_websocket
 
 _ROOM_FOR_FRAMES: Final = 64 * 2**10
 """Bytes that a message may have beyond its lines, for what the frames of a link add to them."""
