@@ -24,18 +24,16 @@ from typing import Any, NamedTuple
 
 import anyio
 import anyio.lowlevel
-
-from claude_transport import TransportWrapper
-from claude_transport.streams import inflow
-from claude_transport.streams.process import ProcessStream
 from speed import ours, sessions
 from speed.harness import spread
 from speed.peers import Sink, handshake_peer, line_peer
 from speed.report import backends_of
-from speed.workload import Workload
+from speed.workload import SHAPES, Workload
 
-SESSIONS = 25
-"""Sessions of the scenario "alone": each says a hundred messages a second, and hardly any two of them arrive together."""
+from claude_transport import TransportWrapper
+from claude_transport.streams import inflow
+from claude_transport.streams.process import ProcessStream
+from claude_transport.transports.stream import StreamTransport
 
 
 class Trick(NamedTuple):
@@ -144,13 +142,20 @@ def without_dryness() -> Iterator[None]:
         del inflow.Inflow.is_dry
 
 
-def without_pace() -> AbstractContextManager[None]:
-    """A checkpoint at every step."""
+async def _checkpoint(_self: Any) -> None:
+    await anyio.lowlevel.checkpoint()
 
-    async def step(_self: Any) -> None:
-        await anyio.lowlevel.checkpoint()
 
-    return replaced(inflow.Pace, "step", step)
+@contextlib.contextmanager
+def without_pace(of: type) -> Iterator[None]:
+    """A checkpoint at every step of objects of that class."""
+
+    class Slow(inflow.Pace):
+        step = _checkpoint
+
+    module = sys.modules[of.__module__]
+    with replaced(module, "Pace", Slow):
+        yield
 
 
 class OneByOne(TransportWrapper):
@@ -177,16 +182,18 @@ TRICKS = {
     "lookout": Trick("alone", without_lookout, backends=("trio",)),
     "trio's own wait": Trick("alone", without_trios_own_wait, beside=("pour",), backends=("trio",)),
     "no read of an empty pipe": Trick("alone", without_dryness, beside=("pour",)),
-    "pace": Trick("forward", without_pace),
+    "pace of reading": Trick("forward", functools.partial(without_pace, ProcessStream)),
+    "pace of writing": Trick("write", functools.partial(without_pace, StreamTransport)),
 }
 
 
 class Scenarios:
     """The work that is measured, by name: each returns microseconds of processor time per unit."""
 
-    def __init__(self, folder: Path, *, backend: str, scale: float) -> None:
+    def __init__(self, folder: Path, *, backend: str, scale: float, sessions: int) -> None:
         self._backend = backend
         self._scale = scale
+        self._sessions = sessions
         self._small = Workload.of_shape(folder, "delta, 263 B", scale=scale * 0.5)
         self._large = Workload.of_shape(folder, "tool result, 87 KB", scale=scale)
         self._session = handshake_peer(folder, self._small.files)
@@ -194,8 +201,8 @@ class Scenarios:
         self._sink = Sink(folder)
 
     def alone(self) -> float:
-        """Small messages, one at a time, in `SESSIONS` sessions."""
-        found = sessions.work(subject="ours", backend=self._backend, size=SESSIONS, seconds=max(1.5 * self._scale, 0.3))
+        """Small messages that come alone: each session says a hundred in a second."""
+        found = sessions.work(subject="ours", backend=self._backend, size=self._sessions, seconds=max(1.5 * self._scale, 0.3))
         return float(found["cpu_us"])
 
     def burst(self) -> float:
@@ -205,6 +212,11 @@ class Scenarios:
     def forward(self) -> float:
         """Lines of 87 KB from one process to another."""
         return anyio.run(functools.partial(ours.forward, self._lines, self._sink, self._large), backend=self._backend).cpu * 1e6
+
+    def write(self) -> float:
+        """Lines of 263 bytes, each written by itself."""
+        line, count = SHAPES["delta, 263 B"][1], max(round(20_000 * self._scale), 4)
+        return anyio.run(functools.partial(ours.write, self._sink, line=line, count=count), backend=self._backend).cpu * 1e6
 
 
 def measure(trick: Trick, scenarios: Scenarios, *, backend: str, rounds: int) -> dict[str, float]:
@@ -230,11 +242,12 @@ def main() -> None:
     parser.add_argument("--only", choices=list(TRICKS), nargs="+", default=list(TRICKS), metavar="TRICK", help=f"of {', '.join(TRICKS)}")
     parser.add_argument("--backend", choices=["asyncio", "trio", "both"], default="both")
     parser.add_argument("--rounds", type=int, default=9, help="ratios for each trick (default 9)")
+    parser.add_argument("--sessions", type=int, default=25, help='of the scenario "alone" (default 25)')
     parser.add_argument("--scale", type=float, default=1.0, help="times as many messages (default 1.0)")
     options = parser.parse_args()
     for backend in backends_of(options):
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-            scenarios = Scenarios(Path(folder), backend=backend, scale=options.scale)
+            scenarios = Scenarios(Path(folder), backend=backend, scale=options.scale, sessions=options.sessions)
             for name in options.only:
                 trick = TRICKS[name]
                 if backend in trick.backends:

@@ -336,7 +336,8 @@ async def accept_websocket(
             connection = WebSocketStream(stream, protocol, address=None, close_timeout=close_timeout)
             connection.take_frames(early)
             return connection
-        raise ConnectTimeout(f"a client did not complete the WebSocket handshake in {handshake_timeout:g} s", waited=handshake_timeout)
+        message = f"a client did not complete the WebSocket handshake in {handshake_timeout:g} s"
+        raise ConnectTimeout(message, waited=handshake_timeout)  # noqa: TRY301 - the stream is closed below
     except BaseException:
         with anyio.CancelScope(shield=True):
             await anyio.aclose_forcefully(stream)
