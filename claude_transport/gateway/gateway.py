@@ -473,7 +473,7 @@ _START_TIMEOUT: Final = 60.0
 """Seconds for a process to start. It takes milliseconds; a file system that does not answer must not keep a place for ever."""
 
 _ANSWERS: Final = "answers"
-"""Reserved key in the options of a hello; not a CLI option. Lists what the client will answer, as for `Transport.announce`."""
+"""Reserved key in the options of a hello; not a CLI option. Lists what the client will answer, as `Client.answers` does."""
 
 _TRACE_FIELDS: Final = ("traceparent", "tracestate")
 _TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
