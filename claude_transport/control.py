@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from claude_transport.protocol.answers import (
-    Answer,
     AppliedSettings,
     BinaryVersion,
     CacheImpact,
@@ -69,6 +68,7 @@ from claude_transport.protocol.answers import (
     WorkspaceDiffAnswer,
 )
 from claude_transport.protocol.control import (
+    Answer,
     CanUseTool,
     ControlCancelRequest,
     ControlRequest,

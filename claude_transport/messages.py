@@ -87,6 +87,7 @@ from claude_transport.protocol.messages import (
     RateLimitEvent,
     RateLimitInfo,
     ResultMessage,
+    SessionForked,
     SessionStateChanged,
     SessionTitleChanged,
     SessionWritesLost,
@@ -107,9 +108,6 @@ from claude_transport.protocol.messages import (
     UserContent,
     UserMessage,
     WorkerShuttingDown,
-)
-from claude_transport.protocol.session import (
-    SessionForked,
 )
 
 __all__ = [

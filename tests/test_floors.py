@@ -23,6 +23,7 @@ FLOORS = {
     "printable": 0,
     "backoff": 1,
     "background": 1,
+    "prometheus": 1,
     "protocol": 1,
     "launch": 1,
     "transport": 2,

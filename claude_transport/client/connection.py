@@ -34,8 +34,7 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
-from claude_transport.transport import PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
+from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, read_lines_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -157,15 +156,7 @@ class Connection:
         self._closed = False
 
         self.terms: SessionTerms = SessionTerms()
-        """What the options of the transport ask of the conversation. Known after `attach()`, as the next four are."""
-        self.is_strict: bool = False
-        """True when a bad line ends the conversation."""
-        self.on_prompt: Callable[[str], object] | None = None
-        """Called with the uuid of each prompt, in the task that sends it, before it is written."""
-        self.on_failure: Callable[[DecodeFailure | OversizedMessage], object] | None = None
-        """Called with each line that held no message."""
-        self._find_cli_version: Callable[[str | None], Awaitable[str | None]] | None = None
-
+        """What the transport asks of the conversation, and what it wants to be told. Known after `attach()`."""
         self.loop: HostLoop | None = _loop_here()
         """The event loop that the conversation runs in; before it begins, the loop that it was made in."""
         self.task: BackgroundTask | None = None
@@ -197,25 +188,19 @@ class Connection:
 
     # The transport
 
-    def attach(self, *, answers: frozenset[str]) -> None:
-        """Tell the transport what this conversation will answer, and learn its terms. Call it before `connect()`.
-
-        Every use of what a `Transport` has beside the six methods is here: a transport of another library has none of it.
+    def attach(self, client: Client) -> None:
+        """Tell the transport about the query, and learn its terms. Call it before `connect()`.
 
         Raises:
             ConfigurationError: it is too late for that.
         """
-        transport = self._transport
-        self.is_strict = bool(getattr(transport, "strict", False))
-        if isinstance(transport, Transport):
-            self.terms = transport.announce(answers=answers)
-            self.on_prompt = transport.note_prompt
-            self.on_failure = transport.count_failure
-            self._find_cli_version = lambda said: transport.find_cli_version(said=said)
+        self.terms = attach_to(self._transport, client)
 
     async def find_cli_version(self, *, said: str | None) -> str | None:
         """Return the version of the CLI, which is `said` when the CLI told it. None when it cannot be found out."""
-        return said if self._find_cli_version is None else await self._find_cli_version(said)
+        if self.terms.find_cli_version is None:
+            return said or self.info.cli_version
+        return await self.terms.find_cli_version(said=said)
 
     @property
     def info(self) -> TransportInfo:

@@ -56,7 +56,7 @@ from claude_transport.protocol.control import ControlResponse, InitializationInf
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start, TurnState
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.messages import AssistantMessage, CompactBoundary, DecodeFailure, Message, OversizedMessage
-from claude_transport.transport import TransportInfo, TransportLike
+from claude_transport.transport import Client, TransportInfo, TransportLike
 from claude_transport.wrappers.redactor import redactor_for
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -255,8 +255,8 @@ class Query(Controls):
         turn = self._storage.open_turn(uuid, conversation)
         delivery = Delivery(line)
         try:
-            if connection.on_prompt is not None:
-                connection.on_prompt(uuid)  # here, because another task writes
+            if connection.terms.on_prompt is not None:
+                connection.terms.on_prompt(uuid)  # here, because another task writes
             await connection.send(delivery)
         except BaseException:
             if connection.is_void(delivery):
@@ -489,9 +489,9 @@ class Query(Controls):
     def _attach(self) -> None:
         """Exchange with the transport, before it is connected, what this query answers and what the options ask of it."""
         self._clock = clock_here()
-        self._connection.attach(answers=self._questions.kinds)
-        self._decoder = LineDecoder(strict=self._connection.is_strict)
+        self._connection.attach(Client(answers=self._questions.kinds))
         terms = self._connection.terms
+        self._decoder = LineDecoder(strict=terms.strict)
         self._shadowing.check_settings(terms.permissions)
         of_options, own = terms.initialize, self._fields
         self._fields = {**of_options, **own}
@@ -597,10 +597,11 @@ class Query(Controls):
         kinds = self._decoder.kinds
         if self._vigil is not None:
             self._vigil.saw(messages, kinds, at=self._clock())
-        if self._connection.on_failure is not None and not _UNREADABLE.isdisjoint(kinds):
+        on_failure = self._connection.terms.on_failure
+        if on_failure is not None and not _UNREADABLE.isdisjoint(kinds):
             for message in messages:
                 if isinstance(message, DecodeFailure | OversizedMessage):
-                    self._connection.on_failure(message)
+                    on_failure(message)
         actions = self._conversation.received(messages, kinds)
         deliveries = [action for action in actions if isinstance(action, Deliver)]
         if len(deliveries) < len(actions):

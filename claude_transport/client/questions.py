@@ -172,7 +172,7 @@ class Questions:
         self._working_bytes = 0
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(mcp.names)}
         self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
-        """What these callbacks can answer: `can_use_tool`, `hooks`, `mcp`. The transport is told it."""
+        """What these callbacks can answer, as `Client.answers` names it."""
 
     @property
     def hook_config(self) -> dict[str, list[dict[str, Any]]] | None:

@@ -1,10 +1,11 @@
-"""The gateway: local `claude` processes for clients elsewhere, behind a door.
+"""The gateway: runs local `claude` processes for clients on other machines, and admits only known clients.
 
-Each module owns one noun: `listeners` where it can be reached, `door` who may come in, `crowd` how many may stand in front of it, `hosts`
-under which names pages are answered, `arrival` what a client says first, `choices` what it may choose, `ceilings` what that may not raise,
-`limits` how much of everything, `plain_session` a process whose life is its connection's, `link_session` one that outlives it, `roster` all
-of them, `health` and `metrics` what may be seen from outside, `refusal_log` what is written of strangers, `farewell` how they are shown
-out, `gateway` the whole.
+* `gateway`: the gateway as a whole, its sessions and the start of their processes.
+* `serve`: a gateway until a signal ends it. `asgi`: a gateway inside an ASGI server.
+* `listeners`: sockets to listen at. `arrival`: from a new connection to a known client.
+* `door`: tokens, origins and limits. `choices`: options that clients may choose. `turned_away`: refusals.
+* `session`: a process and its client; plain mode. `link_session`: link mode, where a process outlives its connections.
+* `health`: `/healthz`, `/metrics` and the host names under which they are answered.
 """
 
 from __future__ import annotations

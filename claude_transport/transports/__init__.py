@@ -7,7 +7,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "transport": "PermissionSetting SessionTerms Transport TransportInfo TransportLike",
+        "transport": "Client PermissionSetting SessionTerms Transport TransportInfo TransportLike",
         "transports.mock": "MockTransport",
         "transports.network": "NetworkTransport",
         "transports.opening": "open_transport",

@@ -232,7 +232,7 @@ async def test_a_line_that_kills_the_cli_must_be_the_one_that_killed_it_then() -
         with pytest.raises(ProcessError):
             await frames(claude, 1)
     async with ReplayTransport(tape(("in", user()))) as claude:
-        with pytest.raises(ExpectationFailed, match=r"expected user .* got no JSON object: '{broken'"):
+        with pytest.raises(ExpectationFailed, match=r"expected user .* got a line that is not a JSON object: '{broken'"):
             await claude.write(b"{broken")
 
 
