@@ -440,9 +440,17 @@ class Connection:
                 while not self._queue:
                     self._arrival = anyio.Event()
                     await self._arrival.wait()
+                first = self._queue.popleft()
+                self._in_flight = [first]
+                self._waiting_bytes -= first.size
                 try:
                     try:
-                        await self._write_next()
+                        if first.line is None:
+                            await self._transport.end_input()
+                        elif self._is_ours:
+                            await self._transport.write(self._with_more(first.line) if self._queue else first.line)  # type: ignore[arg-type]
+                        else:
+                            await self._transport.write(first.line.decode())
                     except anyio.get_cancelled_exc_class() as exc:
                         refuse_stray(exc)
                         raise
@@ -455,24 +463,16 @@ class Connection:
         finally:
             self.stop_writing(TransportClosed("the conversation is closed"))
 
-    def _write_next(self) -> Awaitable[None]:
-        """Take the next lines from the queue, up to `_BATCH_BYTES`, or the end of the input; return the call that writes them."""
-        delivery = self._queue.popleft()
-        self._in_flight = [delivery]
-        if delivery.line is None:
-            return self._transport.end_input()
-        self._waiting_bytes -= delivery.size
-        if not self._is_ours:
-            return self._transport.write(delivery.line.decode())
-        lines = [delivery.line]
-        size = len(delivery.line)
-        while self._queue and size < _BATCH_BYTES and (line := self._queue[0].line) is not None:
+    def _with_more(self, line: bytes) -> bytes:
+        """Return `line` with the next lines of the queue behind it, up to `_BATCH_BYTES` and to the end of the input."""
+        lines, size = [line], len(line)
+        while self._queue and size < _BATCH_BYTES and (line_behind := self._queue[0].line) is not None:
             delivery = self._queue.popleft()
             self._in_flight.append(delivery)
             self._waiting_bytes -= delivery.size
-            lines.append(line)
-            size += len(line)
-        return self._transport.write(b"".join(lines))  # type: ignore[arg-type]
+            lines.append(line_behind)
+            size += len(line_behind)
+        return b"".join(lines)
 
     def _fail_writing(self, error: ClaudeTransportError) -> None:
         """Settle with `error` every line that is in the queue or being written, and every later one.

@@ -286,11 +286,14 @@ class StreamTransport(Remakable):
     async def write(self, data: str | bytes) -> None:
         """Send whole lines; a missing final newline is added, a final CRLF becomes a newline."""
         payload = whole_lines(data)
-        stream = self._open_stream()
+        stream = self._stream
+        if stream is None or self._closed:
+            stream = self._open_stream()  # which raises
         async with self._write_lock:
             # A cancellation that is already on its way is taken here, where nothing is out yet.
             await self._pace.step()
-            self._refuse_if_unwritable()
+            if self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
+                self._refuse_if_unwritable()
             try:
                 await stream.send(payload)
             except anyio.ClosedResourceError as exc:
@@ -380,12 +383,13 @@ class StreamTransport(Remakable):
 
     async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
         """See `PouredLines`."""
+        accept = None if type(self)._accept is StreamTransport._accept else self._accept  # noqa: SLF001
 
         def feed(chunk: bytes) -> bool:
             self._bytes_read += len(chunk)
             lines = self._framer.feed(chunk)
             self._lines_read += len(lines)
-            return bool(lines) and hand_on(self._accept(lines))
+            return bool(lines) and hand_on(lines if accept is None else accept(lines))
 
         while True:
             try:
