@@ -14,9 +14,9 @@ from typing import Any, get_args
 
 import msgspec
 
+from claude_transport import control, hooks
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, MODEL_TIMEOUT, Asking, Controls
 from claude_transport.launch.features import find_feature
-from claude_transport.protocol import answers
 from claude_transport.protocol.answers import Answer
 from claude_transport.protocol.control import (
     CanUseTool,
@@ -29,16 +29,9 @@ from claude_transport.protocol.control import (
     UnknownControl,
 )
 from claude_transport.protocol.envelope import HIDDEN
-from claude_transport.protocol.hooks import (
-    INPUTS,
-    AdditionalContext,
-    HookEvent,
-    HookInput,
-    HookOutput,
-    SpecificOutput,
-    denial_of,
-)
-from claude_transport.protocol.hooks import outputs as hook_outputs
+from claude_transport.protocol.hooks.events import HookEvent
+from claude_transport.protocol.hooks.inputs import INPUTS, HookInput
+from claude_transport.protocol.hooks.outputs import AdditionalContext, HookOutput, SpecificOutput, denial_of
 
 __all__ = ["PAGE", "main", "render", "subtype_of"]
 
@@ -91,7 +84,7 @@ payload. Sizes of context are in tokens.
 HOOKS = f"""\
 ## Hook events
 
-From `claude_transport.protocol.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
+From `claude_transport.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
 something it cannot do without is missing. Every input has {{common}}; it reads like the wire's dict as well, and `to_dict()` is that dict.
 
 A callback returns None, a `HookOutput`, one of the classes in the last column, or a dict in wire spelling, which
@@ -168,15 +161,15 @@ def question_rows() -> Iterator[list[str]]:
 
 
 def answer_rows() -> Iterator[list[str]]:
-    for name in answers.__all__:
-        cls = getattr(answers, name)
-        if cls is not Answer:
+    for name in control.__all__:
+        cls = getattr(control, name)
+        if cls.__module__ == Answer.__module__ and cls is not Answer:
             yield [f"`{name}`", fields_of(cls), paragraphs(cls)]
 
 
 def output_classes() -> Iterator[type[SpecificOutput]]:
-    for name in hook_outputs.__all__:
-        cls = getattr(hook_outputs, name)
+    for name in hooks.__all__:
+        cls = getattr(hooks, name)
         if isinstance(cls, type) and issubclass(cls, SpecificOutput) and cls.events and cls is not AdditionalContext:
             yield cls
 

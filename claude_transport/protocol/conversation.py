@@ -23,23 +23,20 @@ from msgspec.structs import force_setattr
 
 from claude_transport.errors import UsageError
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage
 from claude_transport.protocol.messages import (
     AssistantMessage,
     BackgroundTasksChanged,
     CommandLifecycle,
     ConversationReset,
-    DecodeFailure,
     InitMessage,
     KeepAlive,
-    Message,
-    OversizedMessage,
     RateLimitEvent,
     ResultMessage,
     SessionStateChanged,
     StreamEvent,
     TaskNotification,
     TaskStarted,
-    UnknownMessage,
     UserMessage,
 )
 from claude_transport.protocol.session import SessionIdentity

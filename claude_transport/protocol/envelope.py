@@ -13,28 +13,6 @@ from msgspec import field
 
 from claude_transport.errors import UsageError
 
-__all__ = [
-    "FALLBACK_TAG",
-    "HIDDEN",
-    "HIDDEN_FIELDS",
-    "Damage",
-    "DecodeFailure",
-    "JSONTextError",
-    "Message",
-    "ModelUsage",
-    "Number",
-    "OversizedMessage",
-    "Part",
-    "UnknownMessage",
-    "Usage",
-    "as_float",
-    "encode_line",
-    "encode_message",
-    "parse_json",
-    "to_wire",
-]
-
-
 # --- Bytes that claim to be JSON, read by whatever reader can read them.
 
 

@@ -3,7 +3,6 @@
 Wire spelling (`permissionMode`, `modelUsage`) is turned into Python spelling here and nowhere else. Every field has a default: a CLI
 that leaves something out, or is newer than this page, never breaks a stream. What a class does not name is still in `to_dict()`.
 
-Everything that belongs to a message can be imported from here, also what lives next door (blocks, `system` subtypes).
 Sources: recordings of CLI 2.1.329 (names in brackets); *declared* means published in type declarations and never seen.
 """
 
@@ -15,79 +14,9 @@ from typing import Any, ClassVar, Self
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from claude_transport.protocol import blocks, envelope
-from claude_transport.protocol.blocks import *  # noqa: F403 - each of these modules names what it gives away
 from claude_transport.protocol.blocks import ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.diagnosis import Outcome, diagnose, error_for
-from claude_transport.protocol.envelope import *  # noqa: F403
 from claude_transport.protocol.envelope import HIDDEN, Message, ModelUsage, Number, Part, Usage
-from claude_transport.protocol.session import SessionForked
-
-__all__ = [
-    "SYSTEM_SUBTYPES",
-    "APIMessage",
-    "APIRetryMessage",
-    "ActiveGoal",
-    "AssistantMessage",
-    "AuthStatus",
-    "BackgroundTask",
-    "BackgroundTasksChanged",
-    "CommandLifecycle",
-    "CommandsChanged",
-    "CompactBoundary",
-    "CompactMetadata",
-    "ControlRequestProgress",
-    "ConversationReset",
-    "ElicitationComplete",
-    "FilesPersisted",
-    "HookMessage",
-    "HookProgress",
-    "HookResponse",
-    "HookStarted",
-    "Informational",
-    "InitMessage",
-    "KeepAlive",
-    "LocalCommandOutput",
-    "MCPServerState",
-    "MemoryRecall",
-    "MirrorError",
-    "ModelFallback",
-    "ModelRefusalFallback",
-    "ModelRefusalNoFallback",
-    "Notification",
-    "PermissionDenial",
-    "PermissionDeniedMessage",
-    "PluginInstall",
-    "PluginState",
-    "PromptSuggestion",
-    "RateLimitEvent",
-    "RateLimitInfo",
-    "ResultMessage",
-    "SessionForked",
-    "SessionStateChanged",
-    "SessionTitleChanged",
-    "SessionWritesLost",
-    "StatusMessage",
-    "StreamEvent",
-    "SystemMessage",
-    "TaskNotification",
-    "TaskPatch",
-    "TaskProgress",
-    "TaskStarted",
-    "TaskUpdated",
-    "TaskUsage",
-    "ThinkingTokens",
-    "ToolProgress",
-    "ToolUseSummary",
-    "TranscriptMirror",
-    "UpdateEnvironmentVariables",
-    "UserContent",
-    "UserMessage",
-    "WorkerShuttingDown",
-]
-__all__ += blocks.__all__
-__all__ += envelope.__all__
-
 
 # --- Messages that accompany a conversation without being part of it: limits, progress, lifecycle, resets, mirrors, keep-alives.
 

@@ -32,8 +32,8 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace
 from claude_transport.transport import PouredLines, Transport, TransportInfo

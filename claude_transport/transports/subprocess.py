@@ -35,8 +35,8 @@ from claude_transport.launch.payloads import Delivery, build_payloads, initializ
 from claude_transport.launch.permissions import permission_settings
 from claude_transport.launch.validation import UUID
 from claude_transport.printable import printable
+from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
-from claude_transport.protocol.messages import DecodeFailure
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
 from claude_transport.transport import PermissionSetting, SessionTerms, TransportInfo

@@ -15,7 +15,7 @@ import anyio
 
 from claude_transport.errors import Busy, UsageError
 from claude_transport.protocol.codec import LineDecoder
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from claude_transport.client.controls import Asking, Controls
 from claude_transport.protocol import answers
-from claude_transport.protocol.hooks import HookEvent
+from claude_transport.protocol.hooks.events import HookEvent
 
 GENERATOR = Path(__file__).parents[2] / "docs" / "generate_controls.py"
 METHODS = [name for name, member in inspect.getmembers(Controls, inspect.iscoroutinefunction) if not name.startswith("_")]

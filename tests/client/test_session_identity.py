@@ -9,7 +9,7 @@ from peers import in_time, result, said
 
 from claude_transport import ClaudeOptions, MockTransport, Query, StructuredOutputMissing, SubprocessTransport, TransportWrapper
 from claude_transport.client import ResumePoint
-from claude_transport.protocol.messages import SessionForked
+from claude_transport.protocol.session import SessionForked
 from claude_transport.transports import SessionTerms
 
 OURS = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"

@@ -16,35 +16,37 @@ from recorded_lines import lines_of, recordings
 from claude_transport.errors import UsageError
 from claude_transport.protocol import hooks
 from claude_transport.protocol.control import PermissionRule, PermissionUpdate
-from claude_transport.protocol.hooks import (
+from claude_transport.protocol.hooks.events import HookEvent
+from claude_transport.protocol.hooks.inputs import (
     INPUTS,
+    HookInput,
+    PermissionRequestInput,
+    PostToolBatchInput,
+    PreModelSwitchInput,
+    PreToolUseInput,
+    StopInput,
+    SubagentStopInput,
+    ToolHookInput,
+    parse_hook_input,
+)
+from claude_transport.protocol.hooks.outputs import (
     AdditionalContext,
     AsyncHookOutput,
     ElicitationReply,
-    HookEvent,
-    HookInput,
     HookOutput,
     MessageDisplayOutput,
     PermissionDeniedOutput,
     PermissionRequestDecision,
-    PermissionRequestInput,
-    PostToolBatchInput,
     PostToolUseOutput,
     PreModelSwitchDecision,
-    PreModelSwitchInput,
     PreToolUseDecision,
-    PreToolUseInput,
     SessionStartOutput,
     SpecificOutput,
-    StopInput,
-    SubagentStopInput,
-    ToolHookInput,
     UserPromptExpansionOutput,
     UserPromptSubmitOutput,
     WatchPaths,
     WorktreeCreateOutput,
     encode_hook_output,
-    parse_hook_input,
 )
 
 OBSERVED = Path(__file__).parent / "hook_inputs.ndjson"

@@ -267,11 +267,6 @@ async def test_without_the_flag_nothing_is_streamed() -> None:
         assert "stream_event" not in {frame["type"] for frame in frames}
 
 
-def test_the_former_name_of_a_scripted_turn_still_works() -> None:
-    assert testing.Turn is ScriptedTurn
-    assert "Turn" not in testing.__all__
-
-
 async def test_turns_are_played_in_order_and_echo_follows_the_last() -> None:
     turns: list[Any] = ["first", [Text("second"), Result()], ScriptedTurn([Result(text="third")], init=False)]
     async with playing(Scenario.turns(turns)) as (host, _):
