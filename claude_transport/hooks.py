@@ -20,19 +20,17 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "protocol.hooks.events": "HookEvent",
-        "protocol.hooks.inputs": "BackgroundTaskInfo ConfigChangeInput CwdChangedInput DirectoryAddedInput ElicitationInput "
-        "ElicitationResultInput FileChangedInput HookEffort HookInput HookMcpServer InstructionsLoadedInput "
-        "MessageDisplayInput ModelSwitchInput NotificationInput PermissionDeniedInput PermissionRequestInput "
-        "PostCompactInput PostModelSwitchInput PostToolBatchInput PostToolUseFailureInput PostToolUseInput "
-        "PreCompactInput PreModelSwitchInput PreToolUseInput SessionCron SessionEndInput SessionStartInput "
-        "SetupInput StopFailureInput StopInput SubagentStartInput SubagentStopInput TaskCompletedInput "
-        "TaskCreatedInput TaskInput TeammateIdleInput ToolCallRecord ToolHookInput TurnEndInput "
-        "UserPromptExpansionInput UserPromptSubmitInput WorktreeCreateInput WorktreeRemoveInput "
-        "parse_hook_input",
-        "protocol.hooks.outputs": "AdditionalContext AsyncHookOutput ElicitationReply HookOutput MessageDisplayOutput "
-        "PermissionDeniedOutput PermissionRequestDecision PostToolUseOutput PreModelSwitchDecision "
-        "PreToolUseDecision SessionStartOutput SpecificOutput UserPromptExpansionOutput "
-        "UserPromptSubmitOutput WatchPaths WorktreeCreateOutput encode_hook_output",
+        "protocol.hooks": "AdditionalContext AsyncHookOutput BackgroundTaskInfo ConfigChangeInput CwdChangedInput "
+        "DirectoryAddedInput ElicitationInput ElicitationReply ElicitationResultInput FileChangedInput HookEffort "
+        "HookEvent HookInput HookMcpServer HookOutput InstructionsLoadedInput MessageDisplayInput "
+        "MessageDisplayOutput ModelSwitchInput NotificationInput PermissionDeniedInput PermissionDeniedOutput "
+        "PermissionRequestDecision PermissionRequestInput PostCompactInput PostModelSwitchInput PostToolBatchInput "
+        "PostToolUseFailureInput PostToolUseInput PostToolUseOutput PreCompactInput PreModelSwitchDecision "
+        "PreModelSwitchInput PreToolUseDecision PreToolUseInput SessionCron SessionEndInput SessionStartInput "
+        "SessionStartOutput SetupInput SpecificOutput StopFailureInput StopInput SubagentStartInput "
+        "SubagentStopInput TaskCompletedInput TaskCreatedInput TaskInput TeammateIdleInput ToolCallRecord "
+        "ToolHookInput TurnEndInput UserPromptExpansionInput UserPromptExpansionOutput UserPromptSubmitInput "
+        "UserPromptSubmitOutput WatchPaths WorktreeCreateInput WorktreeCreateOutput WorktreeRemoveInput "
+        "encode_hook_output parse_hook_input",
     },
 )

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from claude_transport.app.doctor import TESTED_VERSION
-from claude_transport.protocol.hooks.inputs import INPUTS
+from claude_transport.protocol.hooks import INPUTS
 
 PROJECT = Path(__file__).parent.parent
 E2E = PROJECT / "tests" / "e2e"

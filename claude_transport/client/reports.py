@@ -18,7 +18,7 @@ from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, Co
 from claude_transport.launch.rules import check_agent_rules, check_skills
 from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.codec import DecodeCounters
-from claude_transport.protocol.hooks.events import HookEvent
+from claude_transport.protocol.hooks import HookEvent
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
 

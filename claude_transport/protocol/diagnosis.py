@@ -139,7 +139,7 @@ _BY_ASSISTANT_ERROR: Final = {
     "invalid_request": _INVALID,
 }
 
-# In this order: a text that speaks of both is a rate limit (S2.5). A number counts only as a word of its own: request ids hold digits.
+# In this order: a text that speaks of both is a rate limit. A number counts only as a word of its own: request ids hold digits.
 _BY_KEYWORD: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), failure)
     for pattern, failure in (

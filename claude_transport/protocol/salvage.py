@@ -11,11 +11,12 @@ down to the level `_MAX_LEVELS` only. So every byte of a line is read a constant
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple, Self, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import FieldInfo, fields, replace
 
 from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN, Part
 
@@ -59,6 +60,29 @@ def salvage(cls: type[S], data: dict[str, Any], *, misfits: list[str] | None = N
     if misfits is not None:
         misfits += mending.misfits
     return struct
+
+
+class Salvaged(Part, frozen=True, kw_only=True):
+    """A payload from the CLI with typed fields; base of `Answer` and `HookInput`.
+
+    A field whose value does not fit holds its default and is named in `misfits`. `raw` is the whole payload.
+    """
+
+    misfits: tuple[str, ...] = msgspec.field(name=HIDDEN + "misfits", default=())
+    """Wire paths of the values that did not fit; their fields hold the default."""
+    raw: dict[str, Any] = msgspec.field(name=HIDDEN + "raw", default_factory=dict)
+    """The payload as it came."""
+
+    @classmethod
+    def _salvage(cls, data: Mapping[str, Any]) -> Self | None:
+        misfits: list[str] = []
+        raw = dict(data)
+        struct = salvage(cls, raw, misfits=misfits)
+        return None if struct is None else replace(struct, misfits=tuple(misfits), raw=raw)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole payload, in wire spelling."""
+        return dict(self.raw) if self.raw else super().to_dict()
 
 
 class _Mending:

@@ -21,7 +21,7 @@ from claude_transport import HookMatcher, Query
 from claude_transport.client import CallbackContext
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ControlRequestFailed, UsageError
 from claude_transport.hooks import PreToolUseDecision
-from claude_transport.protocol.hooks.events import HookEvent
+from claude_transport.protocol.hooks import HookEvent
 
 Hook = Callable[[Any, str | None, CallbackContext], Awaitable[Any]]
 

@@ -22,7 +22,7 @@ import pytest
 from live_session import Doorkeeper, Live, LiveSession, bash, from_subagent
 
 import claude_transport as ct
-from claude_transport.protocol.hooks.inputs import INPUTS
+from claude_transport.protocol.hooks import INPUTS
 from claude_transport.testing import replies
 
 H = TypeVar("H", bound=ct.hooks.HookInput)

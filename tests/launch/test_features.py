@@ -27,7 +27,7 @@ from claude_transport.launch.features import (
     supports,
 )
 from claude_transport.launch.payloads import ANNOUNCED, INITIALIZE_FIELDS, PAYLOADS
-from claude_transport.protocol.hooks.inputs import INPUTS
+from claude_transport.protocol.hooks import INPUTS
 
 # ---------------------------------------------------------------------------------------------------------------- versions
 

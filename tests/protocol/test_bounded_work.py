@@ -16,7 +16,7 @@ from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
 from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.control import InitializationInfo
 from claude_transport.protocol.envelope import DecodeFailure, Message, UnknownMessage
-from claude_transport.protocol.hooks.inputs import HookInput, parse_hook_input
+from claude_transport.protocol.hooks import HookInput, parse_hook_input
 from claude_transport.protocol.messages import AssistantMessage, KeepAlive, ResultMessage
 from claude_transport.protocol.salvage import MAX_SALVAGE_DECODES
 

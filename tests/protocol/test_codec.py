@@ -399,7 +399,7 @@ def test_what_json_cannot_say_is_refused_by_name(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [[], "x", 5, None, b"{}"])
 def test_only_objects_are_lines(value: Any) -> None:
-    with pytest.raises(UsageError, match="a line is a JSON object"):
+    with pytest.raises(UsageError, match="as a line; pass a mapping or a Message"):
         encode_line(value)
 
 
@@ -426,7 +426,7 @@ def test_a_hand_built_message_can_be_written_and_read_back() -> None:
 
 @pytest.mark.parametrize("message", [DecodeFailure(raw=b"x"), OversizedMessage(raw=b"{}")])
 def test_what_was_no_message_cannot_be_written(message: Message) -> None:
-    with pytest.raises(UsageError, match="stands for a line that was no message"):
+    with pytest.raises(UsageError, match="reports a line that was not a message"):
         encode_message(message)
 
 

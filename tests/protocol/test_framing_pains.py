@@ -1,4 +1,4 @@
-"""F1 to F10: what breaks other people's readers, sent by a real child, read in both views, lenient and strict.
+"""What breaks other people's readers, sent by a real child, read in both views, lenient and strict.
 
 Each test is named after its row. What a row promises beyond one stream of bytes (properties, recordings) is proven in `PROVEN_ELSEWHERE`.
 """

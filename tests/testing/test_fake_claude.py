@@ -18,7 +18,6 @@ import anyio.abc
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claude_transport import testing
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.testing.fake_claude import PLAYER, FakeClaude
 from claude_transport.testing.scenario import Answer, Rule, Scenario, ScriptedTurn

@@ -18,7 +18,7 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import initialize_fields
 from claude_transport.launch.rules import check_rules, check_skills, skill_rules
 from claude_transport.protocol.control import PermissionUpdate
-from claude_transport.protocol.hooks.outputs import HookOutput, encode_hook_output
+from claude_transport.protocol.hooks import HookOutput, encode_hook_output
 from claude_transport.transports.subprocess import SubprocessTransport
 
 if TYPE_CHECKING:
