@@ -40,7 +40,7 @@ from claude_transport.protocol.control import (
     InboundBody,
     McpMessage,
 )
-from claude_transport.protocol.envelope import JSONTextError, as_float, parse_json
+from claude_transport.protocol.envelope import DecodeFailure, JSONTextError, Message, OversizedMessage, UnknownMessage, as_float, parse_json
 from claude_transport.protocol.messages import (
     APIRetryMessage,
     AssistantMessage,
@@ -48,15 +48,12 @@ from claude_transport.protocol.messages import (
     CompactBoundary,
     ControlRequestProgress,
     ConversationReset,
-    DecodeFailure,
     HookResponse,
     HookStarted,
     Informational,
     InitMessage,
-    Message,
     ModelFallback,
     ModelRefusalNoFallback,
-    OversizedMessage,
     PermissionDeniedMessage,
     RateLimitEvent,
     ResultMessage,
@@ -65,7 +62,6 @@ from claude_transport.protocol.messages import (
     SystemMessage,
     TaskNotification,
     TaskStarted,
-    UnknownMessage,
     UserMessage,
 )
 from claude_transport.protocol.tape import (

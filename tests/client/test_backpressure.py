@@ -15,7 +15,7 @@ from peers import ForeignTransport, Frame, answer_to, in_time, permission, resul
 from virtual_time import virtual_time
 
 from claude_transport import Allow, InterruptOutcome, Query, ResultMessage, SubprocessTransport, Transport
-from claude_transport.protocol.codec import encode_line
+from claude_transport.protocol.envelope import encode_line
 from claude_transport.testing import FakeClaude, Scenario, Turn, steps
 
 KB = 1024

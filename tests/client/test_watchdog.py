@@ -24,8 +24,7 @@ from claude_transport import (
 )
 from claude_transport.client import CallbackContext, StallEvent, Watchdog
 from claude_transport.client.watchdog import NO_PROGRESS, Vigil
-from claude_transport.protocol.codec import encode_line
-from claude_transport.protocol.messages import DecodeFailure, Message
+from claude_transport.protocol.envelope import DecodeFailure, Message, encode_line
 from claude_transport.testing import FakeClaude, Scenario, Turn, steps
 
 HOUR = 3600.0

@@ -33,7 +33,7 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
-from claude_transport.protocol.messages import DecodeFailure
+from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing.conformance import media, run_conformance
 from claude_transport.testing.conformance.medium import Medium
