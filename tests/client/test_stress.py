@@ -15,7 +15,7 @@ from mcp.server.mcpserver import Context
 from mcp_peers import HELLO
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, Scenario, Turn
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn
 from claude_transport.testing.conformance.census import LASTING, Census
 from claude_transport.testing.steps import Request, Result, Step, Text
 
@@ -42,7 +42,7 @@ def conversation() -> Turn:
             "Bash", input=tool_input, on_success=(Text("{{answer.response.updatedInput.token}}"),), on_deny=(Text("denied"),)
         ),
     )
-    return Turn((*shake_hands, *together, Result()))
+    return ScriptedTurn((*shake_hands, *together, Result()))
 
 
 class Crowd:
