@@ -220,7 +220,7 @@ homes, doors = eval(sys.argv[1])
 for home in homes:
     importlib.import_module(home)
 found = {name: getattr(importlib.import_module(door), name) for door, names in doors.items() for name in names}
-sys.exit(str([name for name, value in found.items() if inspect.ismodule(value)] or ""))
+sys.exit(str(hidden) if (hidden := [name for name, value in found.items() if inspect.ismodule(value)]) else 0)
 """
 
 

@@ -27,7 +27,7 @@ CALLBACKS = 3  # of each session in each round: a permission, a hook, a tool
 resource = pytest.importorskip("resource", reason="a limit on open files is a thing of POSIX")
 
 
-def conversation() -> Turn:
+def conversation() -> ScriptedTurn:
     """One round: the three questions are asked together, and the last answer that comes decides how it goes on."""
     shake_hands: tuple[Step, ...] = (
         Request.mcp_message("box", message={"id": 0, "method": "initialize", "params": HELLO}),
