@@ -125,7 +125,7 @@ def test_what_the_peer_cannot_have_received_or_dealt_with_is_an_error() -> None:
     one.send(b"waiting")
     with pytest.raises(ProtocolError, match="acknowledges position 1, which was not sent"):
         hear(one, b"A 1\n")
-    with pytest.raises(ProtocolError, match="has received up to position 1, but only 0"):
+    with pytest.raises(ProtocolError, match="claims position 1, but only 0"):
         one.resume(received=1, replay_from=0, window=WINDOW)
     with pytest.raises(ProtocolError, match="acknowledges position 3"):
         hear(one, b'X {"after":0,"accepted":3}\n')

@@ -84,7 +84,7 @@ def test_a_torn_last_line_is_left_out_and_said_to_be() -> None:
         (b'{"t":0,"dir":"in","line":"x","base64":"*"}\n', "line 1: base64"),
         (b'{"t":0,"dir":"in","line":"x","base64":5}\n', "line 1: base64"),
         (b'{"tape":2}\n', "version 2; this program reads versions up to 1"),
-        (b'{"tape":"x"}\n', "the version is no number"),
+        (b'{"tape":"x"}\n', "the version is not a number"),
         (b'{"tape":1,"created_at":"yesterday"}\n', "created_at"),
         (b'{"tape":1}\n{"tape":1}\n', "a second header"),
         (b"[1]\n", "line 1"),
