@@ -138,7 +138,7 @@ class LineFramer:
 
 
 def _split(chunk: bytes) -> list[bytes]:
-    r"""Split `chunk` at newlines, as `chunk.split(b"\\n")` does.
+    r"""Split `chunk` at newlines, as `chunk.split(b"\n")` does.
 
     For long lines, `find()` is ten times as fast as `split()`, because it checks many bytes at once. For short lines, its loop costs more.
     The length of the first line says nothing: it may be the end of a long one.
