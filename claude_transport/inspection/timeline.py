@@ -171,7 +171,7 @@ def _refuse_other_files(file: BinaryIO, *, name: str) -> None:
     text = beginning.lstrip()
     if text and not text.startswith(b"{"):
         line = beginning[: len(beginning) - len(text)].count(b"\n") + 1
-        raise ConfigurationError(f"{name} is no tape, line {line}: every line of a tape is a JSON object", option="path")
+        raise ConfigurationError(f"{name} is not a tape, line {line}: every line of a tape is a JSON object", option="path")
 
 
 def _blocks(file: BinaryIO, *, name: str) -> Iterator[bytes]:
@@ -183,7 +183,7 @@ def _blocks(file: BinaryIO, *, name: str) -> Iterator[bytes]:
             block += file.readline(_MAX_LINE_BYTES)
             if not block.endswith(b"\n") and file.read(1):
                 lines += block.count(b"\n")
-                raise ConfigurationError(f"{name} is no tape, line {lines}: it is longer than {_MAX_LINE_BYTES} bytes", option="path")
+                raise ConfigurationError(f"{name} is not a tape, line {lines}: it is longer than {_MAX_LINE_BYTES} bytes", option="path")
         lines += block.count(b"\n")
         yield block
 
