@@ -1,6 +1,8 @@
-"""A stdio MCP server that the CLI starts, and the host whose tools it hands on, for when the control channel is not an option.
+"""Tools of this program for a CLI that cannot use the control channel: a host, and the stdio MCP server (the bridge) that the CLI starts.
 
-Only names; the parts are imported from their modules. `stdio` is what runs inside the bridge, the rest belongs to the host.
+* `host`: `BridgeHost` serves the tools over a socket. `tools`: `HostTool`, a function as a tool.
+* `configuration`: what both ends agree on: settings, the first lines, JSON-RPC messages.
+* `stdio`: the program of the bridge, which `claude-transport mcp-bridge` runs.
 """
 
 from __future__ import annotations
