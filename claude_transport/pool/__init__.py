@@ -1,7 +1,7 @@
-"""Warm sessions: started and initialised before anybody asks for them, never more than so many, each for one use.
+"""Warm sessions: started before they are needed, bounded in number, and each used once.
 
-Each module owns one noun: `limits` how many, how old and how large (pure), `recipe` what every session is made of, `session` one of them,
-`memory` how large a process is, `snapshot` what can be seen of it all, `waiter` somebody who waits for one, `pool` the whole.
+* `pool`: `SessionPool`, what users see.
+* `stock`: the sessions of a pool, their limits, and the decisions to start, hand out and end them.
 """
 
 from __future__ import annotations
