@@ -1,11 +1,10 @@
-"""What a tape says, in figures and in pictures: `summarize()` and `read_timeline()`, and the page that shows a timeline.
+"""Reads a tape: figures with `summarize()`, events with `read_timeline()`, and a page of HTML that shows both with `render_page()`.
 
-```text
-record_source ──records──> timeline ──> speech · control_lane · session_lane ──events──> event_shelf ──> Timeline ──> page
-                                            turn_book · call_book · streamed: what belongs together
-```
+* `timeline`: reads the records and the lanes of control and session. `speech`: reads the lanes of user, assistant and tools.
+* `scene`: collects events, calls and turns. `summary`: the figures.
+* `page`: the page, with its script and style in `assets`.
 
-Nothing here knows an event loop. The program's `inspect` shows the same figures on a terminal.
+Nothing here uses an event loop. The program's `inspect` shows the same figures on a terminal.
 """
 
 from __future__ import annotations
