@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "transports.opening": "open_transport",
         "transports.replay": "ReplayTransport",
         "transports.start_gate": "StartGate",
-        "transports.stream": "Connectable StreamTransport",
+        "transports.stream": "StreamTransport",
         "transports.subprocess": "SubprocessTransport session_terms",
     },
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio.to_thread
 import msgspec
+from anyio.abc import ByteStreamConnectable
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
 from claude_transport.launch.confidential import SettingsTexts
@@ -354,7 +355,7 @@ async def _ask_version(cli: CLI | None, env: Mapping[str, str] | None) -> str | 
     return await anyio.to_thread.run_sync(functools.partial(ask_cli_version, cli, env=env))
 
 
-class _Opener:
+class _Opener(ByteStreamConnectable):
     """The connectable of a `SubprocessTransport`; a weak reference, so that the two do not keep each other alive."""
 
     def __init__(self, transport: SubprocessTransport) -> None:

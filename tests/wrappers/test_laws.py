@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.abc import ByteStreamConnectable
 
 import claude_transport.wrappers
 from claude_transport.client.query import Query
@@ -435,7 +436,7 @@ def test_a_foreign_transport_has_the_name_of_its_class_for_info_and_no_terms() -
     assert not outside.strict
 
 
-class Opener:
+class Opener(ByteStreamConnectable):
     """A memory stream each time, whose other end is kept."""
 
     def __init__(self) -> None:
