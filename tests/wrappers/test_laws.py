@@ -21,6 +21,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
+from anyio.abc import ByteStreamConnectable
 
 import claude_transport.wrappers
 from claude_transport.client.query import Query
@@ -442,7 +443,7 @@ def test_a_foreign_transport_has_the_name_of_its_class_for_info_and_no_terms() -
     assert msgspec.structs.replace(terms, on_prompt=None) == SessionTerms()
 
 
-class Opener:
+class Opener(ByteStreamConnectable):
     """A memory stream each time, whose other end is kept."""
 
     def __init__(self) -> None:
