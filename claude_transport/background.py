@@ -85,10 +85,11 @@ class HostLoop:
         lowlevel = sys.modules.get("trio.lowlevel")
         if getattr(lowlevel, "in_trio_run", bool)():
             return self._trio_token is not None and lowlevel.current_trio_token() is self._trio_token  # type: ignore[union-attr]
-        if self._asyncio_loop is None:
+        get_running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
+        if self._asyncio_loop is None or get_running_loop is None:
             return False
         try:
-            return sys.modules["asyncio"].get_running_loop() is self._asyncio_loop
+            return get_running_loop() is self._asyncio_loop
         except RuntimeError:
             return False
 

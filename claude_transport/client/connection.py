@@ -433,9 +433,13 @@ class Connection:
                 f"{MAX_WAITING_BYTES} may"
             )
 
-    async def write_all(self) -> None:
-        """Write what is put in the queue, in order, until cancelled."""
+    async def write_all(self, at_start: Callable[[], object], at_end: Callable[[], Awaitable[object]]) -> None:
+        """Write what is put in the queue, in order, until cancelled.
+
+        `at_start` is called before the first line, with no checkpoint in between. `at_end` is called in any case, and may shield itself.
+        """
         try:
+            at_start()
             while True:
                 while not self._queue:
                     self._arrival = anyio.Event()
@@ -462,6 +466,7 @@ class Connection:
                 self._in_flight = []
         finally:
             self.stop_writing(TransportClosed("the conversation is closed"))
+            await at_end()
 
     def _with_more(self, line: bytes) -> bytes:
         """Return `line` with the next lines of the queue behind it, up to `_BATCH_BYTES` and to the end of the input."""

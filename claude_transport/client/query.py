@@ -55,7 +55,8 @@ from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.control import ControlResponse, InitializationInfo, encode_user_message
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start, TurnState
 from claude_transport.protocol.diagnosis import error_for
-from claude_transport.protocol.messages import AssistantMessage, CompactBoundary, DecodeFailure, Message, OversizedMessage
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
+from claude_transport.protocol.messages import AssistantMessage, CompactBoundary
 from claude_transport.transport import Client, TransportInfo, TransportLike
 from claude_transport.wrappers.redactor import redactor_for
 
@@ -563,7 +564,8 @@ class Query(Controls):
         initialize = self._connection.prepare("initialize", self._fields)
         async with anyio.create_task_group() as self._tasks:
             self._connection.post(initialize)
-            self._tasks.start_soon(self._write, self._tasks)
+            start_reading = functools.partial(self._tasks.start_soon, self._read)  # when the first line is on its way
+            self._tasks.start_soon(self._connection.write_all, start_reading, self._close_transport)
             self._tasks.start_soon(self._initialize, initialize)
             if self._vigil is not None:
                 self._tasks.start_soon(self._report_stalls, self._vigil)
@@ -674,21 +676,17 @@ class Query(Controls):
 
     # The end
 
-    async def _write(self, tasks: TaskGroup) -> None:
-        tasks.start_soon(self._read)  # after the first line is written, whatever order the event loop starts tasks in
-        try:
-            await self._connection.write_all()
-        finally:
-            # before the callbacks are waited for: one that resists its cancellation must not keep a process alive
-            self._end(None)
-            with anyio.move_on_after(_READER_GRACE, shield=True):
-                await self._reading_over.wait()
-            if self._connection.lost_turns and self._questions.guards and not self._cli_blocks_on_failure:
-                # a turn was cut off: without its input, a CLI that does not block on failure would go on unasked
-                await self._connection.write_last(self._connection.request_line("interrupt", {})[1])
-            await self._connection.close()
-            if still := self._questions.open:
-                logger.info("closing waits for callbacks that are still at work: %s", printable(", ".join(still)))
+    async def _close_transport(self) -> None:
+        """End the conversation and close the transport, before callbacks are waited for: one that resists must not keep a process alive."""
+        self._end(None)
+        with anyio.move_on_after(_READER_GRACE, shield=True):
+            await self._reading_over.wait()
+        if self._connection.lost_turns and self._questions.guards and not self._cli_blocks_on_failure:
+            # a turn was cut off: without its input, a CLI that does not block on failure would go on unasked
+            await self._connection.write_last(self._connection.request_line("interrupt", {})[1])
+        await self._connection.close()
+        if still := self._questions.open:
+            logger.info("closing waits for callbacks that are still at work: %s", printable(", ".join(still)))
 
     async def _wait_for_end(self) -> None:
         """Wait until closing is asked for, then let the conversation end by itself. Returns when it has, or its time is over."""
