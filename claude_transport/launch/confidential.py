@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, overload
 
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.settings import is_inline_json
+from claude_transport.launch.settings import ReadSettings, is_inline_json
 
 _MAX_FILE_BYTES: Final = 2**20
 """Bytes of a settings file that are read: real ones have some kilobytes."""
@@ -43,13 +43,17 @@ class SettingsTexts(Sequence[str]):
 
     def _read(self) -> tuple[str, ...]:
         if self._texts is None:
-            self._texts = tuple(text for path in self._paths() if (text := _text_of(path)) is not None)
+            settings = self._options.settings
+            read = [settings.text[:_MAX_FILE_BYTES]] if isinstance(settings, ReadSettings) else []
+            self._texts = (*read, *(text for path in self._paths() if (text := _text_of(path)) is not None))
         return self._texts
 
     def _paths(self) -> Iterator[Path]:
         options = self._options
         project = Path(options.cwd or "")
         for given in (options.settings, options.mcp_servers):
+            if isinstance(given, ReadSettings):
+                continue
             if isinstance(given, os.PathLike) or (isinstance(given, str) and given and not is_inline_json(given)):
                 yield project / given
         sources = ("user", "project", "local") if options.setting_sources is None else tuple(options.setting_sources)

@@ -34,6 +34,7 @@ from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
 from claude_transport.launch.permissions import permission_settings
+from claude_transport.launch.settings import with_settings_read
 from claude_transport.launch.validation import UUID
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
@@ -148,6 +149,8 @@ class SubprocessTransport(StreamTransport):
         self._cli_version: str | None = None
         self._cli_state: CLIState | None = None
         self._env: Mapping[str, str] | None = None
+        self._read_options: ClaudeOptions | None = None  # the options with the settings file read, which is done once
+        self._confidential: SettingsTexts | None = None
 
     @property
     def options(self) -> ClaudeOptions:
@@ -157,8 +160,11 @@ class SubprocessTransport(StreamTransport):
     @property
     def confidential(self) -> Sequence[str] | None:
         """The texts of the settings files that the session reads, for redactors; None when they are on another machine."""
-        elsewhere = self._launcher is not None and self._launcher.supervised
-        return None if elsewhere else SettingsTexts(self._options)
+        if self._launcher is not None and self._launcher.supervised:
+            return None
+        if self._confidential is None:
+            self._confidential = SettingsTexts(self._read_options or self._options)
+        return self._confidential
 
     async def reconnect(self) -> Self:
         """As `StreamTransport.reconnect()`. A session that the option `session_id` names is resumed, once the CLI has saved it.
@@ -193,7 +199,9 @@ class SubprocessTransport(StreamTransport):
             )
         self._client = client
         delivery = "files" if self._launcher is None else self._launcher.delivery
-        terms = session_terms(self._options, delivery=delivery)
+        if delivery == "files":
+            self._read_options = with_settings_read(self._options)
+        terms = session_terms(self._read_options or self._options, delivery=delivery)
         if self._command is not None:  # a command of the caller's own gets none of the flags
             terms = SessionTerms(initialize=terms.initialize, verbatim_prompts=terms.verbatim_prompts)
         return msgspec.structs.replace(
@@ -210,7 +218,7 @@ class SubprocessTransport(StreamTransport):
         # looking for the binary and reading settings files touches the disk, which may be a slow one
         plan = functools.partial(
             _plan,
-            self._options,
+            self._read_options or self._options,
             goes_on=self._goes_on,
             was_prompted=self._was_prompted,
             command=self._command,
@@ -218,7 +226,7 @@ class SubprocessTransport(StreamTransport):
             permission_prompt=self._permission_prompt(),
             trace={name.upper(): value for name, value in client.trace.items()},
         )
-        planned = await _in_thread(plan)
+        self._read_options, planned = await _in_thread(plan)
         launch, self._cli = planned.launch, planned.cli
         if self._cli is not None:
             self._cli_state, self._cli_version = read_cli_state(self._cli), read_cli_version(self._cli)
@@ -292,7 +300,7 @@ class SubprocessTransport(StreamTransport):
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
 
 
-async def _in_thread(plan: Callable[[], PlannedLaunch]) -> PlannedLaunch:
+async def _in_thread(plan: Callable[[], tuple[ClaudeOptions, PlannedLaunch]]) -> tuple[ClaudeOptions, PlannedLaunch]:
     try:
         return await anyio.to_thread.run_sync(plan)
     except RuntimeError as exc:  # "can't start new thread"
@@ -308,9 +316,15 @@ def _plan(
     launcher: Launcher | None,
     permission_prompt: str | None,
     trace: Mapping[str, str],
-) -> PlannedLaunch:
-    """What to run. Not a method: the thread that runs this must not be the last to know the transport, and so finalise it."""
+) -> tuple[ClaudeOptions, PlannedLaunch]:
+    """Return the options with the settings file read, and what to run.
+
+    It is no method: the thread that runs it must not hold the last reference to the transport, and so finalise it.
+    """
     inherited = dict(os.environ)
+    if launcher is None or launcher.delivery == "files":
+        options = with_settings_read(options)
+    given = options
     if goes_on and command is None and options.session_id is not None:
         # the files of another end are not seen from here
         elsewhere = launcher is not None and launcher.supervised
@@ -321,7 +335,7 @@ def _plan(
         options, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
     )
     launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, trace, given=options.env))
-    return msgspec.structs.replace(planned, launch=launch)
+    return given, msgspec.structs.replace(planned, launch=launch)
 
 
 def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
