@@ -14,6 +14,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "transports.replay": "ReplayTransport",
         "transports.start_gate": "StartGate",
         "transports.stream": "Connectable StreamTransport",
-        "transports.subprocess": "SubprocessTransport session_terms",
+        "transports.subprocess": "SubprocessTransport options_to_resume session_terms",
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import anyio
 import msgspec
@@ -105,7 +105,6 @@ class NetworkTransport(StreamTransport):
             connectable, max_line_bytes=max_line_bytes, close_timeout=close_timeout + (_FORCE_AFTER if resume else 0), strict=strict
         )
         self._structured_output = bool(chosen.get("output_format"))
-        self._client: Client | None = None
         self._exposes_token = token is not None and not (self._address.is_encrypted or self._address.stays_here)
 
     def attach(self, client: Client) -> SessionTerms:
@@ -113,7 +112,6 @@ class NetworkTransport(StreamTransport):
 
         A plain server learns the answers with the token or the options, and no trace.
         """
-        self._client = client
         if self._link is not None:
             self._link.set_option("answers", sorted(client.answers))
             self._link.carry_trace(client.trace)
@@ -132,12 +130,6 @@ class NetworkTransport(StreamTransport):
             if str(self._address) not in str(exc):  # what a gateway says of its own accord does not name it
                 exc.args = (f"{self._address}: {exc}",)
             raise
-
-    def _another(self) -> Self:
-        another = super()._another()
-        if self._client is not None:
-            another.attach(self._client)
-        return another
 
     def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         if self._greeting is None or _REFUSED not in lines[-1]:

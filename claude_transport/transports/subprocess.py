@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger, getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import msgspec
@@ -65,6 +65,22 @@ def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> Se
         structured_output=options.output_format is not None,
         billing=options.billing,
     )
+
+
+def options_to_resume(options: ClaudeOptions, *, is_saved: bool | None = None) -> ClaudeOptions:
+    """Return options that resume the session that `options.session_id` names, if the CLI has saved it; otherwise `options`.
+
+    The CLI saves a session with its first prompt, and refuses to begin a second one under the same id (2.1.329, real). So give a second
+    transport for the same session these options. A fork is not forked again.
+
+    Args:
+        is_saved: whether the session has been saved. By default this machine's disk is searched, which is quick unless the disk is slow.
+            For a CLI on another machine, pass whether a prompt was sent.
+    """
+    if options.session_id is not None and is_saved is None:
+        env = build_environment(options, dict(os.environ))
+        is_saved = find_transcript(options.session_id, env=env, cwd=options.cwd) is not None
+    return options_to_continue(options) if is_saved else options
 
 
 def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
@@ -141,8 +157,6 @@ class SubprocessTransport(StreamTransport):
         self._launcher = launcher
         self._on_stderr = on_stderr
         self._client: Client | None = None
-        self._goes_on = False  # in place of another one, by reconnect()
-        self._was_prompted = False
         self._cli: CLI | None = None
         self._cli_version: str | None = None
         self._cli_state: CLIState | None = None
@@ -158,26 +172,6 @@ class SubprocessTransport(StreamTransport):
         """The texts of the settings files that the session reads, for redactors; None when they are on another machine."""
         elsewhere = self._launcher is not None and self._launcher.supervised
         return None if elsewhere else SettingsTexts(self._options)
-
-    async def reconnect(self) -> Self:
-        """As `StreamTransport.reconnect()`. A session that the option `session_id` names is resumed, once the CLI has saved it.
-
-        It saves a session with the first prompt, and begins no second one under an id that is there (2.1.329, real). Whether it did is
-        seen on this machine's disk; at another end, where only a launcher gets, it is assumed of every prompt that was announced by
-        `on_prompt()`, as a `Query` does. All else is as the options say: a fork is forked again, under a new id.
-        """
-        return await super().reconnect()
-
-    def _on_prompt(self, uuid: str) -> None:
-        """From now on, there is a session to go on with."""
-        self._was_prompted = True
-
-    def _another(self) -> Self:
-        another = super()._another()
-        another._goes_on = True  # noqa: SLF001
-        another._was_prompted = self._was_prompted  # noqa: SLF001
-        another._client = self._client  # noqa: SLF001 - one of us; who answers has not changed with the process
-        return another
 
     def attach(self, client: Client) -> SessionTerms:
         """Turn on permission prompts when `client` answers them, and put its trace into the environment of the process.
@@ -198,8 +192,7 @@ class SubprocessTransport(StreamTransport):
         return msgspec.structs.replace(
             terms,
             strict=self._strict,
-            on_prompt=self._on_prompt,
-            on_failure=self._count_failure,
+            on_failure=self._failures,
             find_cli_version=self._find_cli_version,
         )
 
@@ -210,8 +203,6 @@ class SubprocessTransport(StreamTransport):
         plan = functools.partial(
             _plan,
             self._options,
-            goes_on=self._goes_on,
-            was_prompted=self._was_prompted,
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
@@ -274,7 +265,7 @@ class SubprocessTransport(StreamTransport):
             instructions=planned.instructions(mark=mark),
             program=planned.launch.argv[0],
             cwd=planned.launch.cwd,
-            on_banner=lambda line: self._count_failure(DecodeFailure(kind="noise", error="came before claude", raw=line)),
+            on_banner=lambda line: self._failures(DecodeFailure(kind="noise", error="came before claude", raw=line)),
             diagnose=diagnose,
         )
         stream = await launched.connect()
@@ -301,8 +292,6 @@ async def _in_thread(plan: Callable[[], PlannedLaunch]) -> PlannedLaunch:
 def _plan(
     options: ClaudeOptions,
     *,
-    goes_on: bool,
-    was_prompted: bool,
     command: Sequence[str] | None,
     launcher: Launcher | None,
     permission_prompt: str | None,
@@ -310,12 +299,6 @@ def _plan(
 ) -> PlannedLaunch:
     """What to run. Not a method: the thread that runs this must not be the last to know the transport, and so finalise it."""
     inherited = dict(os.environ)
-    if goes_on and command is None and options.session_id is not None:
-        # the files of another end are not seen from here
-        elsewhere = launcher is not None and launcher.supervised
-        env = {} if elsewhere else build_environment(options, inherited)
-        is_saved = was_prompted if elsewhere else find_transcript(options.session_id, env=env, cwd=options.cwd) is not None
-        options = options_to_continue(options) if is_saved else options
     planned = plan_launch(
         options, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
     )

@@ -12,9 +12,9 @@ __getattr__, __dir__, __all__ = lazy_names(
         "wrappers.logging": "LoggingTransport",
         "wrappers.metrics": "Metrics MetricsRegistry MetricsTransport",
         "wrappers.metrics_snapshot": "MetricsSnapshot ModelCounts Timing TokenCounts prometheus_text",
-        "wrappers.recording": "RecordingTransport",
+        "wrappers.recording": "RecordingTransport TapeSeries",
         "wrappers.retrying": "RetryAttempt RetryingTransport WriteUncertain",
-        "wrappers.stateful": "StatefulTransport TransportState",
+        "wrappers.stateful": "ConnectionState StatefulTransport TransportState",
         "wrappers.tracing": "TracingTransport",
     },
 )

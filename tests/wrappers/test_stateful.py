@@ -368,7 +368,7 @@ def test_a_wrapper_with_an_async_hook_that_nobody_would_await_is_refused_when_it
 
     mixin = type("Mixin", (), {hook: told})
     for bases, given in [((ObservingWrapper,), {hook: told}), ((StatefulTransport,), {hook: generated}), ((mixin, ObservingWrapper), {})]:
-        with pytest.raises(UsageError, match=rf"Watcher\.{hook} is an ordinary method"):
+        with pytest.raises(UsageError, match=rf"Watcher\.{hook} must be an ordinary method"):
             type("Watcher", bases, given)
 
 
