@@ -21,8 +21,8 @@ import msgspec
 
 from claude_transport.errors import UsageError
 from claude_transport.launch.options import BillingPolicy
-from claude_transport.protocol.codec import LineDecoder, encode_line
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+from claude_transport.protocol.codec import LineDecoder
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
 
 OnFailure: TypeAlias = Callable[[DecodeFailure | OversizedMessage], object]
 """Called for a line that held no message."""

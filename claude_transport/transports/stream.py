@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
@@ -32,8 +32,8 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace
 from claude_transport.transport import Client, DecodedLines, PouredLines, SessionTerms, Transport, TransportInfo
@@ -48,14 +48,6 @@ _CHUNK_BYTES = 64 * 2**10
 
 _LOGGED_ONE_BY_ONE = 10
 """Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
-
-
-class Connectable(Protocol):
-    """An opener: it makes a byte stream."""
-
-    async def connect(self) -> ByteStream:
-        """Return a new, open stream. Raises a `ClaudeTransportError` when there can be none."""
-        ...
 
 
 class StreamTransport(Transport):
@@ -73,7 +65,7 @@ class StreamTransport(Transport):
 
     def __init__(
         self,
-        connectable: Connectable,
+        connectable: ByteStreamConnectable,
         *,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         close_timeout: float = DEFAULT_STREAM_CLOSE_TIMEOUT,

@@ -30,7 +30,7 @@ _CONNECT = "connect "
 
 
 class FaultyTransport(LineWrapper):
-    """Injects `faults` (see `claude_transport.testing.faults`) into `transport`, to test the code that uses it.
+    """Injects `faults` (see `claude_transport.wrappers.faults`) into `transport`, to test the code that uses it.
 
     Args:
         seed: decides everything that the faults leave open. The same faults and seed on the same stream do the same.
@@ -58,7 +58,7 @@ class FaultyTransport(LineWrapper):
         self._faults = tuple(faults)
         for fault in self._faults:
             if not isinstance(fault, _FAULTS):
-                raise ConfigurationError(f"{fault!r} is not a fault: see claude_transport.testing.faults", option="faults")
+                raise ConfigurationError(f"{fault!r} is not a fault: see claude_transport.wrappers.faults", option="faults")
         self._sleep = sleep
         self._line_faults = _LineFaults(self._faults, random.Random(seed))  # noqa: S311 - to be repeated, not to be secret
         self._byte_faults = _ByteFaults(self._faults, random.Random(seed + 1))  # noqa: S311

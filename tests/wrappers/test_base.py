@@ -11,7 +11,7 @@ import pytest
 
 from claude_transport.client.query import Query
 from claude_transport.errors import ProcessError, TransportClosed
-from claude_transport.protocol.messages import DecodeFailure
+from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import lockstep, memory, subprocess, wrapped
 from claude_transport.testing.conformance.medium import Medium
@@ -217,7 +217,7 @@ async def test_a_strict_transport_stays_strict_behind_a_line_wrapper() -> None:
 
     inside = Strict([b"no json", RESULT])
     async with LineWrapper(LineWrapper(inside)) as outside:
-        with pytest.raises(Exception, match="line 1 is no JSON object"):
+        with pytest.raises(Exception, match="line 1 is not a JSON object"):
             await anext(outside.read_messages())
         assert await anext(outside.read_messages()) == RESULT
 
