@@ -174,7 +174,7 @@ class Transport(ABC):
         * `write.after-end-raises`: `InputClosed` after `end_input()`.
         * `write.after-close-raises`: `TransportClosed` after `close()`, `NotConnected` before `connect()`.
         * `write.large-write-while-peer-writes`: megabytes may be written while the peer writes megabytes, as long as
-          a reader reads.
+          this side reads.
 
         Raises:
             UsageError: the transport is not open for writing, or the data is not text.
