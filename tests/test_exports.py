@@ -120,6 +120,7 @@ NEVER_LOADED = frozenset(
         "aiohttp",
         "anthropic",
         "claude_agent_sdk",
+        "click",
         "httpx",
         "httpx2",
         "hypothesis",
