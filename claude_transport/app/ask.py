@@ -27,16 +27,16 @@ from claude_transport.app.render import AnswerReader, Face, Remark, Words, gist_
 from claude_transport.app.standard_streams import write_remark
 from claude_transport.app.terminal import choose_look, is_terminal, one_line, open_progress, visible
 from claude_transport.client.questions import Allow, CallbackContext, Deny
-from claude_transport.completion.call import announce
+from claude_transport.completion.call import announce, stream
 from claude_transport.completion.classification import classify_result
 from claude_transport.completion.completion import Completion
-from claude_transport.completion.preflight import PreflightReport, find_config_dir, preflight
+from claude_transport.completion.readiness import PreflightReport, find_config_dir, preflight
 from claude_transport.errors import CLINotFoundError, ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
 from claude_transport.printable import printable
-from claude_transport.protocol.codec import encode_message
-from claude_transport.protocol.messages import DecodeFailure, InitMessage, Message, OversizedMessage, ResultMessage
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, encode_message
+from claude_transport.protocol.messages import InitMessage, ResultMessage
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -271,8 +271,6 @@ class _APIAnswer:
     """One prompt to the Messages API. Options that only a claude can fulfil are refused, not ignored."""
 
     def __init__(self, args: SimpleNamespace, prompt: str, options: ClaudeOptions, face: Face) -> None:
-        from claude_transport.completion.complete import stream
-
         seconds = math.inf if args.timeout is None else args.timeout
         self._stream = stream(prompt, transport="api", timeout=seconds, options=options.replace(cli_path=None))
         self._args = args

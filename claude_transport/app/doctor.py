@@ -26,7 +26,7 @@ from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import describe_failure, hints_for, remedy_for, told
 from claude_transport.app.terminal import Look, Output, choose_look, json_for_terminals, visible
 from claude_transport.client.query import Query
-from claude_transport.completion.preflight import LoginStatus, find_config_dir, preflight, read_login_status, read_user_settings
+from claude_transport.completion.readiness import LoginStatus, find_config_dir, preflight, read_login_status, read_user_settings
 from claude_transport.completion.resolution import CHOICES, MATRIX, TransportChoice
 from claude_transport.errors import (
     ClaudeTransportError,
