@@ -27,19 +27,22 @@ from claude_transport.app.standard_streams import write_out
 _BASH: Final = """\
 # bash completion for %(prog_name)s, made by: %(prog_name)s completion bash
 %(complete_func)s() {
-    local IFS=$'\\n' cur=${COMP_WORDS[COMP_CWORD]} answer
+    local cur=${COMP_WORDS[COMP_CWORD]} answer kind=""
     [[ $cur == "=" ]] && cur=""
     COMPREPLY=()
-    for answer in $(COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete "$1"); do
+    while IFS= read -r answer; do
         case $answer in
         plain,*) COMPREPLY+=("${answer#plain,}") ;;
-        file,*) COMPREPLY+=($(compgen -f -- "$cur")) ;;
-        dir,*) COMPREPLY+=($(compgen -d -- "$cur")) ;;
+        file,*) kind="-f" ;;
+        dir,*) kind="-d" ;;
         esac
-        if [[ $answer != plain,* ]]; then
-            compopt -o filenames 2>/dev/null
-        fi
-    done
+    done < <(IFS=$'\n'; env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete "$1")
+    if [[ -n $kind ]]; then
+        while IFS= read -r answer; do
+            COMPREPLY+=("$answer")
+        done < <(compgen $kind -- "$cur")
+        compopt -o filenames 2>/dev/null
+    fi
     return 0
 }
 complete -F %(complete_func)s %(prog_name)s
@@ -52,7 +55,7 @@ _ZSH: Final = """\
     local kind value told
     answers=("${(@f)$(COMP_WORDS="${words[*]}" COMP_CWORD=$((CURRENT-1)) %(complete_var)s=zsh_complete $words[1])}")
     compset -P '--*='
-    for kind value told in $answers; do
+    for kind value told in "${answers[@]}"; do
         case $kind in
         plain) [[ $told == "_" ]] && plain+=("$value") || plain+=("$value:$told") ;;
         file) _files ;;

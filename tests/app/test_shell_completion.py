@@ -64,6 +64,14 @@ def test_a_shell_offers_every_option_of_a_command(shell: str, place: Path) -> No
     assert OFFERED_BY[shell]("claude-transport record -", place) == flags
 
 
+def test_bash_offers_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
+    place = tmp_path / "patterns"
+    place.mkdir()
+    for name in ("[t]ape", "tape"):
+        (place / name).touch()
+    assert offered_by_bash("claude-transport inspect ", place) == {"[t]ape", "tape"}
+
+
 def test_bash_offers_every_option_of_every_command(place: Path) -> None:
     for name, command in program.commands.items():
         flags = {flag for param in command.params for flag in param.opts if flag.startswith("-")}
