@@ -84,18 +84,7 @@ ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin"})
 MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
 # Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test.
 SINGLE_IMPORTERS: Mapping[str, str] = {
-    "app.ask_api": "The API path of `ask`: it imports another half of the package than the CLI path.",
-    "app.bench_run": "What `bench` measures; `bench` itself only reads arguments and prints.",
-    "app.checkup": "What `doctor` checks; `doctor` itself only chooses and prints.",
-    "app.inspect_arguments": "Arguments of one command, without what the command imports.",
-    "app.manual": "The long help, which is loaded only when it is shown.",
-    "app.permission": "Asks permission questions on a terminal: it changes with the terminal, not with `ask`.",
-    "app.record_arguments": "Arguments of one command, without what the command imports.",
-    "app.render_inspection": "How an inspection looks on a terminal; it imports `rich`.",
-    "app.render_report": "How the report of `doctor` looks on a terminal.",
     "app.render_rich": "Output with `rich`, which is loaded only where it is installed and wanted.",
-    "app.serve_arguments": "Arguments of one command, without what the command imports.",
-    "app.standard_streams": "Repairs missing standard streams at the start, before anything else runs.",
     "bridge.host": "The host's end of the bridge: public behind its door.",
     "bridge.stdio": "The CLI's end of the bridge: it runs in another process and must not import the host's end.",
     "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
