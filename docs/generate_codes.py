@@ -50,7 +50,7 @@ MADE: Mapping[str, tuple[str, str]] = {
     ),
     "connection.…": (
         "`ConnectionLost`",
-        "Why a server ended a session: `connection.line_too_long`. A gateway of this library uses {reasons}, and the codes of its {refusals}.",
+        "Why a server ended a session: `connection.line_too_long`. Our gateway uses {reasons}, and the codes of its {refusals}.",
     ),
     "gateway.…": ("`TurnedAway`", "Raised by `Gateway.check_upgrade()` for an adapter, with a code of its {refusals}."),
 }
