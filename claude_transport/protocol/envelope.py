@@ -16,30 +16,6 @@ from msgspec import field
 
 from claude_transport.errors import UsageError
 
-__all__ = [
-    "FALLBACK_TAG",
-    "HIDDEN",
-    "HIDDEN_FIELDS",
-    "Damage",
-    "DecodeFailure",
-    "JSONTextError",
-    "Message",
-    "ModelUsage",
-    "Number",
-    "OversizedMessage",
-    "Part",
-    "UnknownMessage",
-    "Usage",
-    "WireStruct",
-    "as_float",
-    "encode_json",
-    "encode_line",
-    "encode_message",
-    "parse_json",
-    "to_wire",
-]
-
-
 _decode = msgspec.json.Decoder().decode
 # strict=False accepts a raw control character inside a string: wrong JSON with a clear meaning
 _lenient = json.JSONDecoder(strict=False)

@@ -16,7 +16,7 @@ from recorded_lines import recordings
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
-from claude_transport.protocol.messages import DecodeFailure, UnknownMessage
+from claude_transport.protocol.envelope import DecodeFailure, UnknownMessage
 from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord, note_of_exit, note_of_withdrawal, read_exit_note, without_withdrawn
 from claude_transport.testing.scenario import Scenario
 

@@ -259,7 +259,7 @@ async def test_a_connection_that_is_lost_below_the_link_before_the_welcome_is_ma
 async def test_what_a_layer_below_the_link_says_before_the_welcome_is_a_failed_connection(failure: Exception, retryable: bool) -> None:
     door = Door()
     door.failures = [failure]
-    with pytest.raises(CLIConnectionError, match=f"before the other side had said welcome: {failure}") as caught:
+    with pytest.raises(CLIConnectionError, match=f"before the server had sent its welcome: {failure}") as caught:
         await LinkConnectable(door).connect()
     assert (caught.value.retryable, caught.value.__cause__) == (retryable, failure)
 
