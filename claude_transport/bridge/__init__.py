@@ -1,8 +1,9 @@
-"""Tools of this program for a CLI that cannot use the control channel: a host, and the stdio MCP server (the bridge) that the CLI starts.
+"""Host tools through a stdio MCP server: for programs that cannot use the control channel of the CLI.
 
-* `host`: `BridgeHost` serves the tools over a socket. `tools`: `HostTool`, a function as a tool.
-* `configuration`: what both ends agree on: settings, the first lines, JSON-RPC messages.
-* `stdio`: the program of the bridge, which `claude-transport mcp-bridge` runs.
+The CLI starts `claude-transport mcp-bridge`, which forwards each call to the program that owns the tools.
+
+`BridgeHost` listens for bridges and runs the tools. `HostTool` is one tool, `ToolContext` is what it receives with each call.
+`bridge_config` gives the entry for `ClaudeOptions(mcp_servers=…)`.
 """
 
 from __future__ import annotations

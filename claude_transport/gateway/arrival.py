@@ -28,8 +28,7 @@ from claude_transport.protocol.link import LINK_VERSION, Hello, Refusal, decode_
 from claude_transport.streams.address import Address
 from claude_transport.streams.compression import accept_compression
 from claude_transport.streams.tls import TLSStream
-from claude_transport.streams.websocket import HandshakeRequest, HTTPAnswer, accept_websocket
-from claude_transport.streams.websocket.stream import USUAL_MESSAGE_BYTES
+from claude_transport.streams.websocket import USUAL_MESSAGE_BYTES, HandshakeRequest, HTTPAnswer, accept_websocket
 from claude_transport.transports.stream import is_torn
 
 _CHUNK_BYTES: Final = 4096

@@ -2,7 +2,7 @@
 
 This module has the gateway's life, the start of its processes, and its sessions (`Roster`). Look next at `arrival.py` for a
 connection before admission, at `session.py` and `link_session.py` for one after it, at `door.py` for tokens and limits, and at `choices.py`
-for what clients may choose. `serve.py` runs a gateway until a signal.
+for what clients may choose. `serving.py` runs a gateway until a signal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
 from claude_transport.protocol.link import Hello
 from claude_transport.streams.address import Address, parse_address
-from claude_transport.transport import Transport
+from claude_transport.transport import Client, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ _START_TIMEOUT: Final = 60.0
 """Seconds for a process to start. It takes milliseconds; a file system that does not answer must not keep a place for ever."""
 
 _ANSWERS: Final = "answers"
-"""Reserved key in the options of a hello; not a CLI option. Lists what the client will answer, as for `Transport.announce`."""
+"""Reserved key in the options of a hello; not a CLI option. Lists what the client will answer, as `Client.answers` does."""
 
 _TRACE_FIELDS: Final = ("traceparent", "tracestate")
 _TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
@@ -347,9 +347,8 @@ class Gateway:
         options = self._choices.apply(self._options, chosen)
         try:
             transport = self._launch(options)
-            terms = transport.announce(answers=answers)
-            if guest.hello is not None and (trace := _trace_of(guest.hello)):
-                transport.carry_trace(trace)
+            trace = _trace_of(guest.hello) if guest.hello is not None else {}
+            terms = transport.attach(Client(answers=answers, trace=trace))
             try:
                 with anyio.fail_after(_START_TIMEOUT):
                     await transport.connect()

@@ -15,9 +15,10 @@ import msgspec
 
 from claude_transport.errors import UsageError
 from claude_transport.inspection.summary import CallStats, Problem, TurnSummary
+from claude_transport.protocol.blocks import ContentBlock, TextBlock
 from claude_transport.protocol.conversation import Conversation, Settle, TurnState
-from claude_transport.protocol.envelope import to_wire
-from claude_transport.protocol.messages import ContentBlock, InitMessage, Message, ResultMessage, TextBlock
+from claude_transport.protocol.envelope import Message, to_wire
+from claude_transport.protocol.messages import InitMessage, ResultMessage
 from claude_transport.wrappers.metrics import TokenLedger, token_counts
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 

@@ -11,22 +11,24 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from claude_transport.inspection.scene import CallBook, Level, Scene, gist_of, gist_of_input, json_text, text_of_content
-from claude_transport.protocol.messages import (
-    AssistantMessage,
+from claude_transport.protocol.blocks import (
     ContentBlock,
     MCPToolResultBlock,
     MCPToolUseBlock,
-    PermissionDeniedMessage,
     RedactedThinkingBlock,
     ServerToolUseBlock,
-    StreamEvent,
-    TaskNotification,
-    TaskStarted,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
-    Usage,
+)
+from claude_transport.protocol.envelope import Usage
+from claude_transport.protocol.messages import (
+    AssistantMessage,
+    PermissionDeniedMessage,
+    StreamEvent,
+    TaskNotification,
+    TaskStarted,
     UserMessage,
 )
 from claude_transport.wrappers.metrics import token_counts

@@ -45,7 +45,7 @@ from claude_transport.protocol.control import (
     InboundBody,
     McpMessage,
 )
-from claude_transport.protocol.envelope import JSONTextError, as_float, parse_json
+from claude_transport.protocol.envelope import DecodeFailure, JSONTextError, Message, OversizedMessage, UnknownMessage, as_float, parse_json
 from claude_transport.protocol.messages import (
     APIRetryMessage,
     AssistantMessage,
@@ -53,15 +53,12 @@ from claude_transport.protocol.messages import (
     CompactBoundary,
     ControlRequestProgress,
     ConversationReset,
-    DecodeFailure,
     HookResponse,
     HookStarted,
     Informational,
     InitMessage,
-    Message,
     ModelFallback,
     ModelRefusalNoFallback,
-    OversizedMessage,
     PermissionDeniedMessage,
     RateLimitEvent,
     ResultMessage,
@@ -70,7 +67,6 @@ from claude_transport.protocol.messages import (
     SystemMessage,
     TaskNotification,
     TaskStarted,
-    UnknownMessage,
     UserMessage,
 )
 from claude_transport.protocol.tape import (
@@ -359,7 +355,7 @@ def _refuse_other_files(file: BinaryIO, *, name: str) -> None:
     text = beginning.lstrip()
     if text and not text.startswith(b"{"):
         line = beginning[: len(beginning) - len(text)].count(b"\n") + 1
-        raise ConfigurationError(f"{name} is no tape, line {line}: every line of a tape is a JSON object", option="path")
+        raise ConfigurationError(f"{name} is not a tape, line {line}: every line of a tape is a JSON object", option="path")
 
 
 def _blocks(file: BinaryIO, *, name: str) -> Iterator[bytes]:
@@ -371,7 +367,7 @@ def _blocks(file: BinaryIO, *, name: str) -> Iterator[bytes]:
             block += file.readline(_MAX_LINE_BYTES)
             if not block.endswith(b"\n") and file.read(1):
                 lines += block.count(b"\n")
-                raise ConfigurationError(f"{name} is no tape, line {lines}: it is longer than {_MAX_LINE_BYTES} bytes", option="path")
+                raise ConfigurationError(f"{name} is not a tape, line {lines}: it is longer than {_MAX_LINE_BYTES} bytes", option="path")
         lines += block.count(b"\n")
         yield block
 

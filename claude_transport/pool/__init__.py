@@ -1,7 +1,7 @@
-"""Warm sessions: started before they are needed, bounded in number, and each used once.
+"""A pool of warm sessions: `claude` processes that were started and initialised before they are needed.
 
-* `pool`: `SessionPool`, what users see.
-* `stock`: the sessions of a pool, their limits, and the decisions to start, hand out and end them.
+`SessionPool` holds them, and lends each to one user. `PoolSnapshot` is what the pool holds at one moment. `Retirement` says why the pool
+ended a session.
 """
 
 from __future__ import annotations
