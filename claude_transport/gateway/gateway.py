@@ -109,11 +109,7 @@ class Gateway:
         self._door = Door(tokens=tokens, origins=origins, limits=self._limits)
         self._options = options or ClaudeOptions()
         self._choices = Choices(choices)
-        if command is not None and launch is not None:
-            raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
-        if launch is None:
-            SubprocessTransport(self._options, command=command)  # raises now, to the operator, what would fail for every client
-        self._launch = launch or partial(SubprocessTransport, command=command)
+        self._launch = _checked_launch(self._options, command, launch)
         self._refusals = RefusalLog(logger)
         self.health: Health = Health(
             draining=lambda: self._roster.draining,
@@ -436,6 +432,15 @@ def _known_modes(modes: Collection[Mode]) -> frozenset[Mode]:
     if not modes or not set(modes) <= {"link", "plain"}:
         raise ConfigurationError(f"modes is {modes!r}: give 'link', 'plain' or both", option="modes")
     return frozenset(modes)
+
+
+def _checked_launch(options: ClaudeOptions, command: Sequence[str] | None, launch: Launch | None) -> Launch:
+    """Return `launch`, or one that starts local processes. Raise now, to the operator, what would fail for every client."""
+    if command is not None and launch is not None:
+        raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
+    if launch is None:
+        SubprocessTransport(options, command=command)
+    return launch or partial(SubprocessTransport, command=command)
 
 
 def _failed_start(exc: Exception, owner: str) -> TurnedAway:
