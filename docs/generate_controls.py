@@ -10,13 +10,13 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, MODEL_TIMEOUT, Asking, Controls
 from claude_transport.launch.features import find_feature
-from claude_transport.protocol import answers
+from claude_transport.protocol import answers, hooks
 from claude_transport.protocol.answers import Answer
 from claude_transport.protocol.control import (
     CanUseTool,
@@ -28,7 +28,7 @@ from claude_transport.protocol.control import (
     RequestUserDialog,
     UnknownControl,
 )
-from claude_transport.protocol.envelope import HIDDEN
+from claude_transport.protocol.envelope import HIDDEN, Part
 from claude_transport.protocol.hooks import (
     INPUTS,
     AdditionalContext,
@@ -38,16 +38,17 @@ from claude_transport.protocol.hooks import (
     SpecificOutput,
     denial_of,
 )
-from claude_transport.protocol.hooks import outputs as hook_outputs
 
 __all__ = ["PAGE", "main", "render", "subtype_of"]
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 PAGE = Path(__file__).parent / "reference" / "control-requests.md"
 
 INTRODUCTION = f"""\
 # Control requests and hooks
 
-<!-- Written by docs/generate_controls.py from claude_transport/query/controls, protocol/control, protocol/answers and protocol/hooks:
+<!-- Written by docs/generate_controls.py from claude_transport/client/controls.py, protocol/control, protocol/answers and protocol/hooks:
 change those, and run it again. -->
 
 What a host can ask of a running CLI beside the conversation: methods of `Query`, one for each request that CLI 2.1.329 was seen to answer.
@@ -91,7 +92,7 @@ payload. Sizes of context are in tokens.
 HOOKS = f"""\
 ## Hook events
 
-From `claude_transport.protocol.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
+From `claude_transport.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
 something it cannot do without is missing. Every input has {{common}}; it reads like the wire's dict as well, and `to_dict()` is that dict.
 
 A callback returns None, a `HookOutput`, one of the classes in the last column, or a dict in wire spelling, which
@@ -167,17 +168,21 @@ def question_rows() -> Iterator[list[str]]:
         yield [subtype, f"`{cls.__name__}`", fields_of(cls), paragraphs(cls), ANSWERED_BY[cls]]
 
 
+def structs_of(module: Any, base: type[S]) -> list[type[S]]:
+    """Return the classes that `module` defines below `base`, by name."""
+    found = [cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == module.__name__]
+    return sorted(found, key=lambda cls: cls.__name__)
+
+
 def answer_rows() -> Iterator[list[str]]:
-    for name in answers.__all__:
-        cls = getattr(answers, name)
+    for cls in structs_of(answers, Part):
         if cls is not Answer:
-            yield [f"`{name}`", fields_of(cls), paragraphs(cls)]
+            yield [f"`{cls.__name__}`", fields_of(cls), paragraphs(cls)]
 
 
 def output_classes() -> Iterator[type[SpecificOutput]]:
-    for name in hook_outputs.__all__:
-        cls = getattr(hook_outputs, name)
-        if isinstance(cls, type) and issubclass(cls, SpecificOutput) and cls.events and cls is not AdditionalContext:
+    for cls in structs_of(hooks, SpecificOutput):
+        if cls.events and cls is not AdditionalContext:
             yield cls
 
 
@@ -210,7 +215,7 @@ def output_rows() -> Iterator[list[str]]:
 
 def render() -> str:
     """The whole page, as MyST Markdown."""
-    hooks = HOOKS.format(common=fields_of(HookInput), output=fields_of(HookOutput))
+    events = HOOKS.format(common=fields_of(HookInput), output=fields_of(HookOutput))
     return "\n".join(
         [
             INTRODUCTION,
@@ -219,7 +224,7 @@ def render() -> str:
             table(("On the wire", "Class", "Fields", "What is asked", "Answered by"), question_rows()),
             ANSWERS,
             table(("Class", "Fields", "What it is"), answer_rows()),
-            hooks,
+            events,
             table(("Event", "When, and what it tells", "Its own fields", "What may be said back", "When it fails"), hook_rows()),
             "### What may be said back\n",
             table(("Class", "Fields", "What it says"), output_rows()),

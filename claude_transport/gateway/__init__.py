@@ -1,10 +1,10 @@
-"""The gateway: local `claude` processes for clients elsewhere, behind a door.
+"""The gateway: runs local `claude` processes for clients that connect over a network.
 
-Each module owns one noun: `listeners` where it can be reached, `door` who may come in, `crowd` how many may stand in front of it, `hosts`
-under which names pages are answered, `arrival` what a client says first, `choices` what it may choose, `ceilings` what that may not raise,
-`limits` how much of everything, `plain_session` a process whose life is its connection's, `link_session` one that outlives it, `roster` all
-of them, `health` and `metrics` what may be seen from outside, `refusal_log` what is written of strangers, `farewell` how they are shown
-out, `gateway` the whole.
+Run it: `serve` runs a gateway until a signal comes, and takes the `GatewaySettings`. `Gateway` is the same for your own program: it
+    listens, lets clients in, and starts one process for each session. `GatewayApplication` is a gateway as an ASGI application.
+Protect it: `GatewayTokens` says which tokens may connect. `GatewayLimits` bounds clients, sessions, sizes and times.
+
+Clients connect with `NetworkTransport`. `docs/how-to/serve.md` shows both ends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "gateway.asgi": "GatewayApplication",
         "gateway.door": "GatewayLimits GatewayTokens",
         "gateway.gateway": "Gateway",
-        "gateway.serve": "GatewaySettings serve",
+        "gateway.serving": "GatewaySettings serve",
     },
 )

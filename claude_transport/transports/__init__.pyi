@@ -1,5 +1,6 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.transport import Client as Client
 from claude_transport.transport import PermissionSetting as PermissionSetting
 from claude_transport.transport import SessionTerms as SessionTerms
 from claude_transport.transport import Transport as Transport
@@ -15,6 +16,7 @@ from claude_transport.transports.subprocess import SubprocessTransport as Subpro
 from claude_transport.transports.subprocess import session_terms as session_terms
 
 __all__ = [
+    "Client",
     "MockTransport",
     "NetworkTransport",
     "PermissionSetting",

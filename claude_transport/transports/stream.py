@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
@@ -32,26 +32,17 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.inflow import Pace
-from claude_transport.transport import PouredLines, Transport, TransportInfo
+from claude_transport.streams.inflow import Pace, Pourable
+from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo
 
 # --- The two views of a transport's lines: undecoded in batches, and as dicts one by one. They hold no state of their own.
 
 
 NextBatch = Callable[[], Coroutine[Any, Any, Sequence[bytes]]]
 HandOn = Callable[[Sequence[bytes]], bool]
-
-
-@runtime_checkable
-class Pourable(Protocol):
-    """A stream that can hand on what comes where it is noticed, without waking who waits for it."""
-
-    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
-        """Hand each chunk to `hand_on` until that returns True: True then, False when `receive()` has something to say."""
-        ...
 
 
 class LineView:
@@ -211,7 +202,7 @@ class StreamTransport(Remakable):
         self._close_timeout = close_timeout
         self._stream: ByteStream | None = None
         self._framer = LineFramer(max_line_bytes=max_line_bytes)
-        self.strict = strict
+        self._strict = strict
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
         self._connect_lock = anyio.Lock()
@@ -229,6 +220,10 @@ class StreamTransport(Remakable):
         self._failures: dict[str, int] = {}
 
     # ---------------------------------------------------------------------------------------------------------- connecting
+
+    def attach(self, client: Client) -> SessionTerms:
+        """Return terms that say whether this transport is strict, and count bad lines for `info`."""
+        return SessionTerms(strict=self._strict, on_failure=self._count_failure)
 
     async def connect(self) -> None:
         """Open the stream."""
@@ -334,7 +329,7 @@ class StreamTransport(Remakable):
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """The messages one by one, as dicts."""
         self._open_stream()
-        return DictView(self._next_batch, pending=self._pending, decoder=self._decoder, count_failure=self.count_failure)
+        return DictView(self._next_batch, pending=self._pending, decoder=self._decoder, count_failure=self._count_failure)
 
     async def _next_batch(self) -> Sequence[bytes]:
         """At least one line; StopAsyncIteration at a good end, the typed cause at a bad one."""
@@ -413,7 +408,7 @@ class StreamTransport(Remakable):
                 self._read_end.error.__cause__ = truncated
         return ()
 
-    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+    def _count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Count and log a line that held no message."""
         kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
         self._failures[kind] = self._failures.get(kind, 0) + 1

@@ -16,20 +16,16 @@ from hypothesis import strategies as st
 from recorded_lines import sample_lines
 
 from claude_transport.errors import CLIJSONDecodeError, LineTooLong, UsageError
-from claude_transport.protocol.codec import DecodeCounters, LineDecoder, decode_message, encode_line, encode_message
+from claude_transport.protocol.blocks import TextBlock, UnknownBlock
+from claude_transport.protocol.codec import DecodeCounters, LineDecoder, decode_message
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage, encode_line, encode_message
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import (
     AssistantMessage,
-    DecodeFailure,
     KeepAlive,
-    Message,
-    OversizedMessage,
     ResultMessage,
     StreamEvent,
     SystemMessage,
-    TextBlock,
-    UnknownBlock,
-    UnknownMessage,
     UserContent,
     UserMessage,
 )
@@ -210,7 +206,7 @@ def test_any_kind_of_bytes_will_do(kind: Any) -> None:
 
 
 def test_text_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="a line is bytes, not str"):
+    with pytest.raises(UsageError, match="a line must be bytes, not str"):
         decode_message("{}")  # type: ignore[arg-type]
 
 
@@ -324,7 +320,7 @@ def test_a_line_of_twenty_megabytes_decodes() -> None:
 def test_strict_raises_for_the_first_bad_line_and_keeps_what_came_before(line: bytes) -> None:
     decoder = LineDecoder(strict=True)
     decoder.messages([EVENT])
-    with pytest.raises(CLIJSONDecodeError, match="line 4 is no JSON object") as caught:
+    with pytest.raises(CLIJSONDecodeError, match="line 4 is not a JSON object") as caught:
         decoder.messages([EVENT, KEEP_ALIVE, line, EVENT])
     assert (caught.value.line, caught.value.line_number) == (line, 4)
     assert decoder.before_failure == [decode_message(EVENT), KeepAlive()]
@@ -403,7 +399,7 @@ def test_what_json_cannot_say_is_refused_by_name(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [[], "x", 5, None, b"{}"])
 def test_only_objects_are_lines(value: Any) -> None:
-    with pytest.raises(UsageError, match="a line is a JSON object"):
+    with pytest.raises(UsageError, match="as a line; pass a mapping or a Message"):
         encode_line(value)
 
 
@@ -430,7 +426,7 @@ def test_a_hand_built_message_can_be_written_and_read_back() -> None:
 
 @pytest.mark.parametrize("message", [DecodeFailure(raw=b"x"), OversizedMessage(raw=b"{}")])
 def test_what_was_no_message_cannot_be_written(message: Message) -> None:
-    with pytest.raises(UsageError, match="stands for a line that was no message"):
+    with pytest.raises(UsageError, match="reports a line that was not a message"):
         encode_message(message)
 
 

@@ -1,4 +1,4 @@
-"""F1 to F10: what breaks other people's readers, sent by a real child, read in both views, lenient and strict.
+"""What breaks other people's readers, sent by a real child, read in both views, lenient and strict.
 
 Each test is named after its row. What a row promises beyond one stream of bytes (properties, recordings) is proven in `PROVEN_ELSEWHERE`.
 """
@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 import claude_transport as ct
-from claude_transport.protocol.codec import encode_message
+from claude_transport.protocol.envelope import encode_message
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.scenario import Answer
 from claude_transport.testing.steps import BigLine, EmitRaw, Exit, Step

@@ -9,29 +9,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from claude_transport.protocol.codec import decode_message, encode_message
-from claude_transport.protocol.messages import (
-    SYSTEM_SUBTYPES,
+from claude_transport.protocol.blocks import (
     AdvisorToolResultBlock,
-    APIMessage,
-    AssistantMessage,
-    DecodeFailure,
-    HookMessage,
     ImageBlock,
-    InitMessage,
-    KeepAlive,
-    Message,
-    RateLimitEvent,
-    ResultMessage,
-    StreamEvent,
-    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
     UnknownBlock,
-    UnknownMessage,
-    Usage,
+)
+from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.envelope import DecodeFailure, Message, UnknownMessage, Usage, encode_message
+from claude_transport.protocol.messages import (
+    SYSTEM_SUBTYPES,
+    APIMessage,
+    AssistantMessage,
+    HookMessage,
+    InitMessage,
+    KeepAlive,
+    RateLimitEvent,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
     UserContent,
     UserMessage,
 )
@@ -131,7 +130,7 @@ def test_a_new_system_subtype_is_a_plain_system_message() -> None:
     assert message.misfits == ()
 
 
-# ---------------------------------------------------------------------------------------------------- assistant text (S2.3)
+# ---------------------------------------------------------------------------------------------------- assistant text
 
 
 def test_text_is_the_text_blocks_joined_by_a_newline() -> None:
@@ -323,7 +322,7 @@ def test_any_other_event_has_no_text(event: dict[str, Any]) -> None:
     assert (StreamEvent(event=event).text, StreamEvent(event=event).delta_type) == ("", "")
 
 
-# ------------------------------------------------------------------------------------------------------------ results (S2.4)
+# ------------------------------------------------------------------------------------------------------------ results
 
 
 @pytest.mark.parametrize("usage", [None, "abc", 5, [], True])
@@ -369,7 +368,7 @@ def test_a_model_whose_usage_does_not_fit_costs_only_what_does_not_fit() -> None
     assert set(result.misfits) == {"modelUsage.a.costUSD", "modelUsage.b"}
 
 
-# --------------------------------------------------------------------------------------------------------------- init (S2.2)
+# --------------------------------------------------------------------------------------------------------------- init
 
 
 def test_an_api_key_source_that_is_no_text_is_ignored() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claude_transport.protocol.codec import encode_line
+from claude_transport.protocol.envelope import encode_line
 from claude_transport.testing.conformance.bench import wire
 from claude_transport.testing.conformance.subject import Inexpressible, Peer, Reason
 from claude_transport.transports.mock import MockTransport

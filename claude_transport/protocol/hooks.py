@@ -1,0 +1,947 @@
+"""Hooks: the events at which the CLI calls its host, the input of each, and what a callback may return.
+
+`parse_hook_input` reads the input of an event. `encode_hook_output` encodes what a callback returned. It refuses an output that the CLI
+would silently ignore: otherwise a refusal with a spelling mistake would let the tool run.
+
+Inputs were seen on CLI 2.1.329 (tests/protocol/hook_inputs.ndjson) unless marked *Declared*. Calling the callbacks is up to
+`client.questions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Literal, Self
+
+import msgspec
+from msgspec import field
+
+from claude_transport.errors import UsageError
+from claude_transport.protocol.control import PermissionUpdate
+from claude_transport.protocol.envelope import Number, Part, to_wire
+from claude_transport.protocol.salvage import Salvaged
+
+
+class HookEvent(StrEnum):
+    """The 33 hook events of CLI 2.1.329, as `get_hooks_listing` names them [08a]; the value of each member is its wire name.
+
+    Hooks of a host were seen to be called for all events except Setup, TeammateIdle, TaskCreated, TaskCompleted and CwdChanged
+    (tests/protocol/hook_inputs.ndjson). SessionStart is called for `/clear` and a compaction, not when the process starts.
+    """
+
+    PRE_TOOL_USE = "PreToolUse"
+    """Before a tool runs, whatever the permission rules say. Only this event can reliably stop a tool. [05c]"""
+    POST_TOOL_USE = "PostToolUse"
+    """After a tool ran successfully. [05a]"""
+    POST_TOOL_USE_FAILURE = "PostToolUseFailure"
+    """After a tool failed."""
+    POST_TOOL_BATCH = "PostToolBatch"
+    """After all tools of one model message ran. [05a]"""
+    PERMISSION_REQUEST = "PermissionRequest"
+    """When permission is needed. `can_use_tool` is called at the same time, and the first answer wins. [05b, 05o]"""
+    PERMISSION_DENIED = "PermissionDenied"
+    """After the auto mode denied a tool."""
+    NOTIFICATION = "Notification"
+    """When the CLI has a notice for the user."""
+    USER_PROMPT_SUBMIT = "UserPromptSubmit"
+    """When a prompt arrived, before the model sees it; the hook can block it. [05e]"""
+    USER_PROMPT_EXPANSION = "UserPromptExpansion"
+    """When a slash command or an MCP prompt is expanded to a prompt."""
+    SESSION_START = "SessionStart"
+    """When a session begins: after `/clear`, a compaction, …"""
+    SESSION_END = "SessionEnd"
+    """When a session ends: by `/clear`, …"""
+    STOP = "Stop"
+    """When the turn is about to end; the hook can keep it going. [05j]"""
+    STOP_FAILURE = "StopFailure"
+    """When the turn ends because the API failed."""
+    SUBAGENT_START = "SubagentStart"
+    """When a subagent begins."""
+    SUBAGENT_STOP = "SubagentStop"
+    """When a subagent is about to end; the hook can keep it going."""
+    PRE_COMPACT = "PreCompact"
+    """Before the conversation is compacted."""
+    POST_COMPACT = "PostCompact"
+    """After the conversation was compacted."""
+    PRE_MODEL_SWITCH = "PreModelSwitch"
+    """When another model was requested, before the switch; the hook can refuse it."""
+    POST_MODEL_SWITCH = "PostModelSwitch"
+    """After the model was switched."""
+    SETUP = "Setup"
+    """When a repository is prepared or maintained. *Declared.*"""
+    TEAMMATE_IDLE = "TeammateIdle"
+    """When a teammate has no work. *Declared.*"""
+    TASK_CREATED = "TaskCreated"
+    """When a task was added to the task list. *Declared.*"""
+    TASK_COMPLETED = "TaskCompleted"
+    """When a task was marked as done. *Declared.*"""
+    ELICITATION = "Elicitation"
+    """When an MCP server asks the user a question. The hook can decline with `HookOutput.block`; `on_request` can answer."""
+    ELICITATION_RESULT = "ElicitationResult"
+    """When the user answered an MCP server. The hook can turn the answer into a refusal with `HookOutput.block`."""
+    CONFIG_CHANGE = "ConfigChange"
+    """When a settings file changed."""
+    WORKTREE_CREATE = "WorktreeCreate"
+    """When a worktree is needed; the hook creates it and returns its path."""
+    WORKTREE_REMOVE = "WorktreeRemove"
+    """When a worktree is to be removed."""
+    INSTRUCTIONS_LOADED = "InstructionsLoaded"
+    """When a CLAUDE.md or a rule file was read."""
+    CWD_CHANGED = "CwdChanged"
+    """When the working directory changed. *Declared.*"""
+    FILE_CHANGED = "FileChanged"
+    """When a watched file changed: one of the `watch_paths` that a SessionStart hook returned."""
+    DIRECTORY_ADDED = "DirectoryAdded"
+    """When a directory was added to the session, for example by `register_repo_root`."""
+    MESSAGE_DISPLAY = "MessageDisplay"
+    """When whole new lines of an assistant message are ready to be shown. [05a]"""
+
+
+class HookEffort(Part, frozen=True, kw_only=True):
+    """How hard the model thinks in this turn: low, medium, high, …"""
+
+    level: str = ""
+
+
+class HookMcpServer(Part, frozen=True, kw_only=True):
+    """The MCP server of a tool. Decide by `source` (`sdk`, `plugin`, `dynamic`, `user`, …): a server can choose any `name`."""
+
+    name: str = ""
+    source: str = ""
+
+
+class HookInput(Salvaged, frozen=True, kw_only=True):
+    """The input of a hook, with the fields that all events share. Each event has a subclass.
+
+    `parse_hook_input` gives a plain `HookInput` for an unknown event, and for an input without a field that the event's class requires. The
+    wire's dict can be read directly (`input["tool_name"]`), and `to_dict()` returns it complete.
+    """
+
+    essential: ClassVar[frozenset[str]] = frozenset()
+    """Wire names that an input must have to become this class. A guard must not decide on a default value."""
+
+    hook_event_name: str = ""
+    session_id: str = ""
+    transcript_path: str = ""
+    cwd: str = ""
+    prompt_id: str | None = None
+    permission_mode: str | None = None
+    agent_id: str | None = None
+    """The subagent in which the event happened; None in the main conversation."""
+    agent_type: str | None = None
+    effort: HookEffort | None = None
+
+    @classmethod
+    def from_wire_input(cls, data: Mapping[str, Any]) -> Self | None:
+        """Read `data` as this class. None when an essential field is missing or does not fit, or when too many values do not fit."""
+        typed = cls._salvage(data)
+        if typed is None or not cls.essential <= typed.raw.keys() or cls.essential & set(typed.misfits):
+            return None
+        return typed
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of `key` on the wire, or `default`."""
+        return self.to_dict().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.to_dict()
+
+    def keys(self) -> list[str]:
+        """Return the wire names, so that `dict(input)` works."""
+        return list(self.to_dict())
+
+
+class ToolHookInput(HookInput, frozen=True, kw_only=True):
+    """The fields of all events about one tool call. `mcp_server` is set for a tool of an MCP server."""
+
+    essential: ClassVar[frozenset[str]] = frozenset({"tool_name", "tool_input"})
+
+    tool_name: str = ""
+    tool_input: dict[str, Any] = field(default_factory=dict)
+    mcp_server: HookMcpServer | None = None
+
+
+class PreToolUseInput(ToolHookInput, frozen=True, kw_only=True):
+    """A tool is about to run. [05a, 05c]"""
+
+    tool_use_id: str = ""
+
+
+class PostToolUseInput(ToolHookInput, frozen=True, kw_only=True):
+    """A tool ran. `tool_response` has the tool's own structure; `duration_ms` does not include waiting for permission. [05a]"""
+
+    tool_use_id: str = ""
+    tool_response: Any = None
+    duration_ms: Number | None = None
+
+
+class PostToolUseFailureInput(ToolHookInput, frozen=True, kw_only=True):
+    """A tool failed. `error` is the text that the model gets."""
+
+    tool_use_id: str = ""
+    error: str = ""
+    is_interrupt: bool | None = None
+    duration_ms: Number | None = None
+
+
+class PermissionRequestInput(ToolHookInput, frozen=True, kw_only=True):
+    """The CLI asks for permission. This input has no tool use id. [05b]"""
+
+    permission_suggestions: tuple[PermissionUpdate, ...] = ()
+
+
+class PermissionDeniedInput(ToolHookInput, frozen=True, kw_only=True):
+    """The auto mode denied a tool because of `reason`."""
+
+    tool_use_id: str = ""
+    reason: str = ""
+
+
+class ToolCallRecord(Part, frozen=True, kw_only=True):
+    """One tool call of a batch. `tool_response` is what the model gets."""
+
+    tool_name: str = ""
+    tool_input: dict[str, Any] = field(default_factory=dict)
+    tool_use_id: str = ""
+    tool_response: Any = None
+
+
+class PostToolBatchInput(HookInput, frozen=True, kw_only=True):
+    """All tool calls of one model message ended, with or without an error. [05a, 05b]"""
+
+    tool_calls: tuple[ToolCallRecord, ...] = ()
+
+
+class NotificationInput(HookInput, frozen=True, kw_only=True):
+    """The CLI has a notice for the user. `notification_type`: elicitation_response, …"""
+
+    message: str = ""
+    title: str | None = None
+    notification_type: str = ""
+
+
+class UserPromptSubmitInput(HookInput, frozen=True, kw_only=True):
+    """A prompt arrived. `source` (*declared*): user, sdk, system, loop_wakeup, schedule_wakeup, poll_event. [05a]"""
+
+    essential: ClassVar[frozenset[str]] = frozenset({"prompt"})
+
+    prompt: str = ""
+    source: str | None = None
+    session_title: str | None = None
+
+
+class UserPromptExpansionInput(HookInput, frozen=True, kw_only=True):
+    """A command is expanded to a prompt. `expansion_type`: slash_command, mcp_prompt."""
+
+    expansion_type: str = ""
+    command_name: str = ""
+    command_args: str = ""
+    command_source: str | None = None
+    prompt: str = ""
+
+
+class SessionStartInput(HookInput, frozen=True, kw_only=True):
+    """A session begins. `source`: startup, resume, clear, compact, fork. The four fields about the cost of a resume are *declared*."""
+
+    source: str = ""
+    model: str | None = None
+    session_title: str | None = None
+    seconds_since_last_response: Number | None = None
+    context_tokens: int | None = None
+    prompt_cache_likely_expired: bool | None = None
+    estimated_cache_write_usd: Number | None = None
+
+
+class SessionEndInput(HookInput, frozen=True, kw_only=True):
+    """A session ends. `reason`: clear, resume, logout, prompt_input_exit, other."""
+
+    reason: str = ""
+
+
+class BackgroundTaskInfo(Part, frozen=True, kw_only=True):
+    """A task that runs in the background. `type`: shell, subagent, monitor, workflow."""
+
+    id: str = ""
+    type: str = ""
+    status: str = ""
+    description: str = ""
+    command: str | None = None
+    agent_type: str | None = None
+    server: str | None = None
+    tool: str | None = None
+    name: str | None = None
+
+
+class SessionCron(Part, frozen=True, kw_only=True):
+    """A prompt that the CLI sends by itself at set times; `schedule` is a cron expression."""
+
+    id: str = ""
+    schedule: str = ""
+    recurring: bool = False
+    prompt: str = ""
+
+
+class TurnEndInput(HookInput, frozen=True, kw_only=True):
+    """The fields of both events before a turn ends. `stop_hook_active` is True when a hook already kept this turn going: check it, or your
+    hook may keep the turn going for ever.
+    """
+
+    stop_hook_active: bool = False
+    last_assistant_message: str | None = None
+    background_tasks: tuple[BackgroundTaskInfo, ...] = ()
+    session_crons: tuple[SessionCron, ...] = ()
+
+
+class StopInput(TurnEndInput, frozen=True, kw_only=True):
+    """The turn is about to end. [05a, 05j]"""
+
+
+class StopFailureInput(HookInput, frozen=True, kw_only=True):
+    """The turn ends because of an API error. `error`: rate_limit, server_error, unknown, … as in `AssistantMessage.error`."""
+
+    error: str = ""
+    error_details: str | None = None
+    last_assistant_message: str | None = None
+
+
+class SubagentStartInput(HookInput, frozen=True, kw_only=True):
+    """A subagent begins; see `agent_id` and `agent_type`."""
+
+
+class SubagentStopInput(TurnEndInput, frozen=True, kw_only=True):
+    """A subagent is about to end."""
+
+    agent_transcript_path: str = ""
+
+
+class PreCompactInput(HookInput, frozen=True, kw_only=True):
+    """The conversation is about to be compacted. `trigger`: manual, auto."""
+
+    trigger: str = ""
+    custom_instructions: str | None = None
+
+
+class PostCompactInput(HookInput, frozen=True, kw_only=True):
+    """The conversation was compacted to `compact_summary`."""
+
+    trigger: str = ""
+    compact_summary: str = ""
+
+
+class ModelSwitchInput(HookInput, frozen=True, kw_only=True):
+    """A switch of models and its cost. `source`: command, picker, sdk; after the switch also auto or resume.
+
+    `requested_model` is None for the default model. `cache_ttl`: 5m, 1h. `pricing`: configured, catalog, default.
+    """
+
+    essential: ClassVar[frozenset[str]] = frozenset({"from_model", "to_model"})
+
+    from_model: str = ""
+    to_model: str = ""
+    requested_model: str | None = None
+    source: str = ""
+    context_tokens: int = 0
+    prompt_cache_warm: bool = False
+    cache_ttl: str = ""
+    estimated_cache_write_usd: Number = 0
+    pricing: str = ""
+
+
+class PreModelSwitchInput(ModelSwitchInput, frozen=True, kw_only=True):
+    """Another model was requested."""
+
+
+class PostModelSwitchInput(ModelSwitchInput, frozen=True, kw_only=True):
+    """The model was switched."""
+
+
+class SetupInput(HookInput, frozen=True, kw_only=True):
+    """A repository is prepared. `trigger`: init, maintenance. *Declared.*"""
+
+    trigger: str = ""
+
+
+class TeammateIdleInput(HookInput, frozen=True, kw_only=True):
+    """A teammate has no work. *Declared.*"""
+
+    teammate_name: str = ""
+    team_name: str = ""
+
+
+class TaskInput(HookInput, frozen=True, kw_only=True):
+    """A task of the task list. *Declared.*"""
+
+    task_id: str = ""
+    task_subject: str = ""
+    task_description: str | None = None
+    teammate_name: str | None = None
+    team_name: str | None = None
+
+
+class TaskCreatedInput(TaskInput, frozen=True, kw_only=True):
+    """A task was added to the task list. *Declared.*"""
+
+
+class TaskCompletedInput(TaskInput, frozen=True, kw_only=True):
+    """A task was marked as done. *Declared.*"""
+
+
+class ElicitationInput(HookInput, frozen=True, kw_only=True):
+    """An MCP server asks the user a question. `mode`: form, url."""
+
+    mcp_server_name: str = ""
+    message: str = ""
+    mode: str | None = None
+    url: str | None = None
+    elicitation_id: str | None = None
+    requested_schema: dict[str, Any] | None = None
+
+
+class ElicitationResultInput(HookInput, frozen=True, kw_only=True):
+    """The user answered the question of an MCP server. `action`: accept, decline, cancel."""
+
+    mcp_server_name: str = ""
+    elicitation_id: str | None = None
+    mode: str | None = None
+    action: str = ""
+    content: dict[str, Any] | None = None
+
+
+class ConfigChangeInput(HookInput, frozen=True, kw_only=True):
+    """A settings file changed. `source`: user_settings, project_settings, local_settings, policy_settings, skills."""
+
+    source: str = ""
+    file_path: str | None = None
+
+
+class InstructionsLoadedInput(HookInput, frozen=True, kw_only=True):
+    """A CLAUDE.md or a rule file was read.
+
+    `memory_type`: User, Project, Local, Managed. `load_reason`: session_start, nested_traversal, path_glob_match, include, compact.
+    """
+
+    file_path: str = ""
+    memory_type: str = ""
+    load_reason: str = ""
+    globs: tuple[str, ...] = ()
+    trigger_file_path: str | None = None
+    parent_file_path: str | None = None
+
+
+class WorktreeCreateInput(HookInput, frozen=True, kw_only=True):
+    """A worktree with this name is needed."""
+
+    name: str = ""
+
+
+class WorktreeRemoveInput(HookInput, frozen=True, kw_only=True):
+    """A worktree is to be removed."""
+
+    worktree_path: str = ""
+
+
+class CwdChangedInput(HookInput, frozen=True, kw_only=True):
+    """The working directory changed. *Declared.*"""
+
+    old_cwd: str = ""
+    new_cwd: str = ""
+
+
+class FileChangedInput(HookInput, frozen=True, kw_only=True):
+    """A watched file changed. `event`: change, add, unlink."""
+
+    file_path: str = ""
+    event: str = ""
+
+
+class DirectoryAddedInput(HookInput, frozen=True, kw_only=True):
+    """A directory was added to the session. `source`: slash_command, register_repo_root."""
+
+    directory: str = ""
+    source: str = ""
+
+
+class MessageDisplayInput(HookInput, frozen=True, kw_only=True):
+    """New whole lines (`delta`) of an assistant message. `index` counts the pieces from 0; the last piece has `final`. [05a]"""
+
+    turn_id: str = ""
+    message_id: str = ""
+    index: int = 0
+    final: bool = False
+    delta: str = ""
+
+
+INPUTS: Final[Mapping[str, type[HookInput]]] = {event: globals()[f"{event}Input"] for event in HookEvent}
+"""The input class of each event. Its name is the name of the event followed by `Input`."""
+
+
+def parse_hook_input(event: str, data: Mapping[str, Any]) -> HookInput:
+    """Read the input of a hook.
+
+    A value that does not fit leaves its field at the default and is named in `misfits`.
+
+    Returns:
+        The class of the event; a plain `HookInput` for an unknown event, or when a field that the class requires is missing.
+
+    Raises:
+        UsageError: `data` is not a mapping.
+    """
+    if not isinstance(data, Mapping):
+        raise UsageError(f"the input of a {event} hook must be a mapping, not a {type(data).__name__}")
+    cls = INPUTS.get(event, HookInput)
+    typed = cls.from_wire_input(data)
+    # HookInput has no essential field: `from_wire_input` gives None only when too many values do not fit
+    return typed if typed is not None else HookInput.from_wire_input(data) or HookInput(raw=dict(data))
+
+
+class SpecificOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Base of outputs that only some events accept: `hookSpecificOutput` on the wire. A field that is None is not sent."""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset()
+    """The events that accept this output."""
+
+
+class PreToolUseDecision(SpecificOutput, frozen=True, kw_only=True):
+    """Decide whether a tool runs: allow, deny, ask or defer. `updated_input` replaces the input that the model wrote. [05c]
+
+    `deny` stops this call only, and the model gets the reason. `allow` skips the permission rules.
+    """
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PRE_TOOL_USE})
+
+    permission_decision: Literal["allow", "deny", "ask", "defer"] | None = None
+    permission_decision_reason: str | None = None
+    updated_input: Mapping[str, Any] | None = None
+    additional_context: str | None = None
+
+    @classmethod
+    def allow(cls, reason: str | None = None, *, updated_input: Mapping[str, Any] | None = None) -> Self:
+        """Let the tool run, with `updated_input` when it is given."""
+        return cls(permission_decision="allow", permission_decision_reason=reason, updated_input=updated_input)
+
+    @classmethod
+    def deny(cls, reason: str) -> Self:
+        """Stop the tool; the model gets `reason`."""
+        return cls(permission_decision="deny", permission_decision_reason=reason)
+
+    @classmethod
+    def ask(cls, reason: str | None = None, *, updated_input: Mapping[str, Any] | None = None) -> Self:
+        """Have `can_use_tool` asked, whatever the permission rules say."""
+        return cls(permission_decision="ask", permission_decision_reason=reason, updated_input=updated_input)
+
+    @classmethod
+    def defer(cls) -> Self:
+        """Postpone the decision: the turn ends without an error, with `terminal_reason` `tool_deferred` and the call in
+        `deferred_tool_use`.
+
+        When another process resumes the session, its PreToolUse hook is asked about the call before the first prompt, and the turn goes on.
+        The result of that turn belongs to no prompt (`prompt_uuids` is empty). In the same process, the next prompt continues without the
+        tool.
+        """
+        return cls(permission_decision="defer")
+
+
+class PreModelSwitchDecision(SpecificOutput, frozen=True, kw_only=True):
+    """Decide whether the model is switched. `ask` refuses when there is no user to ask."""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PRE_MODEL_SWITCH})
+
+    permission_decision: Literal["allow", "deny", "ask"] | None = None
+    permission_decision_reason: str | None = None
+
+    @classmethod
+    def allow(cls) -> Self:
+        """Allow the switch."""
+        return cls(permission_decision="allow")
+
+    @classmethod
+    def deny(cls, reason: str) -> Self:
+        """Keep the model; the `set_model` request fails."""
+        return cls(permission_decision="deny", permission_decision_reason=reason)
+
+
+class _RequestDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    behavior: Literal["allow", "deny"]
+    updated_input: Mapping[str, Any] | None = None
+    updated_permissions: Sequence[Any] | None = None
+    message: str | None = None
+    interrupt: bool | None = None
+
+
+class PermissionRequestDecision(SpecificOutput, frozen=True, kw_only=True):
+    """Answer a permission request instead of `can_use_tool`, whose question is then withdrawn. [05o]"""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PERMISSION_REQUEST})
+
+    decision: _RequestDecision
+
+    @classmethod
+    def allow(
+        cls,
+        *,
+        updated_input: Mapping[str, Any] | None = None,
+        updated_permissions: Sequence[PermissionUpdate | Mapping[str, Any]] | None = None,
+    ) -> Self:
+        """Let the tool run."""
+        return cls(decision=_RequestDecision(behavior="allow", updated_input=updated_input, updated_permissions=updated_permissions))
+
+    @classmethod
+    def deny(cls, message: str | None = None, *, interrupt: bool = False) -> Self:
+        """Stop the tool; with `interrupt=True` also end the turn."""
+        return cls(decision=_RequestDecision(behavior="deny", message=message, interrupt=interrupt or None))
+
+
+class AdditionalContext(SpecificOutput, frozen=True):
+    """Give the model more information: `AdditionalContext("…")`."""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset(
+        {
+            HookEvent.NOTIFICATION,
+            HookEvent.POST_MODEL_SWITCH,
+            HookEvent.POST_TOOL_BATCH,
+            HookEvent.POST_TOOL_USE,
+            HookEvent.POST_TOOL_USE_FAILURE,
+            HookEvent.PRE_TOOL_USE,
+            HookEvent.SESSION_START,
+            HookEvent.SETUP,
+            HookEvent.STOP,
+            HookEvent.SUBAGENT_START,
+            HookEvent.SUBAGENT_STOP,
+            HookEvent.USER_PROMPT_EXPANSION,
+            HookEvent.USER_PROMPT_SUBMIT,
+        }
+    )
+
+    additional_context: str | None = None
+
+
+class PostToolUseOutput(SpecificOutput, frozen=True, kw_only=True):
+    """Comment on what a tool returned, or replace it with `updated_tool_output`.
+
+    The permission classifier of the auto mode trusts `classifier_context` (*declared*): never put the output of a tool there.
+    """
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.POST_TOOL_USE})
+
+    additional_context: str | None = None
+    classifier_context: str | None = None
+    updated_tool_output: Any = None
+    updated_mcp_tool_output: Any = field(name="updatedMCPToolOutput", default=None)
+
+
+class UserPromptExpansionOutput(SpecificOutput, frozen=True, kw_only=True):
+    """Give the model more information. With `decision="block"`, `suppress_original_prompt` leaves the prompt out of the message."""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.USER_PROMPT_EXPANSION})
+
+    additional_context: str | None = None
+    suppress_original_prompt: bool | None = None
+
+
+class UserPromptSubmitOutput(SpecificOutput, frozen=True, kw_only=True):
+    """Give the model more information, and set the title of the session."""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.USER_PROMPT_SUBMIT})
+
+    additional_context: str | None = None
+    session_title: str | None = None
+    suppress_original_prompt: bool | None = None
+
+
+class SessionStartOutput(SpecificOutput, frozen=True, kw_only=True):
+    """Set what a session begins with. `watch_paths` are files whose changes fire FileChanged."""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.SESSION_START})
+
+    additional_context: str | None = None
+    initial_user_message: str | None = None
+    session_title: str | None = None
+    watch_paths: Sequence[str] | None = None
+    reload_skills: bool | None = None
+
+
+class PermissionDeniedOutput(SpecificOutput, frozen=True, kw_only=True):
+    """Decide whether the model may try the tool again. *Declared.*"""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PERMISSION_DENIED})
+
+    retry: bool | None = None
+
+
+class ElicitationReply(SpecificOutput, frozen=True, kw_only=True):
+    """Answer an MCP server in place of the user (Elicitation), or replace the user's answer (ElicitationResult).
+
+    CLI 2.1.329 accepts it only from command hooks in settings files, and silently drops it from a hook of the host. A hook of the host can
+    decline with `HookOutput.block`. To accept, answer the request `elicitation` with the `on_request` of `Query`.
+    """
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.ELICITATION, HookEvent.ELICITATION_RESULT})
+
+    action: Literal["accept", "decline", "cancel"] | None = None
+    content: Mapping[str, Any] | None = None
+
+
+class WatchPaths(SpecificOutput, frozen=True):
+    """Set the files whose changes fire FileChanged: `WatchPaths(["…"])`. *Declared.*"""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.CWD_CHANGED, HookEvent.FILE_CHANGED})
+
+    watch_paths: Sequence[str] | None = None
+
+
+class WorktreeCreateOutput(SpecificOutput, frozen=True):
+    """Report the path of the worktree that the hook created: `WorktreeCreateOutput("/…")`."""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.WORKTREE_CREATE})
+
+    worktree_path: str
+
+
+class MessageDisplayOutput(SpecificOutput, frozen=True):
+    """Show this text in place of the piece: `MessageDisplayOutput("…")`. *Declared.*"""
+
+    events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.MESSAGE_DISPLAY})
+
+    display_content: str | None = None
+
+
+class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The output of a hook: fields that all events accept, and `specific` for what only some accept. A field that is None is not sent.
+
+    `decision="block"` with a `reason` refuses a prompt (UserPromptSubmit [05e]), keeps the turn going (Stop [05j]), or declines the
+    question of an MCP server (Elicitation, ElicitationResult). `continue_=False` ends the turn after the current tool; it does *not* stop
+    that tool [05f]. `system_message` is shown to the user. `extra` is sent unchecked, for fields that only a newer CLI knows.
+    """
+
+    continue_: bool | None = field(name="continue", default=None)
+    stop_reason: str | None = None
+    suppress_output: bool | None = None
+    decision: Literal["approve", "block"] | None = None
+    reason: str | None = None
+    system_message: str | None = None
+    terminal_sequence: str | None = None
+    specific: SpecificOutput | None = field(name="hookSpecificOutput", default=None)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def block(cls, reason: str) -> Self:
+        """Refuse the prompt, keep the turn going, or decline in place of the user, depending on the event."""
+        return cls(decision="block", reason=reason)
+
+    @classmethod
+    def stop(cls, reason: str) -> Self:
+        """End the turn. Its result has `terminal_reason` `hook_stopped` and is not an error. [05f]"""
+        return cls(continue_=False, stop_reason=reason)
+
+
+class AsyncHookOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """Let the CLI go on while the hook still works; what the hook does later cannot stop anything. `timeout` in seconds. *Declared.*"""
+
+    timeout: float | None = None
+
+
+# the class for a dict is the first one of its event, so the specific classes come before the generic one
+_CLASSES: Final = (
+    PreToolUseDecision,
+    PreModelSwitchDecision,
+    PermissionRequestDecision,
+    PostToolUseOutput,
+    UserPromptExpansionOutput,
+    UserPromptSubmitOutput,
+    SessionStartOutput,
+    PermissionDeniedOutput,
+    ElicitationReply,
+    WatchPaths,
+    WorktreeCreateOutput,
+    MessageDisplayOutput,
+    AdditionalContext,
+)
+_PYTHON_SPELLING: Final[dict[str, str]] = {"continue_": "continue", "async_": "async"}
+"""Keys that are Python keywords, as the official SDK spells them in dicts."""
+_SPECIFIC: Final = "hookSpecificOutput"
+
+
+def encode_hook_output(event: str, output: object, *, strict: bool = True) -> dict[str, Any]:
+    """Encode what a hook callback returned as the payload of the response.
+
+    Args:
+        event: the wire name of the event.
+        output: None, a `HookOutput`, a `SpecificOutput`, an `AsyncHookOutput`, or a mapping in wire spelling. A mapping is checked as
+            strictly as a class; its `hookEventName` may be missing.
+        strict: False passes on the keys of a mapping that are not known here.
+
+    Raises:
+        UsageError: the event is unknown, or the output has a wrong type, an unknown key, a wrong value, a part that this event does not
+            accept, or a value that is not JSON. The message names the event and the fault.
+    """
+    if event not in INPUTS:
+        raise UsageError(f"unknown hook event {event!r}; the names are the values of HookEvent")
+    name = HookEvent(event)
+    wire = _encode(name, output) if strict or not isinstance(output, Mapping) else _encode_loosely(name, output)
+    try:
+        msgspec.json.encode(wire)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise UsageError(f"the output of a {event} hook cannot be written as JSON: {exc}") from exc
+    return wire
+
+
+def _encode(event: HookEvent, output: object) -> dict[str, Any]:
+    match output:
+        case None:
+            return {}
+        case AsyncHookOutput():
+            return {"async": True} if output.timeout is None else {"async": True, "asyncTimeout": round(output.timeout * 1000)}
+        case SpecificOutput():
+            return _encode(event, HookOutput(specific=output))
+        case HookOutput():
+            wire = _present(output)
+            extra = wire.pop("extra", {})
+            if output.specific is not None:
+                if event not in output.specific.events:
+                    name, events = type(output.specific).__name__, ", ".join(sorted(output.specific.events))
+                    raise UsageError(f"a {event} hook cannot return a {name}, which is for {events}")
+                wire[_SPECIFIC] = _present(output.specific)
+            return {**_encode_mapping(event, wire), **extra}
+        case Mapping():
+            return _encode_mapping(event, output)
+        case _:
+            raise UsageError(f"a {event} hook returned a {type(output).__name__}; return None, a HookOutput, a SpecificOutput or a mapping")
+
+
+def _encode_mapping(event: HookEvent, output: Mapping[str, Any]) -> dict[str, Any]:
+    wire: dict[str, Any] = {_PYTHON_SPELLING.get(key, key): to_wire(value) for key, value in output.items() if value is not None}
+    if "async" in wire:
+        if wire["async"] is not True or wire.keys() - {"async", "asyncTimeout"}:
+            raise UsageError(f"the asynchronous output of a {event} hook must be {{'async': True}}, with no other key than 'asyncTimeout'")
+        return wire
+    if "extra" in wire:
+        raise UsageError(f"the output of a {event} hook has the unknown key 'extra'")
+    specific = wire.get(_SPECIFIC)
+    if specific is not None:
+        wire[_SPECIFIC] = _checked_specific(event, specific)
+    _check(event, HookOutput, {key: value for key, value in wire.items() if key != _SPECIFIC})
+    return wire
+
+
+def _encode_loosely(event: HookEvent, output: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the known keys of `output` and add the unknown ones unchecked."""
+    wire: dict[str, Any] = {_PYTHON_SPELLING.get(key, key): value for key, value in output.items()}
+    if wire.get("async") is True:
+        return {key: to_wire(value) for key, value in wire.items()}
+    specific = wire.get(_SPECIFIC)
+    known, unknown = _divided(HookOutput, wire)
+    if isinstance(specific, Mapping):
+        # an event without a class of its own has only `hookEventName` there
+        cls = next((cls for cls in _CLASSES if event in cls.events), SpecificOutput)
+        said, more = _divided(cls, specific)
+        name = {key: specific[key] for key in ("hookEventName",) if key in specific}
+        more.pop("hookEventName", None)
+        encoded = _encode_mapping(event, {**known, _SPECIFIC: {**said, **name}})
+        return {**encoded, _SPECIFIC: _joined(encoded[_SPECIFIC], more), **unknown}
+    return {**_encode_mapping(event, known), **unknown}
+
+
+def _divided(cls: type[msgspec.Struct], wire: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split `wire` into what the class knows and what it does not, nested classes included."""
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(cls) if field.name != "extra"}
+    known: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
+    for key, value in wire.items():
+        if key not in fields:
+            unknown[key] = to_wire(value)
+        elif isinstance(value, Mapping) and _is_struct(fields[key]):
+            known[key], inside = _divided(fields[key], value)
+            if inside:
+                unknown[key] = inside
+        else:
+            known[key] = value
+    return known, unknown
+
+
+def _is_struct(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
+
+
+def _joined(known: Mapping[str, Any], unknown: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge both; objects that are in both are merged, too."""
+    inside = {key: {**known[key], **unknown[key]} for key in known.keys() & unknown.keys()}
+    return {**known, **unknown, **inside}
+
+
+def _checked_specific(event: HookEvent, specific: object) -> dict[str, Any]:
+    if not isinstance(specific, Mapping):
+        raise UsageError(f"{_SPECIFIC} of a {event} hook must be a mapping, not a {type(specific).__name__}")
+    named = specific.get("hookEventName", str(event))
+    if named != event:
+        raise UsageError(f"a {event} hook returned a {_SPECIFIC} for the event {named!r}")
+    fields = {key: value for key, value in specific.items() if key != "hookEventName" and value is not None}
+    cls = next((cls for cls in _CLASSES if event in cls.events), None)
+    if cls is None:
+        if fields:
+            raise UsageError(f"the event {event} has no {_SPECIFIC}; leave it out")
+        return {"hookEventName": str(event)}
+    _check(event, cls, fields)
+    return {"hookEventName": str(event), **fields}
+
+
+def _check(event: HookEvent, cls: type[msgspec.Struct], wire: dict[str, Any]) -> None:
+    """Raise `UsageError` when `wire` is not a valid `cls`. (A Struct checks types only when it is decoded.)"""
+    try:
+        msgspec.convert(wire, cls, str_keys=True)
+    except (msgspec.ValidationError, TypeError) as exc:
+        raise UsageError(f"the output of a {event} hook is wrong: {exc}") from exc
+
+
+def _present(struct: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields that are set, in wire spelling, as JSON values."""
+    wire: dict[str, Any] = {}
+    for name, wire_name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
+        value = getattr(struct, name)
+        if value is not None and not isinstance(value, SpecificOutput):
+            wire[wire_name] = _present(value) if isinstance(value, msgspec.Struct) else to_wire(value)
+    return wire
+
+
+_PERMISSION: Final = frozenset({HookEvent.PRE_TOOL_USE, HookEvent.PRE_MODEL_SWITCH})
+_STOP: Final = frozenset(
+    {HookEvent.STOP, HookEvent.SUBAGENT_STOP, HookEvent.TASK_CREATED, HookEvent.TASK_COMPLETED, HookEvent.TEAMMATE_IDLE}
+)
+_BLOCK: Final = frozenset(
+    {
+        HookEvent.CONFIG_CHANGE,
+        HookEvent.ELICITATION,
+        HookEvent.ELICITATION_RESULT,
+        HookEvent.POST_TOOL_BATCH,
+        HookEvent.POST_TOOL_USE,
+        HookEvent.POST_TOOL_USE_FAILURE,
+        HookEvent.PRE_COMPACT,
+        HookEvent.USER_PROMPT_EXPANSION,
+        HookEvent.USER_PROMPT_SUBMIT,
+    }
+)
+
+DENIABLE: Final[frozenset[HookEvent]] = frozenset({HookEvent.PERMISSION_REQUEST}) | _PERMISSION | _STOP | _BLOCK
+"""Events whose hooks can refuse something. Hooks of the other events are only informed."""
+
+
+def denial_of(event: str, reason: str) -> dict[str, Any] | None:
+    """Return the response payload that refuses at `event`, with `reason`; None when the event cannot refuse.
+
+    The refusal of a Stop hook ends the turn. It does not keep the turn going, because a hook that always fails would do so for ever.
+    """
+    if event in _PERMISSION:
+        return _specific(event, permissionDecision="deny", permissionDecisionReason=reason)
+    if event == HookEvent.PERMISSION_REQUEST:
+        return _specific(event, decision={"behavior": "deny", "message": reason})
+    if event in _STOP:
+        return {"continue": False, "stopReason": reason}
+    if event in _BLOCK:
+        return {"decision": "block", "reason": reason}
+    return None
+
+
+def _specific(event: str, **fields: Any) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": str(event), **fields}}
