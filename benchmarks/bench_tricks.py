@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import anyio
@@ -92,16 +91,6 @@ def without_pour() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_direct_futures() -> Iterator[None]:
-    """Waiters continue in the next turn of the loop, as they do in a notebook."""
-    sys.modules["nest_asyncio"] = ModuleType("nest_asyncio")
-    try:
-        yield
-    finally:
-        del sys.modules["nest_asyncio"]
-
-
-@contextlib.contextmanager
 def without_own_wakeup() -> Iterator[None]:
     """An `anyio.Event` for each wait."""
     own = inflow.Wakeup
@@ -120,16 +109,6 @@ def without_lookout() -> AbstractContextManager[None]:
 def without_watching() -> AbstractContextManager[None]:
     """`anyio.wait_readable()` for each chunk."""
     return replaced(inflow.Inflow, "_watch_on_asyncio", lambda _self: False)
-
-
-def without_trios_own_wait() -> AbstractContextManager[None]:
-    """`anyio.wait_readable()` in place of trio's function."""
-
-    async def readable(self: Any) -> None:
-        with contextlib.suppress(anyio.ClosedResourceError):
-            await anyio.wait_readable(self._fd)
-
-    return replaced(inflow.Inflow, "_readable", readable)
 
 
 @contextlib.contextmanager
@@ -176,11 +155,9 @@ def without_batches() -> AbstractContextManager[None]:
 TRICKS = {
     "batches": Trick("burst", without_batches, beside=("pour",)),
     "pour": Trick("alone", without_pour),
-    "direct futures": Trick("alone", without_direct_futures, backends=("asyncio",)),
-    "own wake-up": Trick("alone", without_own_wakeup, beside=("direct futures",)),
+    "own wake-up": Trick("alone", without_own_wakeup),
     "watched once": Trick("alone", without_watching, beside=("pour",), backends=("asyncio",)),
     "lookout": Trick("alone", without_lookout, backends=("trio",)),
-    "trio's own wait": Trick("alone", without_trios_own_wait, beside=("pour",), backends=("trio",)),
     "no read of an empty pipe": Trick("alone", without_dryness, beside=("pour",)),
     "pace of reading": Trick("forward", functools.partial(without_pace, ProcessStream)),
     "pace of writing": Trick("write", functools.partial(without_pace, StreamTransport)),

@@ -1,10 +1,16 @@
 """The transport layer between Python programs and Claude.
 
-`Query` holds a conversation, a `Transport` carries it, and `query()` does both for one prompt. `complete()` is one call that uses the
-CLI or the API. `claude_transport.testing` plays Claude in tests.
+Talk: `Query` holds a conversation with a `claude` process, `query` does so for one prompt, `complete` and `stream` make one call through
+    the CLI or the API. `SessionPool` keeps sessions warm.
+Carry: a `Transport` carries the lines: `SubprocessTransport` to a process here, `NetworkTransport` to one elsewhere. Wrappers such as
+    `RetryingTransport` add to it. `Gateway` and `serve` are the other end of a network.
+Configure: `ClaudeOptions` says how `claude` runs; `BillingPolicy` is the type of its field `billing`. `Launcher` says where it runs.
+Match: the messages and blocks that most programs match on, such as `AssistantMessage` and `TextBlock`, and all errors, which are
+    `ClaudeTransportError`s.
 
-The names that most programs need are here. The others have doors of their own, such as `claude_transport.messages`, `.hooks`, `.control`,
-`.errors` and `.testing`. Every name is loaded at its first use, so that importing the package is cheap.
+The names that most programs need are here. Other names are in modules by topic: `claude_transport.messages`, `.hooks`, `.control`,
+`.errors`, `.testing`, `.client`, `.transports`, `.wrappers`, `.gateway`, `.pool`, `.launch`, `.completion`, `.bridge`, `.backoff`,
+`.inspection` and `.interop.agent_sdk`. Each name is loaded at its first use, so importing the package is fast.
 """
 
 from __future__ import annotations
@@ -13,24 +19,6 @@ from typing import Any
 
 from claude_transport.lazy import lazy_names
 
-_DOORS = (
-    "backoff",
-    "bridge",
-    "client",
-    "completion",
-    "control",
-    "errors",
-    "gateway",
-    "hooks",
-    "inspection",
-    "interop",
-    "launch",
-    "messages",
-    "pool",
-    "testing",
-    "transports",
-    "wrappers",
-)
 _load, __dir__, __all__ = lazy_names(
     __name__,
     {
@@ -39,16 +27,16 @@ _load, __dir__, __all__ = lazy_names(
         "client.questions": "Allow Deny HookMatcher",
         "client.reports": "CloseReport InterruptOutcome",
         "client.storage": "Turn",
-        "completion.complete": "complete stream",
+        "completion.call": "complete stream",
         "completion.completion": "Completion",
-        "completion.preflight": "PreflightReport preflight",
+        "completion.readiness": "PreflightReport preflight",
         "completion.resolution": "Resolution resolve_transport",
         "errors": "AuthFailed AuthenticationError Busy CLIConnectionError CLIJSONDecodeError CLINotFoundError ClaudeTransportError "
         "ConfigurationError ConnectTimeout ConnectionLost ControlError ControlRequestFailed ControlTimeout InputClosed "
         "LineTooLong MissingResult NotConnected OutcomeUncertain Overloaded ProcessError ProtocolError RateLimited "
         "ReplayGap ResultError SpawnError StructuredOutputMissing TransportClosed TruncatedStream UsageError",
         "gateway.gateway": "Gateway",
-        "gateway.serve": "serve",
+        "gateway.serving": "serve",
         "launch.argv": "build_argv",
         "launch.discovery": "CLI find_cli",
         "launch.environ": "build_environment describe_environment",
@@ -57,10 +45,10 @@ _load, __dir__, __all__ = lazy_names(
         "one_shot": "OneShot query",
         "pool.pool": "SessionPool",
         "protocol.blocks": "TextBlock ThinkingBlock ToolResultBlock ToolUseBlock UnknownBlock",
-        "protocol.codec": "decode_message encode_message",
+        "protocol.codec": "decode_message",
         "protocol.conversation": "TurnState",
         "protocol.diagnosis": "Outcome",
-        "protocol.envelope": "DecodeFailure Message OversizedMessage UnknownMessage",
+        "protocol.envelope": "DecodeFailure Message OversizedMessage UnknownMessage encode_message",
         "protocol.messages": "AssistantMessage CommandLifecycle ConversationReset RateLimitEvent ResultMessage StreamEvent SystemMessage "
         "ToolProgress UserMessage",
         "transport": "Transport TransportInfo TransportLike",
@@ -79,7 +67,24 @@ _load, __dir__, __all__ = lazy_names(
         "wrappers.stateful": "StatefulTransport TransportState",
         "wrappers.tracing": "TracingTransport",
     },
-    modules=_DOORS,
+    modules=(
+        "backoff",
+        "bridge",
+        "client",
+        "completion",
+        "control",
+        "errors",
+        "gateway",
+        "hooks",
+        "inspection",
+        "interop",
+        "launch",
+        "messages",
+        "pool",
+        "testing",
+        "transports",
+        "wrappers",
+    ),
 )
 
 

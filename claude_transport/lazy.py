@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_names"]
-
 _ROOT = __name__.partition(".")[0]
 
 

@@ -1,206 +1,42 @@
-"""Messages and content blocks, typed, and the functions that decode and encode them.
+"""Messages and content blocks as typed classes, and the functions that read and write them.
 
-`Query` yields these classes. Every message keeps its original line in `.raw` and gives all of it back with `.to_dict()`.
+`Query` and `Transport.read_messages` give these. Every message has `.type`, `.raw` (the line as it was received) and `.to_dict()` (all
+fields, also those that this version does not know). `docs/reference/messages.md` shows each message as it looks on the wire.
+
+The conversation: `AssistantMessage` (its content is an `APIMessage`), `UserMessage` (`UserContent`), `ResultMessage` (with `Usage`,
+    `ModelUsage`, `PermissionDenial`), and `StreamEvent` for partial messages. `Outcome` says in one value how a turn ended.
+Blocks: `Block` is the base class of content blocks, `TextBlock` and `ToolUseBlock` among them. `ContentBlock` is the type of one entry of
+    a `content` list: any block class, `UnknownBlock` included.
+System messages: `SystemMessage` is the base class. `InitMessage` starts a turn, `StatusMessage` and `SessionStateChanged` follow it,
+    `Task…` messages report background tasks, `Hook…` messages report hooks, `Model…` messages report another model.
+Events beside the conversation: `RateLimitEvent`, `ToolProgress`, `CommandLifecycle`, `ConversationReset`, `TranscriptMirror` and others.
+Lines that could not be read: `DecodeFailure`, `OversizedMessage`, and `UnknownMessage` for a type that this version does not know.
+Reading and writing: `decode_message`, `LineDecoder`, `encode_message`, `encode_line`, `encode_user_message`.
 """
 
 from __future__ import annotations
 
-from claude_transport.protocol.blocks import (
-    AdvisorToolResultBlock,
-    Block,
-    CodeExecutionToolResultBlock,
-    ContainerUploadBlock,
-    ContentBlock,
-    DocumentBlock,
-    ImageBlock,
-    MCPToolResultBlock,
-    MCPToolUseBlock,
-    RedactedThinkingBlock,
-    SearchResultBlock,
-    ServerToolResultBlock,
-    ServerToolUseBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolReferenceBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    UnknownBlock,
-    WebFetchToolResultBlock,
-    WebSearchToolResultBlock,
-)
-from claude_transport.protocol.codec import (
-    LineDecoder,
-    decode_message,
-    encode_line,
-    encode_message,
-)
-from claude_transport.protocol.control import (
-    encode_user_message,
-)
-from claude_transport.protocol.diagnosis import (
-    Outcome,
-)
-from claude_transport.protocol.envelope import (
-    DecodeFailure,
-    Message,
-    ModelUsage,
-    OversizedMessage,
-    UnknownMessage,
-    Usage,
-)
-from claude_transport.protocol.messages import (
-    ActiveGoal,
-    APIMessage,
-    APIRetryMessage,
-    AssistantMessage,
-    AuthStatus,
-    BackgroundTask,
-    BackgroundTasksChanged,
-    CommandLifecycle,
-    CommandsChanged,
-    CompactBoundary,
-    CompactMetadata,
-    ControlRequestProgress,
-    ConversationReset,
-    ElicitationComplete,
-    FilesPersisted,
-    HookMessage,
-    HookProgress,
-    HookResponse,
-    HookStarted,
-    Informational,
-    InitMessage,
-    KeepAlive,
-    LocalCommandOutput,
-    MCPServerState,
-    MemoryRecall,
-    MirrorError,
-    ModelFallback,
-    ModelRefusalFallback,
-    ModelRefusalNoFallback,
-    Notification,
-    PermissionDenial,
-    PermissionDeniedMessage,
-    PluginInstall,
-    PluginState,
-    PromptSuggestion,
-    RateLimitEvent,
-    RateLimitInfo,
-    ResultMessage,
-    SessionForked,
-    SessionStateChanged,
-    SessionTitleChanged,
-    SessionWritesLost,
-    StatusMessage,
-    StreamEvent,
-    SystemMessage,
-    TaskNotification,
-    TaskPatch,
-    TaskProgress,
-    TaskStarted,
-    TaskUpdated,
-    TaskUsage,
-    ThinkingTokens,
-    ToolProgress,
-    ToolUseSummary,
-    TranscriptMirror,
-    UpdateEnvironmentVariables,
-    UserContent,
-    UserMessage,
-    WorkerShuttingDown,
-)
+from claude_transport.lazy import lazy_names
 
-__all__ = [
-    "APIMessage",
-    "APIRetryMessage",
-    "ActiveGoal",
-    "AdvisorToolResultBlock",
-    "AssistantMessage",
-    "AuthStatus",
-    "BackgroundTask",
-    "BackgroundTasksChanged",
-    "Block",
-    "CodeExecutionToolResultBlock",
-    "CommandLifecycle",
-    "CommandsChanged",
-    "CompactBoundary",
-    "CompactMetadata",
-    "ContainerUploadBlock",
-    "ContentBlock",
-    "ControlRequestProgress",
-    "ConversationReset",
-    "DecodeFailure",
-    "DocumentBlock",
-    "ElicitationComplete",
-    "FilesPersisted",
-    "HookMessage",
-    "HookProgress",
-    "HookResponse",
-    "HookStarted",
-    "ImageBlock",
-    "Informational",
-    "InitMessage",
-    "KeepAlive",
-    "LineDecoder",
-    "LocalCommandOutput",
-    "MCPServerState",
-    "MCPToolResultBlock",
-    "MCPToolUseBlock",
-    "MemoryRecall",
-    "Message",
-    "MirrorError",
-    "ModelFallback",
-    "ModelRefusalFallback",
-    "ModelRefusalNoFallback",
-    "ModelUsage",
-    "Notification",
-    "Outcome",
-    "OversizedMessage",
-    "PermissionDenial",
-    "PermissionDeniedMessage",
-    "PluginInstall",
-    "PluginState",
-    "PromptSuggestion",
-    "RateLimitEvent",
-    "RateLimitInfo",
-    "RedactedThinkingBlock",
-    "ResultMessage",
-    "SearchResultBlock",
-    "ServerToolResultBlock",
-    "ServerToolUseBlock",
-    "SessionForked",
-    "SessionStateChanged",
-    "SessionTitleChanged",
-    "SessionWritesLost",
-    "StatusMessage",
-    "StreamEvent",
-    "SystemMessage",
-    "TaskNotification",
-    "TaskPatch",
-    "TaskProgress",
-    "TaskStarted",
-    "TaskUpdated",
-    "TaskUsage",
-    "TextBlock",
-    "ThinkingBlock",
-    "ThinkingTokens",
-    "ToolProgress",
-    "ToolReferenceBlock",
-    "ToolResultBlock",
-    "ToolUseBlock",
-    "ToolUseSummary",
-    "TranscriptMirror",
-    "UnknownBlock",
-    "UnknownMessage",
-    "UpdateEnvironmentVariables",
-    "Usage",
-    "UserContent",
-    "UserMessage",
-    "WebFetchToolResultBlock",
-    "WebSearchToolResultBlock",
-    "WorkerShuttingDown",
-    "decode_message",
-    "encode_line",
-    "encode_message",
-    "encode_user_message",
-]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "protocol.blocks": "AdvisorToolResultBlock Block CodeExecutionToolResultBlock ContainerUploadBlock ContentBlock DocumentBlock "
+        "ImageBlock MCPToolResultBlock MCPToolUseBlock RedactedThinkingBlock SearchResultBlock ServerToolResultBlock "
+        "ServerToolUseBlock TextBlock ThinkingBlock ToolReferenceBlock ToolResultBlock ToolUseBlock UnknownBlock "
+        "WebFetchToolResultBlock WebSearchToolResultBlock",
+        "protocol.codec": "LineDecoder decode_message",
+        "protocol.control": "encode_user_message",
+        "protocol.diagnosis": "Outcome",
+        "protocol.envelope": "DecodeFailure Message ModelUsage OversizedMessage UnknownMessage Usage encode_line encode_message",
+        "protocol.messages": "APIMessage APIRetryMessage ActiveGoal AssistantMessage AuthStatus BackgroundTask BackgroundTasksChanged "
+        "CommandLifecycle CommandsChanged CompactBoundary CompactMetadata ControlRequestProgress ConversationReset "
+        "ElicitationComplete FilesPersisted HookMessage HookProgress HookResponse HookStarted Informational InitMessage "
+        "KeepAlive LocalCommandOutput MCPServerState MemoryRecall MirrorError ModelFallback ModelRefusalFallback "
+        "ModelRefusalNoFallback Notification PermissionDenial PermissionDeniedMessage PluginInstall PluginState "
+        "PromptSuggestion RateLimitEvent RateLimitInfo ResultMessage SessionForked SessionStateChanged SessionTitleChanged "
+        "SessionWritesLost StatusMessage StreamEvent SystemMessage TaskNotification TaskPatch TaskProgress TaskStarted "
+        "TaskUpdated TaskUsage ThinkingTokens ToolProgress ToolUseSummary TranscriptMirror UpdateEnvironmentVariables "
+        "UserContent UserMessage WorkerShuttingDown",
+    },
+)

@@ -16,7 +16,8 @@ from claude_transport.client.storage import AllMessages, RecentMessages
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, MissingResult, TransportClosed, UsageError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
-from claude_transport.protocol.messages import Message, ResultMessage, StreamEvent
+from claude_transport.protocol.envelope import Message
+from claude_transport.protocol.messages import ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
 

@@ -21,8 +21,7 @@ import msgspec
 
 from claude_transport.errors import UsageError
 from claude_transport.launch.options import BillingPolicy
-from claude_transport.protocol.codec import encode_line
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
 
 
 class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):

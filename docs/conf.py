@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import re
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
@@ -36,13 +43,7 @@ linkcheck_timeout = 15
 
 # References into this package must resolve. Those to other projects would need their inventories, hence a network.
 nitpicky = True
-nitpick_ignore_regex = [
-    (r"py:.*", r"(?!claude_transport\.).*"),
-    # behind public classes, but nobody's to use: they have no pages
-    (r"py:.*", r"claude_transport\.(streams\..*|query\.(storage|mailbox|controls|turns\._).*|wrappers\.lines\..*)"),
-    (r"py:.*", r"claude_transport\.(.*\.)?_\w+"),
-    (r"py:.*", r"claude_transport\.testing\.(incidents\.\w*Step|http_server\..*|conformance\.(bench|medium|report)\..*)"),
-]
+nitpick_ignore_regex = [(r"py:.*", r"(?!claude_transport\.).*")]
 
 FENCE = re.compile(r"\s*```(\w*)\s*$")
 CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])")
@@ -86,5 +87,34 @@ def process_docstring(_app: Sphinx, _what: str, _name: str, _obj: object, _optio
     lines[:] = to_rst(lines)
 
 
+def leave_internal(_app: Sphinx, _env: Any, node: Any, contnode: Any) -> Any:
+    """Show the name of an internal class without a link: signatures may name one. A public name without a page stays a warning."""
+    target = str(node.get("reftarget", ""))
+    module, _, name = target.rpartition(".")
+    if module.startswith("claude_transport") and target not in public_names():
+        with contextlib.suppress(ImportError):
+            if hasattr(importlib.import_module(module), name):
+                return contnode
+    return None
+
+
+@functools.cache
+def public_names() -> frozenset[str]:
+    """Return what the tables of names list, each with the module that defines it."""
+    sys.path.insert(0, str(HERE))
+    generator = importlib.import_module("generate_names")
+    tables = (generator.read_table(path.read_text("utf-8"))[0] for path in generator.doors())
+    return frozenset(f"claude_transport.{home}.{name}" for table in tables for home, names in table.items() for name in names.split())
+
+
+def unlink_type(_app: Sphinx, doctree: Any) -> None:
+    """Show `type` in a signature without a link: Sphinx would look for it among the fields of the same name."""
+    for node in doctree.findall(pending_xref):
+        if node.get("reftarget") == "type":
+            node.replace_self(nodes.Text("type"))
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("doctree-read", unlink_type)
+    app.connect("missing-reference", leave_internal)
     app.connect("autodoc-process-docstring", process_docstring, priority=400)  # before napoleon, which reads reStructuredText

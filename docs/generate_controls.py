@@ -92,7 +92,7 @@ payload. Sizes of context are in tokens.
 HOOKS = f"""\
 ## Hook events
 
-From `claude_transport.protocol.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
+From `claude_transport.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
 something it cannot do without is missing. Every input has {{common}}; it reads like the wire's dict as well, and `to_dict()` is that dict.
 
 A callback returns None, a `HookOutput`, one of the classes in the last column, or a dict in wire spelling, which

@@ -24,7 +24,7 @@ INTRODUCTION = """\
 
 REFERENCE = """\
 ```{eval-rst}
-.. automodule:: claude_transport.launch.launcher
+.. autoclass:: claude_transport.Launcher
 ```
 """
 

@@ -1,4 +1,4 @@
-"""The public face: what `claude_transport` exports, and what importing it does not load."""
+"""The public surface: what `claude_transport` and its doors export, what `help()` says of it, and what importing it does not load."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -150,7 +152,21 @@ def load_generator() -> Any:
 INIT = Path(claude_transport.__file__)
 EXPORTED: list[str] = list(claude_transport.__all__)
 GENERATOR = load_generator()
-DOORS = ("control", "errors", "hooks", "messages", "testing")
+ERRORS = "claude_transport.errors"
+# Every module that lists public names: those that have a table of names, and the modules that define what they list.
+DOORS = sorted(
+    {GENERATOR.name_of(path) for path in GENERATOR.doors()}
+    | {ERRORS, "claude_transport.wrappers.faults", "claude_transport.testing.replies", "claude_transport.testing.steps"}
+)
+
+
+def names_of(door: str) -> list[str]:
+    return list(importlib.import_module(door).__all__)
+
+
+def own_docstring(value: Any) -> str:
+    """The docstring that was written for a class or a function, and not inherited."""
+    return (vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__) or ""
 
 
 def spelling(name: str) -> tuple[int, str]:
@@ -175,29 +191,68 @@ def test_a_promised_name_is_exported(name: str) -> None:
     assert name in EXPORTED
 
 
-@pytest.mark.parametrize("name", EXPORTED)
-def test_an_exported_name_exists_and_is_documented(name: str) -> None:
-    exported = getattr(claude_transport, name)
-    if inspect.isclass(exported) or inspect.isfunction(exported):
-        written = vars(exported).get("__doc__") if inspect.isclass(exported) else exported.__doc__
-        assert (written or "").strip(), f"{name} has no docstring of its own"
-        assert not (written or "").startswith(f"{name}("), f"the docstring of {name} was generated, not written"
+@pytest.mark.parametrize("door", DOORS)
+def test_every_name_of_a_door_exists_and_is_documented(door: str) -> None:
+    module = importlib.import_module(door)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isroutine(value):
+            assert own_docstring(value).strip(), f"{door}.{name} has no docstring of its own"
+            assert not own_docstring(value).startswith(f"{name}("), f"the docstring of {door}.{name} was generated, not written"
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_help_on_a_door_shows_every_name_with_what_it_is(door: str) -> None:
+    module = importlib.import_module(door)
+    page = pydoc.render_doc(module, renderer=pydoc.plaintext)
+    for name in module.__all__:
+        assert re.search(rf"\b{name}\b", page), f"help({door}) does not name {name}"
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isroutine(value):
+            assert inspect.cleandoc(own_docstring(value)).splitlines()[0] in page
+        else:  # an alias or a constant has no docstring: the door itself says what it is
+            assert f"`{name}`" in (module.__doc__ or ""), f"the docstring of {door} does not explain {name}"
+
+
+HIDING = """\
+import importlib, inspect, sys
+homes, doors = eval(sys.argv[1])
+for home in homes:
+    importlib.import_module(home)
+found = {name: getattr(importlib.import_module(door), name) for door, names in doors.items() for name in names}
+sys.exit(str(hidden) if (hidden := [name for name, value in found.items() if inspect.ismodule(value)]) else 0)
+"""
+
+
+def test_no_name_of_a_door_is_hidden_by_a_module_of_the_same_name(tmp_path: Path) -> None:
+    # importing the module `completion.stream` would put it in the place of the function `completion.stream`
+    homes = sorted({f"claude_transport.{home}" for path in GENERATOR.doors() for home in GENERATOR.read_table(path.read_text("utf-8"))[0]})
+    doors = {door: [name for name in names_of(door) if name != "faults"] for door in DOORS}
+    ran = subprocess.run(
+        [sys.executable, "-c", HIDING, repr((homes, doors))], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_at_most_a_hundred_names_are_at_the_top() -> None:
     assert len(EXPORTED) <= 100
 
 
-def test_every_door_opens_and_has_what_it_names() -> None:
-    for door in DOORS:
-        module = importlib.import_module(f"claude_transport.{door}")
-        assert getattr(claude_transport, door) is module
-        assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
+def test_every_door_is_an_attribute_of_the_package() -> None:
+    doors = [door for door in DOORS if door.count(".") == 1]
+    assert {"claude_transport.control", ERRORS, "claude_transport.hooks", "claude_transport.messages", "claude_transport.testing"} <= {
+        *doors
+    }
+    assert [door for door in doors if getattr(claude_transport, door.partition(".")[2]) is not importlib.import_module(door)] == []
 
 
-@pytest.mark.parametrize("path", sorted(INIT.parent.rglob("__init__.pyi")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", [*GENERATOR.doors()], ids=GENERATOR.name_of)
 def test_type_checkers_see_what_is_loaded_on_first_use(path: Path) -> None:
-    assert GENERATOR.render(path.with_suffix(".py")) == path.read_text("utf-8")
+    assert GENERATOR.render(path) == path.with_suffix(".pyi").read_text("utf-8")
+
+
+def test_every_stub_belongs_to_a_table_of_names() -> None:
+    assert sorted(INIT.parent.rglob("*.pyi")) == [path.with_suffix(".pyi") for path in GENERATOR.doors()]
 
 
 def test_query_is_the_function_also_when_the_subpackage_of_that_name_is_imported(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ checker that finds nothing is indistinguishable from a house without faults.
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,64 @@ FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to inter
 KNOWN_LAZILY = {"claude_agent_sdk": "claude_transport.interop.agent_sdk"}
 FORBIDDEN_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "types", "_internal", "misc"})
 
+# What an installation starts without an import from another module: the console script and the pytest plugin.
+ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin"})
+
 MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
+# Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test.
+SINGLE_IMPORTERS: Mapping[str, str] = {
+    "app.ask_api": "The API path of `ask`: it imports another half of the package than the CLI path.",
+    "app.bench_run": "What `bench` measures; `bench` itself only reads arguments and prints.",
+    "app.checkup": "What `doctor` checks; `doctor` itself only chooses and prints.",
+    "app.inspect_arguments": "Arguments of one command, without what the command imports.",
+    "app.manual": "The long help, which is loaded only when it is shown.",
+    "app.permission": "Asks permission questions on a terminal: it changes with the terminal, not with `ask`.",
+    "app.record_arguments": "Arguments of one command, without what the command imports.",
+    "app.render_inspection": "How an inspection looks on a terminal; it imports `rich`.",
+    "app.render_report": "How the report of `doctor` looks on a terminal.",
+    "app.render_rich": "Output with `rich`, which is loaded only where it is installed and wanted.",
+    "app.serve_arguments": "Arguments of one command, without what the command imports.",
+    "app.standard_streams": "Repairs missing standard streams at the start, before anything else runs.",
+    "bridge.host": "The host's end of the bridge: public behind its door.",
+    "bridge.stdio": "The CLI's end of the bridge: it runs in another process and must not import the host's end.",
+    "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
+    "client.controls": "One method for each control request; it changes with the list of requests.",
+    "client.lanes": "Messages by subagent: public behind its door, and `Query` does not know it.",
+    "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
+    "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
+    "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
+    "gateway.plain_session": "Sessions that end with their connection; it knows nothing of links.",
+    "interop.agent_sdk.translation": "Options and callbacks of the official SDK: changes with the options; `adapting` with the transport.",
+    "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",
+    "streams.lookout": "The trick that reads ahead; see `docs/explanation/decisions.md`.",
+    "streams.reaping": "How processes are ended and waited for; it changes with the operating system.",
+    "streams.websocket.client": "One end of a WebSocket; a server does not import the client.",
+    "streams.websocket.server": "One end of a WebSocket; a client does not import the server.",
+    "testing.conformance.checks.closing": "The clauses on one topic; the list of clauses imports each topic.",
+    "testing.conformance.checks.connecting": "The clauses on one topic; the list of clauses imports each topic.",
+    "testing.conformance.checks.endings": "The clauses on one topic; the list of clauses imports each topic.",
+    "testing.conformance.checks.reading": "The clauses on one topic; the list of clauses imports each topic.",
+    "testing.conformance.checks.writing": "The clauses on one topic; the list of clauses imports each topic.",
+    "testing.conformance.link_peer": "The other end of a link, as a test plays it.",
+    "testing.conformance.media": "Public: tests import the library's own media from it.",
+    "testing.conformance.mock_peer": "The other end of a `MockTransport`.",
+    "testing.conformance.pytest_adapter": "Public: tests import it to make a pytest test of each clause.",
+    "testing.conformance.relay": "A relay process between two sockets, for tests that cut a connection.",
+    "testing.conformance.socket_peer": "The other end of a socket, with its certificates.",
+    "testing.conformance.sshd": "Starts a real ssh server for one medium.",
+    "testing.fake_claude_process.replay": "Plays a recording; it changes with the form of recordings.",
+    "testing.fake_claude_process.session": "The main part of the fake; its script runs it in a process of its own.",
+    "testing.fake_claude_process.stdio": "Standard streams of the fake, without an event loop.",
+    "testing.fake_claude_process.templates": "Placeholders in steps; it knows nothing of processes.",
+    "testing.fake_claude_process.tools": "Tool calls of the fake, with their permission questions.",
+    "testing.http_server": "HTTP for the fake API; it knows nothing of Claude.",
+    "testing.mock_claude": "What a fixture of the plugin gives; loaded when the fixture is used.",
+    "testing.steps": "Public: scenarios import it.",
+    "testing.tape_shelf": "What a fixture of the plugin gives; loaded when the fixture is used.",
+    "transports.start_gate": "Public behind its door; no transport imports it.",
+    "wrappers.instruments": "OpenTelemetry metrics, loaded only where they are wanted.",
+    "wrappers.spans": "OpenTelemetry spans, loaded only where they are wanted.",
+}
 # A function that is longer, and the sentence that justifies it. An entry that is no longer needed fails the test.
 LONG_FUNCTIONS: Mapping[str, str] = {}
 
@@ -279,6 +337,42 @@ def faults_of_size(house: Mapping[str, Module], justified: Mapping[str, str]) ->
         yield f"function {name} is justified as too long, but is not (any more): strike it off the list"
 
 
+def find_importers(house: Mapping[str, Module]) -> dict[str, set[str]]:
+    """Return the modules that import each module of the house; the tables of `lazy_names` count, too."""
+    importers: dict[str, set[str]] = {name: set() for name in house}
+    for module in house.values():
+        for found in read_imports(module, house):
+            if found.target in importers and found.target != module.name:
+                importers[found.target].add(module.name)
+    return importers
+
+
+def is_started_otherwise(module: Module) -> bool:
+    """Whether something else than another module imports it: the interpreter, an entry point, the program's command line, or users."""
+    if any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == "lazy_names" for node in ast.walk(module.tree)):
+        return True  # a door, such as `claude_transport.messages`: programs import it
+    is_command = module.unit == "app" and any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in module.tree.body)
+    return module.path.name == "__main__.py" or module.name in ENTRY_POINTS or is_command
+
+
+def find_few_importers(house: Mapping[str, Module]) -> tuple[list[str], list[str]]:
+    """Return the modules whose importers are counted, and those of them with at most one."""
+    importers = find_importers(house)
+    counted = [name for name, module in house.items() if not module.is_package and not is_started_otherwise(module)]
+    return counted, [name for name in counted if len(importers[name]) <= 1]
+
+
+def faults_of_importers(house: Mapping[str, Module], justified: Mapping[str, str]) -> Iterator[str]:
+    """One sentence per module with at most one importer and no justification, and per justification without a need."""
+    importers = find_importers(house)
+    few = {name.partition(".")[2]: importers[name] for name in find_few_importers(house)[1]}
+    for name, who in few.items():
+        if not justified.get(name, "").strip():
+            yield f"{name} is imported by {', '.join(who) or 'no module'} alone: merge them, or give a reason in SINGLE_IMPORTERS"
+    for name in justified.keys() - few.keys():
+        yield f"{name} is justified as a module with one importer, but is not one (any more): strike it off SINGLE_IMPORTERS"
+
+
 HOUSE = read_house(ROOT)
 
 
@@ -310,6 +404,16 @@ def test_no_two_test_modules_share_a_name() -> None:
 
 def test_long_functions_are_justified() -> None:
     assert report(faults_of_size(HOUSE, LONG_FUNCTIONS)) == ""
+
+
+def test_modules_with_one_importer_are_justified() -> None:
+    assert report(faults_of_importers(HOUSE, SINGLE_IMPORTERS)) == ""
+
+
+def test_every_entry_point_of_the_distribution_is_known() -> None:
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = [project["scripts"], *project["entry-points"].values()]
+    assert {value.partition(":")[0] for group in groups for value in group.values()} == ENTRY_POINTS
 
 
 def test_every_justified_neighbourhood_is_still_needed() -> None:
@@ -443,3 +547,23 @@ def test_excess_length_needs_a_sentence_and_a_sentence_needs_excess_length(tmp_p
     assert [fault.split(" has ")[0] for fault in faults_of_size(house, {})] == ["function claude_transport.backoff.long"]
     assert [*faults_of_size(house, {"claude_transport.backoff.long": "A reason."})] == []
     assert len([*faults_of_size(house, {"claude_transport.backoff.long": " ", "x": "A reason."})]) == 2
+
+
+def test_a_module_with_one_importer_needs_a_sentence_and_a_sentence_needs_such_a_module(tmp_path: Path) -> None:
+    files = {
+        "errors.py": "",
+        "backoff.py": "from claude_transport.errors import Busy",
+        "transport.py": "from claude_transport.errors import Busy\nfrom claude_transport.backoff import Backoff",
+        "__init__.py": 'load = lazy_names(__name__, {"transport": "Transport"})',
+        "__main__.py": "from claude_transport.app import main",
+        "app/main.py": "def start():\n    from claude_transport.app import serve",
+        "app/serve.py": "def run(): ...",
+    }
+    house = build_house(tmp_path, files)
+    assert find_few_importers(house) == (
+        [f"{PACKAGE}.{name}" for name in ("backoff", "errors", "transport")],
+        [f"{PACKAGE}.{name}" for name in ("backoff", "transport")],
+    )
+    faults = [*faults_of_importers(house, {"transport": "A door.", "errors": "Not needed.", "backoff": " "})]
+    assert [fault.split(" is ")[0] for fault in faults] == ["backoff", "errors"]
+    assert f"imported by {PACKAGE}.transport alone" in faults[0]

@@ -8,7 +8,7 @@ import pytest
 from proof_map import PROOFS as ALL_PROOFS
 from proof_map import SYSTEM_ROWS, find_test
 
-from claude_transport.completion.preflight import CLAUDE_CODE, AgentCLI
+from claude_transport.completion.readiness import CLAUDE_CODE, AgentCLI
 from claude_transport.launch.discovery import CLI
 
 PROOFS = {row: ALL_PROOFS[row] for row in SYSTEM_ROWS}

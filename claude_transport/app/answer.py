@@ -9,23 +9,18 @@ import msgspec
 
 from claude_transport.inspection.scene import tokens_of_turn
 from claude_transport.inspection.speech import StreamedBlocks
-from claude_transport.protocol.envelope import as_float
+from claude_transport.protocol.blocks import TextBlock, ToolResultBlock, ToolUseBlock
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, as_float
 from claude_transport.protocol.messages import (
     APIRetryMessage,
     AssistantMessage,
     CompactBoundary,
-    DecodeFailure,
     InitMessage,
-    Message,
     ModelFallback,
-    OversizedMessage,
     PermissionDeniedMessage,
     RateLimitEvent,
     ResultMessage,
     StreamEvent,
-    TextBlock,
-    ToolResultBlock,
-    ToolUseBlock,
     UserMessage,
 )
 from claude_transport.wrappers.metrics import TokenLedger

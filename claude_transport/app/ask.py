@@ -31,7 +31,8 @@ from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
 from claude_transport.printable import printable
-from claude_transport.protocol.messages import DecodeFailure, InitMessage, Message, OversizedMessage, ResultMessage
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
+from claude_transport.protocol.messages import InitMessage, ResultMessage
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport

@@ -11,10 +11,10 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.render import Face
 from claude_transport.app.summary import summarize
 from claude_transport.app.ticking import while_ticking
-from claude_transport.completion.complete import CompletionStream, stream
+from claude_transport.completion.call import CompletionStream, stream
 from claude_transport.completion.completion import Completion
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.codec import encode_message
+from claude_transport.protocol.envelope import encode_message
 from claude_transport.protocol.messages import ResultMessage
 
 

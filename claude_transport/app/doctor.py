@@ -21,7 +21,7 @@ from claude_transport.app.path_choice import PathFinding, examine_paths, require
 from claude_transport.app.render_report import ReportLines
 from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Report, TestRun, exit_code_for, is_ready
 from claude_transport.app.terminal import choose_look, json_for_terminals
-from claude_transport.completion.preflight import LoginStatus, find_config_dir, read_login_status, read_user_settings
+from claude_transport.completion.readiness import LoginStatus, find_config_dir, read_login_status, read_user_settings
 from claude_transport.errors import CLINotFoundError, NotExecutableError
 from claude_transport.launch.credentials import describe_credentials
 from claude_transport.launch.discovery import find_cli, read_cli_version, remember_cli_version

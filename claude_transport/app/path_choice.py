@@ -7,7 +7,7 @@ import os
 
 import msgspec
 
-from claude_transport.completion.preflight import LoginStatus, PreflightReport, find_config_dir, preflight
+from claude_transport.completion.readiness import LoginStatus, PreflightReport, find_config_dir, preflight
 from claude_transport.completion.resolution import CHOICES, MATRIX, TransportChoice
 from claude_transport.errors import CLINotFoundError, ConfigurationError
 from claude_transport.launch.options import ClaudeOptions

@@ -22,7 +22,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.serve import GatewaySettings, serve
+from claude_transport.gateway.serving import GatewaySettings, serve
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable, printable_lines
 

@@ -1,6 +1,9 @@
-"""A stdio MCP server that the CLI starts, and the host whose tools it hands on, for when the control channel is not an option.
+"""Host tools through a stdio MCP server: for programs that cannot use the control channel of the CLI.
 
-Only names; the parts are imported from their modules. `stdio` is what runs inside the bridge, the rest belongs to the host.
+The CLI starts `claude-transport mcp-bridge`, which forwards each call to the program that owns the tools.
+
+`BridgeHost` listens for bridges and runs the tools. `HostTool` is one tool, `ToolContext` is what it receives with each call.
+`bridge_config` gives the entry for `ClaudeOptions(mcp_servers=…)`.
 """
 
 from __future__ import annotations

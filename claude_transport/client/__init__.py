@@ -1,4 +1,14 @@
-"""client"""
+"""The client end of the control protocol: one conversation with a `claude` process, over any transport.
+
+The conversation: `Query` starts it, sends prompts, and closes it. `QueryOptions` are its keyword arguments as a type. `Turn` is one
+    prompt and its answer. `CloseReport`, `InterruptOutcome` and `ResumePoint` are what its methods return.
+Callbacks: `Allow` and `Deny` answer `can_use_tool`. `HookMatcher` registers hook callbacks. `CallbackContext` is what each callback
+    receives.
+Subagents: `split_by_parent` gives `Lanes`: one `Lane` of messages for the main conversation and one for each subagent.
+Stalls: `Watchdog` says after how many silent seconds a `StallEvent` is reported.
+
+The messages are in `claude_transport.messages`, the answers of the CLI in `claude_transport.control`, hooks in `claude_transport.hooks`.
+"""
 
 from __future__ import annotations
 

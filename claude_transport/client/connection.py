@@ -31,7 +31,7 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
-from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
 from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, read_lines_of
 
 # --- `Connection`: the transport of one conversation: connected once, read by one task, closed once, whatever it does itself.

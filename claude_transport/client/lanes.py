@@ -8,17 +8,16 @@ from typing import Self
 import msgspec
 from msgspec.structs import force_setattr
 
+from claude_transport.protocol.blocks import ToolUseBlock
+from claude_transport.protocol.envelope import Message, UnknownMessage
 from claude_transport.protocol.messages import (
     AssistantMessage,
-    Message,
     PermissionDeniedMessage,
     StreamEvent,
     TaskNotification,
     TaskProgress,
     TaskStarted,
     ToolProgress,
-    ToolUseBlock,
-    UnknownMessage,
     UserMessage,
 )
 

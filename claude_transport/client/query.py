@@ -51,7 +51,8 @@ from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.control import InitializationInfo, encode_user_message
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start
 from claude_transport.protocol.diagnosis import error_for
-from claude_transport.protocol.messages import AssistantMessage, CompactBoundary, Message
+from claude_transport.protocol.envelope import Message
+from claude_transport.protocol.messages import AssistantMessage, CompactBoundary
 from claude_transport.transport import Client, TransportInfo, TransportLike
 from claude_transport.wrappers.redactor import redactor_for
 

@@ -34,13 +34,7 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
-from claude_transport.protocol.hooks import (
-    DENIABLE,
-    HookEvent,
-    denial_of,
-    encode_hook_output,
-    parse_hook_input,
-)
+from claude_transport.protocol.hooks import DENIABLE, HookEvent, denial_of, encode_hook_output, parse_hook_input
 from claude_transport.protocol.redaction import Redactor
 
 # --- Answers to what the CLI asks of its host: permissions and hooks, from the user's callbacks.

@@ -18,16 +18,8 @@ from claude_transport.client.reports import raised_again
 from claude_transport.errors import ClaudeTransportError, MissingResult
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Conversation, Settle, TurnState
-from claude_transport.protocol.messages import (
-    AssistantMessage,
-    DecodeFailure,
-    Message,
-    OversizedMessage,
-    ResultMessage,
-    StreamEvent,
-    UnknownMessage,
-    UserMessage,
-)
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage
+from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent, UserMessage
 from claude_transport.streams.inflow import Wakeup
 
 # --- Where messages wait for their readers: filled in batches, emptied one by one, counted by the memory they take.

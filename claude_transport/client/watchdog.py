@@ -16,14 +16,14 @@ from claude_transport.client.connection import Connection
 from claude_transport.client.reports import check_number
 from claude_transport.client.storage import Storage
 from claude_transport.errors import ConfigurationError, ConnectionLost
+from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.control import ControlResponse
 from claude_transport.protocol.conversation import Conversation, Deliver, TurnState
-from claude_transport.protocol.envelope import Message
+from claude_transport.protocol.envelope import DecodeFailure, Message
 from claude_transport.protocol.messages import (
     AssistantMessage,
     BackgroundTasksChanged,
     ControlRequestProgress,
-    DecodeFailure,
     HookProgress,
     KeepAlive,
     RateLimitEvent,
@@ -32,8 +32,6 @@ from claude_transport.protocol.messages import (
     TaskProgress,
     TaskUpdated,
     ToolProgress,
-    ToolResultBlock,
-    ToolUseBlock,
     TranscriptMirror,
     UserMessage,
 )

@@ -1,4 +1,9 @@
-"""One call, two paths: the CLI or the API, chosen and paid for knowingly."""
+"""One call: one prompt, one answer, through the CLI or through the Messages API.
+
+Call: `complete` returns a `Completion`. `stream` returns a `CompletionStream` of text. `partial_completion` gives what a failed call had.
+Choose: `resolve_transport` chooses the path, and explains it in a `Resolution`.
+Check first: `preflight` checks what a call needs and returns a `PreflightReport`. `read_login_status` asks the CLI for its `LoginStatus`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,9 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "completion.complete": "CompletionStream complete stream",
+        "completion.call": "CompletionStream complete stream",
         "completion.completion": "Completion partial_completion",
-        "completion.preflight": "LoginStatus PreflightReport preflight read_login_status",
+        "completion.readiness": "LoginStatus PreflightReport preflight read_login_status",
         "completion.resolution": "Resolution resolve_transport",
     },
 )

@@ -1,14 +1,14 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
-from claude_transport.completion.complete import CompletionStream as CompletionStream
-from claude_transport.completion.complete import complete as complete
-from claude_transport.completion.complete import stream as stream
+from claude_transport.completion.call import CompletionStream as CompletionStream
+from claude_transport.completion.call import complete as complete
+from claude_transport.completion.call import stream as stream
 from claude_transport.completion.completion import Completion as Completion
 from claude_transport.completion.completion import partial_completion as partial_completion
-from claude_transport.completion.preflight import LoginStatus as LoginStatus
-from claude_transport.completion.preflight import PreflightReport as PreflightReport
-from claude_transport.completion.preflight import preflight as preflight
-from claude_transport.completion.preflight import read_login_status as read_login_status
+from claude_transport.completion.readiness import LoginStatus as LoginStatus
+from claude_transport.completion.readiness import PreflightReport as PreflightReport
+from claude_transport.completion.readiness import preflight as preflight
+from claude_transport.completion.readiness import read_login_status as read_login_status
 from claude_transport.completion.resolution import Resolution as Resolution
 from claude_transport.completion.resolution import resolve_transport as resolve_transport
 

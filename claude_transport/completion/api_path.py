@@ -11,7 +11,7 @@ import msgspec
 
 from claude_transport.completion.classification import classify_api_exception, classify_api_refusal
 from claude_transport.completion.models import cost_of
-from claude_transport.completion.preflight import check_billing
+from claude_transport.completion.readiness import check_billing
 from claude_transport.completion.request import CompletionRequest, api_environment, find_credential
 from claude_transport.completion.resolution import TransportKind
 from claude_transport.errors import APIFailed, ClaudeTransportError, PromptTooLong, ResultError

@@ -12,20 +12,17 @@ from typing import Any, Final, Literal, TypeAlias, TypeGuard
 
 import msgspec
 
-from claude_transport.protocol.envelope import Message, Usage, as_float
+from claude_transport.protocol.blocks import TextBlock, ToolUseBlock
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, Usage, as_float
 from claude_transport.protocol.messages import (
     AssistantMessage,
     BackgroundTasksChanged,
-    DecodeFailure,
     InitMessage,
-    OversizedMessage,
     ResultMessage,
     StreamEvent,
     TaskNotification,
     TaskStarted,
     TaskUpdated,
-    TextBlock,
-    ToolUseBlock,
     UserMessage,
 )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from claude_transport.backoff import RetryPolicy
 from claude_transport.completion.models import full_name, max_tokens_of
-from claude_transport.completion.preflight import api_credential_of, check_billing
+from claude_transport.completion.readiness import api_credential_of, check_billing
 from claude_transport.completion.resolution import TransportChoice
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.environ import build_environment

@@ -1,11 +1,10 @@
-"""The gateway: runs local `claude` processes for clients on other machines, and admits only known clients.
+"""The gateway: runs local `claude` processes for clients that connect over a network.
 
-* `gateway`: the gateway as a whole, its sessions and the start of their processes.
-* `serve`: a gateway until a signal ends it. `asgi`: a gateway inside an ASGI server.
-* `listeners`: sockets to listen at. `arrival`: from a new connection to a known client.
-* `door`: tokens, origins and limits. `choices`: options that clients may choose. `turned_away`: refusals.
-* `session`: a process and its client; plain mode. `link_session`: link mode, where a process outlives its connections.
-* `health`: `/healthz`, `/metrics` and the host names under which they are answered.
+Run it: `serve` runs a gateway until a signal comes, and takes the `GatewaySettings`. `Gateway` is the same for your own program: it
+    listens, lets clients in, and starts one process for each session. `GatewayApplication` is a gateway as an ASGI application.
+Protect it: `GatewayTokens` says which tokens may connect. `GatewayLimits` bounds clients, sessions, sizes and times.
+
+Clients connect with `NetworkTransport`. `docs/how-to/serve.md` shows both ends.
 """
 
 from __future__ import annotations
@@ -18,6 +17,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "gateway.asgi": "GatewayApplication",
         "gateway.door": "GatewayLimits GatewayTokens",
         "gateway.gateway": "Gateway",
-        "gateway.serve": "GatewaySettings serve",
+        "gateway.serving": "GatewaySettings serve",
     },
 )

@@ -4,8 +4,8 @@ from claude_transport.gateway.asgi import GatewayApplication as GatewayApplicati
 from claude_transport.gateway.door import GatewayLimits as GatewayLimits
 from claude_transport.gateway.door import GatewayTokens as GatewayTokens
 from claude_transport.gateway.gateway import Gateway as Gateway
-from claude_transport.gateway.serve import GatewaySettings as GatewaySettings
-from claude_transport.gateway.serve import serve as serve
+from claude_transport.gateway.serving import GatewaySettings as GatewaySettings
+from claude_transport.gateway.serving import serve as serve
 
 __all__ = [
     "Gateway",

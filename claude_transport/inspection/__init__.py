@@ -1,29 +1,22 @@
-"""What a tape says, in figures and in pictures: `summarize()` and `read_timeline()`, and the page that shows a timeline.
+"""What a tape says, in figures and in pictures.
 
-```text
-record_source ──records──> timeline ──> speech · control_lane · session_lane ──events──> event_shelf ──> Timeline ──> page
-                                            turn_book · call_book · streamed: what belongs together
-```
+Figures: `summarize` gives a `TapeSummary`, with one `TurnSummary` for each turn, `CallStats` for each kind of call, and each `Problem`
+    found.
+Pictures: `read_timeline` gives a `Timeline`: each `Event` in order, in `Section`s. `render_page` makes an HTML page of it.
 
-Nothing here knows an event loop. The program's `inspect` shows the same figures on a terminal.
+Nothing here knows an event loop. The program's `inspect` shows the same on a terminal.
 """
 
 from __future__ import annotations
 
-from claude_transport.inspection.page import render_page
-from claude_transport.inspection.scene import Event, Section
-from claude_transport.inspection.summary import CallStats, Problem, TapeSummary, TurnSummary
-from claude_transport.inspection.timeline import Timeline, read_timeline, summarize
+from claude_transport.lazy import lazy_names
 
-__all__ = [
-    "CallStats",
-    "Event",
-    "Problem",
-    "Section",
-    "TapeSummary",
-    "Timeline",
-    "TurnSummary",
-    "read_timeline",
-    "render_page",
-    "summarize",
-]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "inspection.page": "render_page",
+        "inspection.scene": "Event Section",
+        "inspection.summary": "CallStats Problem TapeSummary TurnSummary",
+        "inspection.timeline": "Timeline read_timeline summarize",
+    },
+)

@@ -1,1 +1,1 @@
-"""Bridges to other libraries, none of which this package depends on: each is imported by the function that needs it."""
+"""Bridges to other libraries. `agent_sdk` is for the official `claude_agent_sdk`. Each library is imported when it is used."""

@@ -1,11 +1,14 @@
-"""What would be run: argv, environment, files and the `initialize` fields, from one options Struct. Nothing here spawns anything.
+"""What would be run for some options: the command line, the environment and the files. Nothing here starts a process.
 
-```text
-ClaudeOptions ──validation──> argv · environ · payloads · settings ──> Launch ──> (the transport writes the files and spawns)
-                                                   discovery · windows · credentials: facts about the machine, as data
-```
+Options: `ClaudeOptions` is everything that becomes arguments, environment or the `initialize` request. `BillingPolicy`, `PermissionMode`
+    and `EnvironmentMode` are the types of three of its fields.
+The command: `build_launch` gives a `Launch`: arguments, environment and files. `build_argv` and `build_environment` give one part of it.
+    `describe_environment` says for each variable where it comes from.
+The machine: `find_cli` finds the `claude` binary as a `CLI`. `on_cli_change` reports a `CLIChange` when the binary is replaced.
+    `describe_credentials` gives a `CredentialReport`: which credentials exist, and who pays.
+Elsewhere: `Launcher` starts the program over ssh, in a container, or under another command.
 
-Floor 1: no event loop, no protocol, only the standard library and msgspec. The modules are imported by name; the package exports nothing.
+This package knows no event loop. `claude_transport.SubprocessTransport` writes the files and starts the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Warm sessions: started and initialised before anybody asks for them, never more than so many, each for one use.
+"""A pool of warm sessions: `claude` processes that were started and initialised before they are needed.
 
-Each module owns one noun: `limits` how many, how old and how large (pure), `recipe` what every session is made of, `session` one of them,
-`memory` how large a process is, `snapshot` what can be seen of it all, `waiter` somebody who waits for one, `pool` the whole.
+`SessionPool` holds them, and lends each to one user. `PoolSnapshot` is what the pool holds at one moment. `Retirement` says why the pool
+ended a session.
 """
 
 from __future__ import annotations

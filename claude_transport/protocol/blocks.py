@@ -12,30 +12,6 @@ from msgspec import field
 
 from claude_transport.protocol.envelope import FALLBACK_TAG, Part
 
-__all__ = [
-    "AdvisorToolResultBlock",
-    "Block",
-    "CodeExecutionToolResultBlock",
-    "ContainerUploadBlock",
-    "ContentBlock",
-    "DocumentBlock",
-    "ImageBlock",
-    "MCPToolResultBlock",
-    "MCPToolUseBlock",
-    "RedactedThinkingBlock",
-    "SearchResultBlock",
-    "ServerToolResultBlock",
-    "ServerToolUseBlock",
-    "TextBlock",
-    "ThinkingBlock",
-    "ToolReferenceBlock",
-    "ToolResultBlock",
-    "ToolUseBlock",
-    "UnknownBlock",
-    "WebFetchToolResultBlock",
-    "WebSearchToolResultBlock",
-]
-
 
 class Block(Part, tag_field="type", frozen=True, kw_only=True):
     """Base of all content blocks."""

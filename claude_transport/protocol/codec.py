@@ -25,22 +25,10 @@ from msgspec.structs import force_setattr
 from claude_transport.errors import CLIJSONDecodeError, LineTooLong, ProtocolError, UsageError
 from claude_transport.protocol import messages
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
-from claude_transport.protocol.envelope import Damage, JSONTextError, Message, encode_line, encode_message, parse_json
+from claude_transport.protocol.envelope import Damage, DecodeFailure, JSONTextError, Message, OversizedMessage, UnknownMessage, parse_json
 from claude_transport.protocol.framing import OversizedLine
-from claude_transport.protocol.messages import (
-    SYSTEM_SUBTYPES,
-    AssistantMessage,
-    DecodeFailure,
-    OversizedMessage,
-    ResultMessage,
-    StreamEvent,
-    SystemMessage,
-    UnknownMessage,
-    UserMessage,
-)
+from claude_transport.protocol.messages import SYSTEM_SUBTYPES, AssistantMessage, ResultMessage, StreamEvent, SystemMessage, UserMessage
 from claude_transport.protocol.salvage import salvage
-
-__all__ = ["DecodeCounters", "LineDecoder", "decode_message", "encode_line", "encode_message"]
 
 _AnyMessage = (
     StreamEvent

@@ -22,16 +22,14 @@ from msgspec.structs import force_setattr
 
 from claude_transport.errors import UsageError
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage
 from claude_transport.protocol.messages import (
     AssistantMessage,
     BackgroundTasksChanged,
     CommandLifecycle,
     ConversationReset,
-    DecodeFailure,
     InitMessage,
     KeepAlive,
-    Message,
-    OversizedMessage,
     RateLimitEvent,
     ResultMessage,
     SessionForked,
@@ -39,7 +37,6 @@ from claude_transport.protocol.messages import (
     StreamEvent,
     TaskNotification,
     TaskStarted,
-    UnknownMessage,
     UserMessage,
 )
 

@@ -16,29 +16,6 @@ from msgspec import field
 
 from claude_transport.errors import UsageError
 
-__all__ = [
-    "FALLBACK_TAG",
-    "HIDDEN",
-    "HIDDEN_FIELDS",
-    "Damage",
-    "DecodeFailure",
-    "JSONTextError",
-    "Message",
-    "ModelUsage",
-    "Number",
-    "OversizedMessage",
-    "Part",
-    "UnknownMessage",
-    "Usage",
-    "WireStruct",
-    "as_float",
-    "encode_line",
-    "encode_message",
-    "parse_json",
-    "to_wire",
-]
-
-
 _decode = msgspec.json.Decoder().decode
 # strict=False accepts a raw control character inside a string: wrong JSON with a clear meaning
 _lenient = json.JSONDecoder(strict=False)
@@ -370,15 +347,20 @@ def encode_line(obj: Mapping[str, Any] | Message) -> bytes:
         if not isinstance(obj, Message):
             raise UsageError(f"cannot write a {type(obj).__name__} as a line; pass a mapping or a Message")
         return encode_message(obj)
+    return encode_json(obj if isinstance(obj, dict) else dict(obj)) + b"\n"
+
+
+def encode_json(value: object) -> bytes:
+    """Encode a JSON value as UTF-8 without line ends. Raises `UsageError` for what JSON cannot express."""
     try:
-        text = _encode(obj if isinstance(obj, dict) else dict(obj))
+        text = _encode(value)
         for plain, escaped in _LINE_ENDS:
             if plain in text:
                 text = text.replace(plain, escaped)
         try:
-            return text.encode() + b"\n"
+            return text.encode()
         except UnicodeEncodeError:  # a lone surrogate, which can only be written as an escape
-            return _encode_ascii(obj if isinstance(obj, dict) else dict(obj)).encode() + b"\n"
+            return _encode_ascii(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the object cannot be written as JSON: {error}") from error
 

@@ -6,6 +6,7 @@ chunk may end anywhere, even inside a UTF-8 sequence. JSON is read in `codec`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Self
 
 
@@ -26,14 +27,10 @@ class OversizedLine(bytes):
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (bytes(self), self.size, self.limit))
+        return (partial(OversizedLine, bytes(self), size=self.size, limit=self.limit), ())
 
     def __repr__(self) -> str:
         return f"OversizedLine({bytes(self)[:40]!r}…, size={self.size}, limit={self.limit})"
-
-
-def _rebuild(head: bytes, size: int, limit: int) -> OversizedLine:
-    return OversizedLine(head, size=size, limit=limit)
 
 
 DEFAULT_MAX_LINE_BYTES = 256 * 2**20
@@ -141,7 +138,7 @@ class LineFramer:
 
 
 def _split(chunk: bytes) -> list[bytes]:
-    r"""Split `chunk` at newlines, as `chunk.split(b"\\n")` does.
+    r"""Split `chunk` at newlines, as `chunk.split(b"\n")` does.
 
     For long lines, `find()` is ten times as fast as `split()`, because it checks many bytes at once. For short lines, its loop costs more.
     The length of the first line says nothing: it may be the end of a long one.

@@ -3,8 +3,8 @@
 Names on the wire (`permissionMode`, `modelUsage`) become Python names here. Every field has a default, so a CLI that is newer, or that
 leaves a field out, never breaks a stream. Keys without a field are still in `to_dict()`.
 
-Blocks and envelope classes can be imported from here, too. `codec` turns lines into these classes. Names in brackets are recordings of CLI
-2.1.329; *declared* means published in type declarations, but never seen.
+`codec` turns lines into these classes. Names in brackets are recordings of CLI 2.1.329; *declared* means published in type declarations,
+but never seen.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from typing import Any, ClassVar, Self
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from claude_transport.protocol.blocks import *  # noqa: F403 - re-exported: blocks and envelope belong to the messages
 from claude_transport.protocol.blocks import ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.diagnosis import Outcome, diagnose, error_for
-from claude_transport.protocol.envelope import *  # noqa: F403
 from claude_transport.protocol.envelope import HIDDEN, Message, ModelUsage, Number, Part, Usage
 
 # What is said: assistant, user, stream events, results.

@@ -7,9 +7,9 @@ Everything that makes reading fast is in this module. Its users see four names:
 * `Wakeup` is an event that can fire many times.
 * `Pace` lets other tasks run at every eighth step of a loop that never waits.
 
-The rest is private to these four: `DirectFuture` makes a wait short on asyncio, `Lookout` watches pipes on trio.
-What each trick gains is in `docs/explanation/performance.md`; `benchmarks/bench_tricks.py` measures it.
-Lines and messages are not known here: see `claude_transport.transports.stream`.
+`Lookout`, which watches pipes on trio, is private to `Inflow`. What each trick gains is in
+`docs/explanation/performance.md`; `benchmarks/bench_tricks.py` measures it. Lines and messages are not known here:
+see `claude_transport.transports.stream`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ import logging
 import os
 import select
 import sys
-import threading
 from collections.abc import Callable
-from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -32,11 +30,7 @@ import anyio.lowlevel
 from claude_transport.background import asyncio_loop_here, is_being_cancelled_here, trio_here
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
-
-    _FutureBase = Future[None]
-else:
-    _FutureBase = object
+    from asyncio import AbstractEventLoop
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -88,7 +82,7 @@ class Wakeup:
                 if self._trio is not None:
                     self._trio.lowlevel.reschedule(waiter)
                 elif not waiter.done():  # it may have been cancelled a moment ago
-                    waiter.settle()
+                    waiter.set_result(None)
 
     async def wait(self) -> None:
         """Wait for the next `fire()`. There is no time limit here: the caller's docstring says what ends the wait."""
@@ -124,7 +118,7 @@ class Wakeup:
         if loop is None:
             self._trio = trio_here()
         else:
-            self._make_future = functools.partial(direct_future_class(), loop=loop)
+            self._make_future = loop.create_future
         return self._make_future
 
 
@@ -249,18 +243,8 @@ class Inflow:
             raise anyio.BusyResourceError("reading from")
 
     async def _readable(self) -> None:
-        trio = trio_here()
-        if trio is None:
-            with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
-                await anyio.wait_readable(self._fd)
-            return
-        # trio's own function: anyio's way to it would be paid for each message that comes alone
-        try:
-            await trio.lowlevel.wait_readable(self._fd)
-        except trio.ClosedResourceError:
-            pass
-        except trio.BusyResourceError as exc:
-            raise anyio.BusyResourceError("reading from") from exc
+        with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
+            await anyio.wait_readable(self._fd)
 
     def _watch_on_asyncio(self) -> bool:
         """Have the asyncio loop watch the pipe from now on. Return False on trio, and where the loop cannot watch files."""
@@ -268,7 +252,7 @@ class Inflow:
         if loop is None or not self._max_bytes:
             return False
         try:
-            loop.add_reader(self._fd, resuming, self._on_readable)
+            loop.add_reader(self._fd, self._on_readable)
         except NotImplementedError:
             return False
         self._watching = loop
@@ -334,100 +318,6 @@ class _Pouring:
             self.failure = exc
             return True
         return self.is_enough
-
-
-# On asyncio: futures whose waiter continues inside the callback of the loop, and not one turn of the loop later.
-
-
-class _Callback(threading.local):
-    """The futures that were settled by the callback that `resuming()` runs in this thread; None outside of one."""
-
-    settled: list[DirectFuture] | None = None
-
-
-_callback = _Callback()
-
-
-class DirectFuture(_FutureBase):
-    """An asyncio future for one waiter, which continues at the end of the `resuming()` callback that settles the future.
-
-    Settled anywhere else, the waiter continues in the next turn of the loop, as with any future. This class holds only
-    the additions to `asyncio.Future`; `direct_future_class()` returns the complete class.
-    """
-
-    _waiter: tuple[Callable[[Any], object], Context | None] | None = None  # no `__init__`: one is made for each message
-
-    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
-        """Keep the first callback, which is the waiter's, here. Later ones are called as those of any future."""
-        if self._waiter is None and not self.done():
-            self._waiter = (fn, context)
-        else:
-            super().add_done_callback(fn, context=context)
-
-    def remove_done_callback(self, fn: Callable[[Self], object], /) -> int:
-        """Remove a callback, and return how many were removed."""
-        removed = 0
-        if self._waiter is not None and self._waiter[0] == fn:
-            self._waiter = None
-            removed = 1
-        return removed + super().remove_done_callback(fn)
-
-    def settle(self) -> None:
-        """End the wait."""
-        self.set_result(None)
-        if _callback.settled is None:
-            self.resume_soon()
-        else:
-            _callback.settled.append(self)
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the future. Return False when it is done already."""
-        is_cancelled = super().cancel(msg)
-        if is_cancelled:
-            self.resume_soon()
-        return is_cancelled
-
-    def resume(self) -> None:
-        """Resume the waiter inside this call."""
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            callback, context = waiter
-            if context is None:
-                callback(self)
-            else:
-                context.run(callback, self)
-
-    def resume_soon(self) -> None:
-        """Resume the waiter in the next turn of the event loop."""
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            callback, context = waiter
-            self.get_loop().call_soon(callback, self, context=context)
-
-
-@functools.cache
-def direct_future_class() -> type[DirectFuture]:
-    """Return the subclass of `asyncio.Future`. Call it only while asyncio runs: this module does not import asyncio."""
-    return type("DirectFuture", (DirectFuture, sys.modules["asyncio"].Future), {})
-
-
-def resuming(func: Callable[[], object]) -> None:
-    """Call `func`, then resume the waiters of the futures it settled. Only for callbacks of the event loop, never inside a task."""
-    if "nest_asyncio" in sys.modules or "nest_asyncio2" in sys.modules:
-        func()  # in a notebook, a resumed task may run the loop again inside this callback: resume it in the next turn
-        return
-    _callback.settled = settled = list[DirectFuture]()
-    try:
-        func()
-    finally:
-        _callback.settled = None
-        while settled:
-            try:
-                settled.pop(0).resume()
-            except BaseException:  # such as Ctrl-C inside a task: the other waiters still continue
-                for future in settled:
-                    future.resume_soon()
-                raise
 
 
 # On trio: one task that watches all pipes of a run and calls back, as `loop.add_reader()` does on asyncio.

@@ -3,6 +3,8 @@
 A reply is a value. `times` says how many requests it answers: content is used once; failures (`error`, `sse_error`, `refusal`,
 `max_tokens`, `empty`) default to `None`, every request from then on, because the real CLI asks again by itself (CLI 2.1.329: six
 requests after a 400, two after a 404, three after a 529, four after a mid-stream error) and a script should not have to count that.
+
+`Reply` is the type of any reply.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ most 200 characters), `{{text}}` (the last text said), `{{pid}}`, `{{cwd}}`, `{{
 `{{version}}`, `{{timestamp}}`, `{{message_id}}`, `{{tool_use_id}}`, `{{result_index}}`, `{{hook.EVENT}}` (the first callback id the
 host registered for the event), and, inside the branches of a `Request`, `{{answer}}` or a path into it such as
 `{{answer.response.message}}`. A string that is one placeholder becomes its value with its type. Unknown placeholders stay as they are.
+
+`Step` is the type of any step.
 """
 
 from __future__ import annotations
@@ -42,7 +44,6 @@ __all__ = [
     "OnSignal",
     "Request",
     "Result",
-    "SignalStep",
     "Stderr",
     "StderrFlood",
     "Step",
@@ -52,7 +53,6 @@ __all__ = [
     "WaitForFile",
     "WaitForInput",
     "WriteFile",
-    "check_not_negative",
 ]
 
 

@@ -1,4 +1,14 @@
-"""transports"""
+"""Transports: each carries lines of JSON to a `claude` process and back. `Query` runs over any of them.
+
+The contract: `Transport` is the base class. `TransportLike` is its shape, for type checkers. `TransportInfo` is what a transport tells
+    about itself. `SessionTerms` and `PermissionSetting` say what the session at its other end may ask.
+To a process: `SubprocessTransport` starts one here. `NetworkTransport` reaches one elsewhere. `open_transport` chooses by URL.
+    `session_terms` reads the terms from options. `StartGate` limits how many processes start at once.
+Over your own stream: `StreamTransport` makes a transport of an opener of byte streams.
+Without a process: `MockTransport` answers from a list or a script. `ReplayTransport` plays a recorded tape.
+
+Wrappers, which add something to a transport, are in `claude_transport.wrappers`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +23,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "transports.opening": "open_transport",
         "transports.replay": "ReplayTransport",
         "transports.start_gate": "StartGate",
-        "transports.stream": "Connectable StreamTransport",
+        "transports.stream": "StreamTransport",
         "transports.subprocess": "SubprocessTransport session_terms",
     },
 )

@@ -11,14 +11,12 @@ from claude_transport.transports.network import NetworkTransport as NetworkTrans
 from claude_transport.transports.opening import open_transport as open_transport
 from claude_transport.transports.replay import ReplayTransport as ReplayTransport
 from claude_transport.transports.start_gate import StartGate as StartGate
-from claude_transport.transports.stream import Connectable as Connectable
 from claude_transport.transports.stream import StreamTransport as StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport as SubprocessTransport
 from claude_transport.transports.subprocess import session_terms as session_terms
 
 __all__ = [
     "Client",
-    "Connectable",
     "MockTransport",
     "NetworkTransport",
     "PermissionSetting",

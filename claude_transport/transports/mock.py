@@ -13,8 +13,8 @@ import anyio.lowlevel
 import msgspec
 
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed, UsageError
-from claude_transport.protocol.codec import LineDecoder, encode_line
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
+from claude_transport.protocol.codec import LineDecoder
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
 from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, Scripted
 from claude_transport.transports.stream import log_failure

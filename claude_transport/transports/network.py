@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, ConnectionLost
 from claude_transport.launch.options import ClaudeOptions
@@ -23,7 +23,7 @@ from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConn
 from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket import WebSocketConnectable
 from claude_transport.transport import Client, SessionTerms, TransportInfo
-from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Connectable, StreamTransport, check_bounds
+from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, StreamTransport, check_bounds
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class NetworkTransport(StreamTransport):
         opener = _opener(url, self._address, token=token, ssl_context=ssl_context, compression=compression, timeout=connect_timeout)
         self._link: LinkConnectable | None = None
         self._greeting: _Greeting | None = None
-        connectable: Connectable
+        connectable: ByteStreamConnectable
         if resume:
             connectable = self._link = LinkConnectable(
                 opener,
@@ -158,10 +158,10 @@ class NetworkTransport(StreamTransport):
         return msgspec.structs.replace(super().info, address=str(self._address))
 
 
-class _Greeting:
+class _Greeting(ByteStreamConnectable):
     """An opener of plain connections that says who it is before anything else, if there is something to say."""
 
-    def __init__(self, opener: Connectable, *, token: str | None, options: Mapping[str, Any] | None, address: str) -> None:
+    def __init__(self, opener: ByteStreamConnectable, *, token: str | None, options: Mapping[str, Any] | None, address: str) -> None:
         self._opener = opener
         self._token = token
         self._options = options
@@ -192,12 +192,12 @@ def _opener(
     ssl_context: ssl.SSLContext | None,
     compression: str | None,
     timeout: float,
-) -> Connectable:
+) -> ByteStreamConnectable:
     """What opens one bare connection: the socket, TLS or WebSocket around it, compression around that."""
     if address.is_websocket:
         deflate = compression == "deflate"
         return WebSocketConnectable(url, token=token, ssl_context=ssl_context, compression=deflate, handshake_timeout=timeout)
-    opener: Connectable = SocketConnectable(address, connect_timeout=timeout)
+    opener: ByteStreamConnectable = SocketConnectable(address, connect_timeout=timeout)
     if address.is_encrypted:
         opener = TLSConnectable(opener, hostname=address.host, address=str(address), ssl_context=ssl_context, handshake_timeout=timeout)
     return opener if compression is None else CompressedConnectable(opener)

@@ -15,8 +15,8 @@ import anyio.lowlevel
 
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed
 from claude_transport.protocol.codec import LineDecoder
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.expectation import ExpectationFailed
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.protocol.tape import Playback, Tape, TapeRecord
 from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.stream import log_failure

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
@@ -32,8 +32,8 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
-from claude_transport.protocol.messages import DecodeFailure, OversizedMessage
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace
 from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo
@@ -188,14 +188,6 @@ _CHUNK_BYTES = 64 * 2**10
 """Bytes asked for per read: a pipe holds no more on Linux, and a batch of small messages is a few hundred lines."""
 
 
-class Connectable(Protocol):
-    """An opener: what makes a byte stream."""
-
-    async def connect(self) -> ByteStream:
-        """A new, open stream; a `ClaudeTransportError` when there can be none."""
-        ...
-
-
 class StreamTransport(Remakable):
     """A `Transport` over any byte stream that `connectable` opens.
 
@@ -208,7 +200,7 @@ class StreamTransport(Remakable):
 
     def __init__(
         self,
-        connectable: Connectable,
+        connectable: ByteStreamConnectable,
         *,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         close_timeout: float = DEFAULT_STREAM_CLOSE_TIMEOUT,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio.to_thread
 import msgspec
+from anyio.abc import ByteStreamConnectable
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
 from claude_transport.launch.confidential import SettingsTexts
@@ -35,8 +36,8 @@ from claude_transport.launch.payloads import Delivery, build_payloads, initializ
 from claude_transport.launch.permissions import permission_settings
 from claude_transport.launch.validation import UUID
 from claude_transport.printable import printable
+from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
-from claude_transport.protocol.messages import DecodeFailure
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
 from claude_transport.transport import Client, PermissionSetting, SessionTerms, TransportInfo
@@ -358,7 +359,7 @@ async def _ask_version(cli: CLI | None, env: Mapping[str, str] | None) -> str | 
     return await anyio.to_thread.run_sync(functools.partial(ask_cli_version, cli, env=env))
 
 
-class _Opener:
+class _Opener(ByteStreamConnectable):
     """The connectable of a `SubprocessTransport`; a weak reference, so that the two do not keep each other alive."""
 
     def __init__(self, transport: SubprocessTransport) -> None:

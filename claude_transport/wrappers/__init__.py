@@ -1,4 +1,14 @@
-"""wrappers"""
+"""Wrappers: each is a transport that wraps another transport and adds one thing to it.
+
+For your own: `TransportWrapper` forwards everything. `LineWrapper` sees each line that passes. `ObservingWrapper` only looks on, and its
+    failures never reach the program.
+Look on: `LoggingTransport` logs, `TracingTransport` makes OpenTelemetry spans, `RecordingTransport` writes a tape, `StatefulTransport`
+    keeps a `TransportState`.
+Count: `MetricsTransport` counts into `Metrics`. `MetricsRegistry` adds up many transports. `MetricsSnapshot` is the counts at one moment,
+    with `ModelCounts`, `TokenCounts` and `Timing`. `prometheus_text` writes a snapshot as Prometheus text.
+Change: `RetryingTransport` connects again after a failure, and reports each `RetryAttempt`; `WriteUncertain` says that a write may have
+    arrived. `FaultyTransport` injects the faults of `claude_transport.wrappers.faults`.
+"""
 
 from __future__ import annotations
 
@@ -17,4 +27,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "wrappers.stateful": "StatefulTransport TransportState",
         "wrappers.tracing": "TracingTransport",
     },
+    modules=("faults",),
 )

@@ -1,5 +1,6 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.wrappers import faults as faults
 from claude_transport.wrappers.base import LineWrapper as LineWrapper
 from claude_transport.wrappers.base import ObservingWrapper as ObservingWrapper
 from claude_transport.wrappers.base import TransportWrapper as TransportWrapper

@@ -1,6 +1,8 @@
 """Faults as data: what a `FaultyTransport` does wrong, and when.
 
 Bytes are counted from 0 over everything that is read, newlines included; lines, writes and attempts to connect from 1.
+
+`Fault` is the type of any fault.
 """
 
 from __future__ import annotations

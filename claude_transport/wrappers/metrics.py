@@ -15,17 +15,8 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
-from claude_transport.protocol.messages import (
-    APIMessage,
-    AssistantMessage,
-    DecodeFailure,
-    Message,
-    ModelUsage,
-    OversizedMessage,
-    ResultMessage,
-    StreamEvent,
-    Usage,
-)
+from claude_transport.protocol.envelope import DecodeFailure, Message, ModelUsage, OversizedMessage, Usage
+from claude_transport.protocol.messages import APIMessage, AssistantMessage, ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.gen_ai import OTHER_MODEL, model_label

@@ -10,8 +10,9 @@ from claude_transport.errors import UsageError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
 from claude_transport.protocol.conversation import Conversation, Deliver, Settle, TurnState
+from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.framing import OversizedLine
-from claude_transport.protocol.messages import Message, ResultMessage, UserMessage
+from claude_transport.protocol.messages import ResultMessage, UserMessage
 
 # --- The pieces of an answer that is still being said: most of what a streaming session reads, and the least telling. Told apart unread.
 

@@ -11,17 +11,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from claude_transport.errors import ClaudeTransportError
+from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.conversation import Settle, TurnState
-from claude_transport.protocol.messages import (
-    AssistantMessage,
-    InitMessage,
-    Message,
-    ResultMessage,
-    ToolResultBlock,
-    ToolUseBlock,
-    UserMessage,
-    to_wire,
-)
+from claude_transport.protocol.envelope import Message, to_wire
+from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage, UserMessage
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.wrappers import gen_ai
 from claude_transport.wrappers.gen_ai import Attributes

@@ -16,21 +16,18 @@ from claude_transport.app.arguments import split_rules
 from claude_transport.app.render_rich import split_blocks
 from claude_transport.app.summary import summarize
 from claude_transport.app.terminal import Look, choose_look, one_line, visible
-from claude_transport.protocol.codec import decode_message, encode_line
-from claude_transport.protocol.envelope import as_float
+from claude_transport.protocol.blocks import TextBlock, ToolUseBlock
+from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.envelope import OversizedMessage, Usage, as_float, encode_line
 from claude_transport.protocol.messages import (
     APIMessage,
     APIRetryMessage,
     AssistantMessage,
     ModelFallback,
-    OversizedMessage,
     RateLimitEvent,
     RateLimitInfo,
     ResultMessage,
     StreamEvent,
-    TextBlock,
-    ToolUseBlock,
-    Usage,
 )
 
 

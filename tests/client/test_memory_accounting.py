@@ -19,8 +19,8 @@ from peers import soon
 from claude_transport import Query, ResultMessage, Transport
 from claude_transport.client import storage
 from claude_transport.client.storage import Mailbox, RecentMessages, cost_at_most, cost_of
-from claude_transport.protocol.codec import LineDecoder, decode_message, encode_line
-from claude_transport.protocol.messages import Message
+from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.envelope import Message, encode_line
 from claude_transport.protocol.tape import Tape
 
 MB = 2**20

@@ -12,7 +12,7 @@ from peers import ForeignTransport, Frame, in_time, partial, result, said, soon
 
 from claude_transport import AssistantMessage, MissingResult, MockTransport, ProcessError, Query, ResultMessage, TransportClosed, TurnState
 from claude_transport.errors import AuthFailed, ConnectionLost, InputClosed, NotConnected, RateLimited, UsageError
-from claude_transport.protocol.messages import Message
+from claude_transport.protocol.envelope import Message
 
 
 def texts(messages: list[Message]) -> list[str]:

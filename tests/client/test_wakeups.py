@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from peers import PATIENCE, ForeignTransport, Frame, in_time, result, soon
 
 from claude_transport import Message, Query
 from claude_transport.client.connection import Connection
-from claude_transport.protocol.codec import encode_line
+from claude_transport.protocol.envelope import encode_line
 from claude_transport.transport import PouredLines
 from claude_transport.transports.stream import StreamTransport
 
@@ -111,7 +111,7 @@ class Endless(ByteStream):
         pass
 
 
-class OpensEndless:
+class OpensEndless(ByteStreamConnectable):
     """An opener."""
 
     async def connect(self) -> Endless:

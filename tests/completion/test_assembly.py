@@ -15,8 +15,8 @@ from claude_transport.completion.assembly import NO_RESULT, TextFlow, assemble, 
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.resolution import Resolution
 from claude_transport.protocol.codec import LineDecoder
-from claude_transport.protocol.envelope import Usage
-from claude_transport.protocol.messages import Message, ResultMessage
+from claude_transport.protocol.envelope import Message, Usage
+from claude_transport.protocol.messages import ResultMessage
 
 INIT = {"type": "system", "subtype": "init", "session_id": "s1", "model": "claude-haiku-5-5", "apiKeySource": "ANTHROPIC_API_KEY"}
 RESULT = {

@@ -10,7 +10,7 @@ import pytest
 
 from claude_transport.completion.assembly import advise
 from claude_transport.protocol.codec import decode_message
-from claude_transport.protocol.messages import Message
+from claude_transport.protocol.envelope import Message
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 

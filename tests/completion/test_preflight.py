@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from claude_transport.client.shadowing import check_account
-from claude_transport.completion.preflight import (
+from claude_transport.completion.readiness import (
     LoginStatus,
     api_credential_of,
     check_billing,

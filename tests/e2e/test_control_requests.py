@@ -19,8 +19,8 @@ from claude_transport import Allow, ClaudeOptions, HookMatcher, Query, Subproces
 from claude_transport.client.controls import Controls
 from claude_transport.client.reports import InterruptOutcome
 from claude_transport.errors import ControlRequestFailed
+from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.hooks import PreModelSwitchDecision, encode_hook_output
-from claude_transport.protocol.messages import Message
 from claude_transport.testing import FakeMessagesAPI, replies
 
 PATIENCE = 60.0  # seconds for one test, on a machine with much else to do

@@ -14,9 +14,9 @@ from typing import Any
 from decode_counting import counted
 
 from claude_transport.errors import ProtocolError, UsageError
-from claude_transport.protocol.codec import LineDecoder, decode_message, encode_message
+from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, encode_message
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
-from claude_transport.protocol.messages import DecodeFailure, Message, OversizedMessage
 from claude_transport.protocol.salvage import MAX_SALVAGE_DECODES
 
 __all__ = ["LIMITS", "check_stream", "target"]

@@ -12,19 +12,12 @@ from hypothesis import strategies as st
 from recorded_lines import sample_lines
 
 from claude_transport.protocol.answers import McpServerStatuses
+from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
 from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.control import InitializationInfo
+from claude_transport.protocol.envelope import DecodeFailure, Message, UnknownMessage
 from claude_transport.protocol.hooks import HookInput, parse_hook_input
-from claude_transport.protocol.messages import (
-    AssistantMessage,
-    DecodeFailure,
-    KeepAlive,
-    Message,
-    ResultMessage,
-    TextBlock,
-    ToolResultBlock,
-    UnknownMessage,
-)
+from claude_transport.protocol.messages import AssistantMessage, KeepAlive, ResultMessage
 from claude_transport.protocol.salvage import MAX_SALVAGE_DECODES
 
 KEEP_ALIVE = b'{"type":"keep_alive"}'

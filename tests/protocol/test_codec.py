@@ -16,20 +16,16 @@ from hypothesis import strategies as st
 from recorded_lines import sample_lines
 
 from claude_transport.errors import CLIJSONDecodeError, LineTooLong, UsageError
-from claude_transport.protocol.codec import DecodeCounters, LineDecoder, decode_message, encode_line, encode_message
+from claude_transport.protocol.blocks import TextBlock, UnknownBlock
+from claude_transport.protocol.codec import DecodeCounters, LineDecoder, decode_message
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage, encode_line, encode_message
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import (
     AssistantMessage,
-    DecodeFailure,
     KeepAlive,
-    Message,
-    OversizedMessage,
     ResultMessage,
     StreamEvent,
     SystemMessage,
-    TextBlock,
-    UnknownBlock,
-    UnknownMessage,
     UserContent,
     UserMessage,
 )

@@ -10,7 +10,7 @@ from recorded_lines import BUNDLED, lines_of
 
 from claude_transport.errors import UsageError
 from claude_transport.protocol.blocks import ImageBlock, TextBlock
-from claude_transport.protocol.codec import decode_message, encode_message
+from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import (
     CanUseTool,
     ControlCancelRequest,
@@ -30,6 +30,7 @@ from claude_transport.protocol.control import (
     encode_control_success,
     encode_user_message,
 )
+from claude_transport.protocol.envelope import encode_message
 from claude_transport.protocol.messages import UserMessage
 
 

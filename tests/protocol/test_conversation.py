@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from claude_transport.protocol.session import SessionForked
 from recorded_lines import recordings_folder
 
 from claude_transport.errors import StructuredOutputMissing, UsageError
-from claude_transport.protocol.codec import LineDecoder, encode_line
+from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import (
     TURN_TRANSITIONS,
     Action,
@@ -24,7 +25,8 @@ from claude_transport.protocol.conversation import (
     TurnEvent,
     TurnState,
 )
-from claude_transport.protocol.messages import CommandLifecycle, Message, ResultMessage, SessionForked
+from claude_transport.protocol.envelope import Message, encode_line
+from claude_transport.protocol.messages import CommandLifecycle, ResultMessage
 
 A, B, C = (f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "123")
 

@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 import claude_transport as ct
-from claude_transport.protocol.codec import encode_message
+from claude_transport.protocol.envelope import encode_message
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.scenario import Answer
 from claude_transport.testing.steps import BigLine, EmitRaw, Exit, Step

@@ -9,29 +9,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from claude_transport.protocol.codec import decode_message, encode_message
-from claude_transport.protocol.messages import (
-    SYSTEM_SUBTYPES,
+from claude_transport.protocol.blocks import (
     AdvisorToolResultBlock,
-    APIMessage,
-    AssistantMessage,
-    DecodeFailure,
-    HookMessage,
     ImageBlock,
-    InitMessage,
-    KeepAlive,
-    Message,
-    RateLimitEvent,
-    ResultMessage,
-    StreamEvent,
-    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
     UnknownBlock,
-    UnknownMessage,
-    Usage,
+)
+from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.envelope import DecodeFailure, Message, UnknownMessage, Usage, encode_message
+from claude_transport.protocol.messages import (
+    SYSTEM_SUBTYPES,
+    APIMessage,
+    AssistantMessage,
+    HookMessage,
+    InitMessage,
+    KeepAlive,
+    RateLimitEvent,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
     UserContent,
     UserMessage,
 )

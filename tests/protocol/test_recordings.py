@@ -11,22 +11,11 @@ from typing import Any
 import pytest
 from recorded_lines import BUNDLED, lines_of, recordings, sample_lines
 
-from claude_transport.protocol.codec import LineDecoder, decode_message, encode_message
+from claude_transport.protocol.blocks import UnknownBlock
+from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.control import ControlRequest, UnknownControl
-from claude_transport.protocol.messages import (
-    HIDDEN_FIELDS,
-    AssistantMessage,
-    DecodeFailure,
-    InitMessage,
-    Message,
-    OversizedMessage,
-    Part,
-    ResultMessage,
-    SystemMessage,
-    UnknownBlock,
-    UnknownMessage,
-    UserMessage,
-)
+from claude_transport.protocol.envelope import HIDDEN_FIELDS, DecodeFailure, Message, OversizedMessage, Part, UnknownMessage, encode_message
+from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage, SystemMessage, UserMessage
 
 
 def names(paths: tuple[Path, ...]) -> list[str]:

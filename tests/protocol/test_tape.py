@@ -16,7 +16,7 @@ from recorded_lines import recordings
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
-from claude_transport.protocol.messages import DecodeFailure, UnknownMessage
+from claude_transport.protocol.envelope import DecodeFailure, UnknownMessage
 from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord, note_of_exit, note_of_withdrawal, read_exit_note, without_withdrawn
 from claude_transport.testing.scenario import Scenario
 
@@ -77,14 +77,14 @@ def test_a_torn_last_line_is_left_out_and_said_to_be() -> None:
         (b"\n\n", "empty"),
         (b"hello\n{}\n", "line 1"),
         (b'{"t":0,"dir":"in","line":"x"}\n{"t":0,"dir":"in","line":\n{"t":0,"dir":"in","line":"x"}\n', "line 2"),
-        (b'{"t":0,"dir":"sideways","line":"x"}\n', "line 1: a record has"),
-        (b'{"t":"0","dir":"in","line":"x"}\n', "line 1: a record has"),
-        (b'{"t":true,"dir":"in","line":"x"}\n', "line 1: a record has"),
-        (b'{"t":0,"dir":"in"}\n', "line 1: a record has"),
+        (b'{"t":0,"dir":"sideways","line":"x"}\n', "line 1: a record needs"),
+        (b'{"t":"0","dir":"in","line":"x"}\n', "line 1: a record needs"),
+        (b'{"t":true,"dir":"in","line":"x"}\n', "line 1: a record needs"),
+        (b'{"t":0,"dir":"in"}\n', "line 1: a record needs"),
         (b'{"t":0,"dir":"in","line":"x","base64":"*"}\n', "line 1: base64"),
         (b'{"t":0,"dir":"in","line":"x","base64":5}\n', "line 1: base64"),
         (b'{"tape":2}\n', "version 2; this program reads versions up to 1"),
-        (b'{"tape":"x"}\n', "the version is no number"),
+        (b'{"tape":"x"}\n', "the version is not a number"),
         (b'{"tape":1,"created_at":"yesterday"}\n', "created_at"),
         (b'{"tape":1}\n{"tape":1}\n', "a second header"),
         (b"[1]\n", "line 1"),

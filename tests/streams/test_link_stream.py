@@ -281,7 +281,7 @@ async def test_a_server_that_forgot_what_it_was_told_is_a_gap() -> None:
         tasks.start_soon(serve)
         async with StreamTransport(LinkConnectable(door)) as transport:
             await transport.write(line(1) + b"\n" + line(2))
-            with pytest.raises(ReplayGap, match="received up to position 0, but can be told again only from 66 on"):
+            with pytest.raises(ReplayGap, match="needs the data after position 0, but it is kept only from 66 on"):
                 await read_all(transport)
 
 

@@ -18,7 +18,6 @@ import anyio.abc
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claude_transport import testing
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.testing.fake_claude import PLAYER, FakeClaude
 from claude_transport.testing.scenario import Answer, Rule, Scenario, ScriptedTurn
@@ -265,11 +264,6 @@ async def test_without_the_flag_nothing_is_streamed() -> None:
         await host.say("x")
         frames, _, _ = await host.end()
         assert "stream_event" not in {frame["type"] for frame in frames}
-
-
-def test_the_former_name_of_a_scripted_turn_still_works() -> None:
-    assert testing.Turn is ScriptedTurn
-    assert "Turn" not in testing.__all__
 
 
 async def test_turns_are_played_in_order_and_echo_follows_the_last() -> None:

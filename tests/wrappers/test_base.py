@@ -11,7 +11,7 @@ import pytest
 
 from claude_transport.client.query import Query
 from claude_transport.errors import ProcessError, TransportClosed
-from claude_transport.protocol.messages import DecodeFailure
+from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import lockstep, memory, subprocess, wrapped
 from claude_transport.testing.conformance.medium import Medium

@@ -21,6 +21,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
+from anyio.abc import ByteStreamConnectable
 
 import claude_transport.wrappers
 from claude_transport.client.query import Query
@@ -33,7 +34,7 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
-from claude_transport.protocol.messages import DecodeFailure
+from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing.conformance import media, run_conformance
 from claude_transport.testing.conformance.medium import Medium
@@ -451,7 +452,7 @@ def test_a_foreign_transport_has_the_name_of_its_class_for_info_and_no_terms() -
     assert msgspec.structs.replace(terms, on_prompt=None) == SessionTerms()
 
 
-class Opener:
+class Opener(ByteStreamConnectable):
     """A memory stream each time, whose other end is kept."""
 
     def __init__(self) -> None:

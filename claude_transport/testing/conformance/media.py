@@ -26,7 +26,7 @@ from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.codec import encode_line
+from claude_transport.protocol.envelope import encode_line
 from claude_transport.streams.link import LinkConnectable
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.testing.conformance.bench import wire

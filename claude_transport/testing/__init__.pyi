@@ -1,0 +1,45 @@
+# Written by docs/generate_names.py from the table in __init__.py: do not edit.
+
+from claude_transport.testing import replies as replies
+from claude_transport.testing import steps as steps
+from claude_transport.protocol.expectation import ExpectationFailed as ExpectationFailed
+from claude_transport.protocol.redaction import Redactor as Redactor
+from claude_transport.protocol.tape import Tape as Tape
+from claude_transport.protocol.tape import TapeHeader as TapeHeader
+from claude_transport.protocol.tape import TapeRecord as TapeRecord
+from claude_transport.testing.conformance.clause import Clause as Clause
+from claude_transport.testing.conformance.clauses import CLAUSES as CLAUSES
+from claude_transport.testing.conformance.run import Report as Report
+from claude_transport.testing.conformance.run import run_conformance as run_conformance
+from claude_transport.testing.fake_claude import FakeClaude as FakeClaude
+from claude_transport.testing.fake_claude import FakeClaudeCall as FakeClaudeCall
+from claude_transport.testing.fake_messages_api import FakeMessagesAPI as FakeMessagesAPI
+from claude_transport.testing.fake_messages_api import RecordedRequest as RecordedRequest
+from claude_transport.testing.scenario import Answer as Answer
+from claude_transport.testing.scenario import Rule as Rule
+from claude_transport.testing.scenario import Scenario as Scenario
+from claude_transport.testing.scenario import ScriptedTurn as ScriptedTurn
+from claude_transport.transports.script import MockScript as MockScript
+from claude_transport.wrappers import faults as faults
+
+__all__ = [
+    "CLAUSES",
+    "Answer",
+    "Clause",
+    "ExpectationFailed",
+    "FakeClaude",
+    "FakeClaudeCall",
+    "FakeMessagesAPI",
+    "MockScript",
+    "RecordedRequest",
+    "Redactor",
+    "Report",
+    "Rule",
+    "Scenario",
+    "ScriptedTurn",
+    "Tape",
+    "TapeHeader",
+    "TapeRecord",
+    "faults",
+    "run_conformance",
+]
