@@ -21,7 +21,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.settings import mcp_document, settings_document, to_json
+from claude_transport.launch.settings import agent_definitions, mcp_document, settings_document, to_json
 
 Delivery: TypeAlias = Literal["files", "initialize"]
 
@@ -92,21 +92,6 @@ PAYLOADS: Final[tuple[Payload, ...]] = (
         "sandbox", "--settings", "settings", "Sandbox settings, merged into `settings` (which is then read and passed as one document)."
     ),
 )
-
-
-def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
-    """`agents` as plain data; fields that are None (as in the official `AgentDefinition`) are left out."""
-    definitions: dict[str, Any] = {}
-    for name, definition in agents.items():
-        try:
-            fields = msgspec.to_builtins(definition)
-        except TypeError as error:
-            raise ConfigurationError(
-                f"agents[{name!r}] holds something that cannot be written as JSON: {error}", option="agents"
-            ) from error
-        definitions[name] = {key: value for key, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
-    to_json(definitions, option="agents")
-    return definitions
 
 
 INITIALIZE_FIELDS: Final[tuple[InitializeField, ...]] = (

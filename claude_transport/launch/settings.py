@@ -1,22 +1,30 @@
-"""The two JSON documents a launch may carry, settings and MCP servers: read, checked and merged as data.
+"""What a session is told and reads beside its flags: settings, MCP servers, agents, and what the settings say about permissions.
 
-Why everything is read here and not left to the CLI: a `--settings` *file* that is no JSON object is ignored by the CLI without a word
-(observed on 2.1.329), and the session would run without the permission rules its author relies on.
+A launch carries JSON documents: they are read, checked and merged here as data. The CLI ignores a `--settings` *file* that is no JSON object
+without a word (observed on 2.1.329), and would run without the permission rules in it. So such a file is refused here.
+
+How the documents reach the CLI is in `payloads`. What the settings cost in credentials is in `credentials`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, overload
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
+
+PermissionRow = tuple[str, str, str]
+
+_MAX_FILE_BYTES: Final = 2**20
+"""Bytes of a settings file that are read: real ones have some kilobytes."""
 
 
 def is_inline_json(value: str) -> bool:
@@ -104,3 +112,159 @@ def mcp_document(options: ClaudeOptions) -> dict[str, Any] | str | None:
         return {"mcpServers": {name: dict(config) for name, config in servers.items()}}
     text = os.fspath(servers)
     return read_json_object(text, option="mcp_servers") if is_inline_json(text) else text
+
+
+def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
+    """`agents` as plain data; fields that are None (as in the official `AgentDefinition`) are left out."""
+    definitions: dict[str, Any] = {}
+    for name, definition in agents.items():
+        try:
+            fields = msgspec.to_builtins(definition)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"agents[{name!r}] holds something that cannot be written as JSON: {error}", option="agents"
+            ) from error
+        definitions[name] = {key: value for key, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
+    to_json(definitions, option="agents")
+    return definitions
+
+
+def permission_settings(options: ClaudeOptions) -> list[PermissionRow]:
+    """Rows of (what, value, option that says so), of these kinds:
+
+    * `mode`: the permission mode the session starts in, at most one row. `dangerously_skip_permissions` wins over `permission_mode`, and
+      that over `permissions.defaultMode` of the settings (observed on CLI 2.1.329);
+    * `allow`, `ask`: one row for each rule, `"Bash(git *)"`;
+    * `prompt_tool`, `prompts`: who is asked, when that is said;
+    * `agent_mode`: the mode of a subagent, whose name is in the option;
+    * `sandbox`: `"allows"` when commands in the sandbox need no permission.
+
+    Reads the settings file, when `settings` names one; the user's own and those of the project are the CLI's business. Raises
+    `ConfigurationError` when it cannot be read.
+    """
+    settings = load_settings(options)
+    given = settings.get("permissions")
+    permissions: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    return [
+        *_mode(options, permissions),
+        *(("allow", str(rule), "allowed_tools") for rule in options.allowed_tools),
+        *_extra(options, "allow", "allowedTools", "allowed-tools"),
+        *(("allow", rule, "settings") for rule in _rules(permissions, "allow")),
+        *(("ask", rule, "settings") for rule in _rules(permissions, "ask")),
+        *_prompting(options),
+        *_agent_modes(options),
+        *_sandbox(options, settings),
+    ]
+
+
+def _mode(options: ClaudeOptions, permissions: Mapping[str, Any]) -> Iterator[PermissionRow]:
+    default = permissions.get("defaultMode")
+    if options.dangerously_skip_permissions:
+        yield "mode", "bypassPermissions", "dangerously_skip_permissions"
+    elif "dangerously-skip-permissions" in options.extra_args:
+        yield "mode", "bypassPermissions", "extra_args"
+    elif options.permission_mode is not None:
+        yield "mode", options.permission_mode, "permission_mode"
+    elif "permission-mode" in options.extra_args:
+        yield from _extra(options, "mode", "permission-mode")
+    elif isinstance(default, str):
+        yield "mode", default, "settings"
+
+
+def _prompting(options: ClaudeOptions) -> Iterator[PermissionRow]:
+    if options.permission_prompt_tool_name is not None:
+        yield "prompt_tool", options.permission_prompt_tool_name, "permission_prompt_tool_name"
+    if options.permission_prompts is not None:
+        yield "prompts", options.permission_prompts, "permission_prompts"
+    yield from _extra(options, "prompt_tool", "permission-prompt-tool")
+    yield from _extra(options, "prompts", "permission-prompts")
+
+
+def _agent_modes(options: ClaudeOptions) -> Iterator[PermissionRow]:
+    for name, definition in agent_definitions(options.agents or {}).items():
+        mode = definition.get("permissionMode") if isinstance(definition, Mapping) else None
+        if isinstance(mode, str):
+            yield "agent_mode", mode, f"agents[{name!r}]"
+
+
+def _sandbox(options: ClaudeOptions, settings: Mapping[str, Any]) -> Iterator[PermissionRow]:
+    sandbox = settings.get("sandbox") if options.sandbox is None else options.sandbox
+    if isinstance(sandbox, Mapping) and sandbox.get("enabled") and sandbox.get("autoAllowBashIfSandboxed"):
+        yield "sandbox", "allows", "settings" if options.sandbox is None else "sandbox"
+
+
+def _extra(options: ClaudeOptions, what: str, *flags: str) -> Iterator[PermissionRow]:
+    for flag in flags:
+        value = options.extra_args.get(flag)
+        if value is not None:
+            yield what, value, "extra_args"
+
+
+def _rules(permissions: Mapping[str, Any], behavior: str) -> list[str]:
+    rules = permissions.get(behavior)
+    return [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list | tuple) else []
+
+
+class SettingsTexts(Sequence[str]):
+    """A sequence of the texts of the settings files that a session with these options reads on this machine.
+
+    These are the files that the options `settings` and `mcp_servers` name, the user's settings, and those of the project. Nothing is read
+    before the first look. A file that is missing or unreadable is left out. `inherited` is the environment below `options.env`.
+    """
+
+    def __init__(self, options: ClaudeOptions, inherited: Mapping[str, str] | None = None) -> None:
+        self._options = options
+        self._inherited = inherited
+        self._texts: tuple[str, ...] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._read()[index]
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        """Return the number of files only: their texts hold secrets."""
+        return f"SettingsTexts({'unread' if self._texts is None else len(self._texts)})"
+
+    def _read(self) -> tuple[str, ...]:
+        if self._texts is None:
+            self._texts = tuple(text for path in self._paths() if (text := _text_of(path)) is not None)
+        return self._texts
+
+    def _paths(self) -> Iterator[Path]:
+        options = self._options
+        project = Path(options.cwd or "")
+        for given in (options.settings, options.mcp_servers):
+            if isinstance(given, os.PathLike) or (isinstance(given, str) and given and not is_inline_json(given)):
+                yield project / given
+        sources = ("user", "project", "local") if options.setting_sources is None else tuple(options.setting_sources)
+        if "user" in sources and not options.isolated_config:
+            yield from self._user_settings()
+        if "project" in sources:
+            yield project / ".claude" / "settings.json"
+        if "local" in sources:
+            yield project / ".claude" / "settings.local.json"
+
+    def _user_settings(self) -> Iterator[Path]:
+        env = {**(os.environ if self._inherited is None else self._inherited), **self._options.env}
+        folder = self._options.config_dir or env.get("CLAUDE_CONFIG_DIR")
+        home = env.get("HOME") or env.get("USERPROFILE")
+        if folder:
+            yield Path(folder) / "settings.json"
+        elif home:
+            yield Path(home) / ".claude" / "settings.json"
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for its other end
+            return None
+        with path.open("rb") as file:
+            return file.read(_MAX_FILE_BYTES).decode("utf-8-sig", "replace")
+    except (OSError, ValueError):
+        return None
