@@ -20,7 +20,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "protocol.answers": "Answer AppliedSettings BinaryVersion CacheImpact ChangedFile ContextAgent ContextCategory ContextCell "
+        "protocol.answers": "AppliedSettings BinaryVersion CacheImpact ChangedFile ContextAgent ContextCategory ContextCell "
         "ContextMemoryFile ContextSkill ContextSkills ContextSlashCommands ContextTool ContextUsage ConversationRewind "
         "CwdChange DiffFile DiffHunk DiffStats ExportedConversation FileContents FileSuggestions ForkResult HookListing "
         "HookListingEvent InterruptReceipt McpCallResult McpResourceContents McpServerInfo McpServerStatus "
@@ -29,8 +29,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "PermissionRules PlanInfo PluginInfo ReloadedPlugins RewindResult SandboxInfo SessionSpending SessionTitle "
         "SettingsInfo SettingsSource SideAnswer SkillListing SkillsInfo StatusInfo StatusRow StatusSection TaskOutput "
         "TokenShare UsageInfo WorkspaceDiff WorkspaceDiffAnswer",
-        "protocol.control": "AccountInfo AgentInfo CanUseTool CommandInfo ControlCancelRequest ControlReply ControlRequest ControlResponse "
-        "Elicitation HookCallback InboundBody InitializationInfo McpMessage ModelInfo PermissionRule PermissionUpdate "
+        "protocol.control": "AccountInfo AgentInfo Answer CanUseTool CommandInfo ControlCancelRequest ControlReply ControlRequest "
+        "ControlResponse Elicitation HookCallback InboundBody InitializationInfo McpMessage ModelInfo PermissionRule PermissionUpdate "
         "RequestUserDialog UnknownControl",
     },
 )

@@ -1,6 +1,5 @@
 # Written by docs/generate_names.py from the table in control.py: do not edit.
 
-from claude_transport.protocol.answers import Answer as Answer
 from claude_transport.protocol.answers import AppliedSettings as AppliedSettings
 from claude_transport.protocol.answers import BinaryVersion as BinaryVersion
 from claude_transport.protocol.answers import CacheImpact as CacheImpact
@@ -66,6 +65,7 @@ from claude_transport.protocol.answers import WorkspaceDiff as WorkspaceDiff
 from claude_transport.protocol.answers import WorkspaceDiffAnswer as WorkspaceDiffAnswer
 from claude_transport.protocol.control import AccountInfo as AccountInfo
 from claude_transport.protocol.control import AgentInfo as AgentInfo
+from claude_transport.protocol.control import Answer as Answer
 from claude_transport.protocol.control import CanUseTool as CanUseTool
 from claude_transport.protocol.control import CommandInfo as CommandInfo
 from claude_transport.protocol.control import ControlCancelRequest as ControlCancelRequest

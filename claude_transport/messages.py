@@ -34,10 +34,9 @@ __getattr__, __dir__, __all__ = lazy_names(
         "ElicitationComplete FilesPersisted HookMessage HookProgress HookResponse HookStarted Informational InitMessage "
         "KeepAlive LocalCommandOutput MCPServerState MemoryRecall MirrorError ModelFallback ModelRefusalFallback "
         "ModelRefusalNoFallback Notification PermissionDenial PermissionDeniedMessage PluginInstall PluginState "
-        "PromptSuggestion RateLimitEvent RateLimitInfo ResultMessage SessionStateChanged SessionTitleChanged "
+        "PromptSuggestion RateLimitEvent RateLimitInfo ResultMessage SessionForked SessionStateChanged SessionTitleChanged "
         "SessionWritesLost StatusMessage StreamEvent SystemMessage TaskNotification TaskPatch TaskProgress TaskStarted "
         "TaskUpdated TaskUsage ThinkingTokens ToolProgress ToolUseSummary TranscriptMirror UpdateEnvironmentVariables "
         "UserContent UserMessage WorkerShuttingDown",
-        "protocol.session": "SessionForked",
     },
 )

@@ -71,6 +71,7 @@ from claude_transport.protocol.messages import PromptSuggestion as PromptSuggest
 from claude_transport.protocol.messages import RateLimitEvent as RateLimitEvent
 from claude_transport.protocol.messages import RateLimitInfo as RateLimitInfo
 from claude_transport.protocol.messages import ResultMessage as ResultMessage
+from claude_transport.protocol.messages import SessionForked as SessionForked
 from claude_transport.protocol.messages import SessionStateChanged as SessionStateChanged
 from claude_transport.protocol.messages import SessionTitleChanged as SessionTitleChanged
 from claude_transport.protocol.messages import SessionWritesLost as SessionWritesLost
@@ -91,7 +92,6 @@ from claude_transport.protocol.messages import UpdateEnvironmentVariables as Upd
 from claude_transport.protocol.messages import UserContent as UserContent
 from claude_transport.protocol.messages import UserMessage as UserMessage
 from claude_transport.protocol.messages import WorkerShuttingDown as WorkerShuttingDown
-from claude_transport.protocol.session import SessionForked as SessionForked
 
 __all__ = [
     "APIMessage",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -72,8 +72,28 @@ class PermissionSetting(msgspec.Struct, frozen=True):
     option: str
 
 
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """What the layer above a transport says about itself when it attaches.
+
+    `answers` names the control requests that it answers: "can_use_tool", "hooks", "mcp". `trace` holds the W3C trace context of the
+    session, under the lower-case names `traceparent` and `tracestate`. `initializes` is False for a layer that does not send `initialize`.
+    """
+
+    answers: frozenset[str] = frozenset()
+    trace: Mapping[str, str] = {}
+    initializes: bool = True
+
+
+class FindCLIVersion(Protocol):
+    """Finds the version of the CLI at the other end."""
+
+    def __call__(self, *, said: str | None) -> Awaitable[str | None]:
+        """Return the version that the CLI `said` in its answer to `initialize`, or else a known one; None when nothing tells."""
+        ...
+
+
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transport's options ask of the layer that speaks through it.
+    """What a transport asks of the layer that speaks through it, and what that layer may call.
 
     `initialize` are fields for the `initialize` request; `verbatim_prompts` marks every prompt `client_composed`, so that
     the CLI expands neither `@path` nor slash commands in it. `permissions` is what they say about who decides, for a layer that
@@ -81,6 +101,12 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     `session_id` is the session that they name, if they name one by its id, and `forks_session` says that a copy of it under
     a new id was asked for; `structured_output` that results have to keep to a JSON schema. `billing` says who may pay.
+
+    `strict` is True when a bad line has to end the reading with an error.
+
+    The callbacks are optional and must not block. `on_prompt(uuid)` is called in the task that sends a prompt, before the prompt is
+    written; the prompt may be withdrawn before that. `on_failure(failure)` is called for each line of `read_lines()` that held no message,
+    so that `info` can count it. `await find_cli_version(said=version)` finds the version of the CLI after it has answered `initialize`.
     """
 
     initialize: Mapping[str, Any] = {}
@@ -90,6 +116,10 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     forks_session: bool = False
     structured_output: bool = False
     billing: BillingPolicy = "inherit"
+    strict: bool = False
+    on_prompt: Callable[[str], object] | None = None
+    on_failure: Callable[[DecodeFailure | OversizedMessage], object] | None = None
+    find_cli_version: FindCLIVersion | None = None
 
 
 @runtime_checkable
@@ -223,39 +253,18 @@ class Transport(ABC):
         """What is known of the connection at this moment."""
         return TransportInfo(kind=type(self).__name__)
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        """Told before `connect()` what the layer above will answer ("can_use_tool", "hooks", "mcp"): the terms it has to keep.
+    def attach(self, client: Client) -> SessionTerms:
+        """Tell the transport about the layer above it, and get its terms.
 
-        A transport that starts a CLI turns on what is needed for it. The default has nothing to turn on and no terms.
+        `Query` calls this before `connect()`. A transport that starts a CLI turns on what `client.answers` needs, and hands on
+        `client.trace`: a process gets it in its environment (`TRACEPARENT`, `TRACESTATE`), a request in its headers. It may be called
+        again; the last call counts. A wrapper attaches the transport inside and adds to its terms. The default ignores `client` and
+        returns empty terms.
 
         Raises:
             ConfigurationError: it is too late, or an option stands in the way; names the option.
         """
         return SessionTerms()
-
-    def carry_trace(self, fields: Mapping[str, str]) -> None:  # noqa: B027 - there may be nowhere to put it
-        """Told before `connect()` which trace this session is part of, for the peer to go on with.
-
-        `fields` has the W3C names in lower case, `traceparent` and perhaps `tracestate`. A transport that starts a process puts them
-        into its environment (`TRACEPARENT`, `TRACESTATE`), one that makes a request into its headers. The default drops them.
-        """
-
-    def note_prompt(self, uuid: str) -> None:  # noqa: B027 - there may be nothing to note
-        """Told in the task of whoever sends the prompt `uuid`, before it is written, which another task may do.
-
-        So a wrapper can see what is current where the prompt comes from: context variables, a span. It must not block. The prompt may be
-        withdrawn before it is written, and is then never seen.
-        """
-
-    async def find_cli_version(self, *, said: str | None = None) -> str | None:
-        """Find the version of the CLI at the other end, once it has answered `initialize`: what it `said` there, else what is known of it.
-
-        A transport that started a binary of this machine may ask that binary. None when there is nothing that tells.
-        """
-        return said or self.info.cli_version
-
-    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:  # noqa: B027 - a transport need not count
-        """Note a line that held no message, for `info`: called by whoever decodes the lines of `read_lines()` itself."""
 
     async def __aenter__(self) -> Self:
         """Connect, and close at the end of the block.
@@ -270,6 +279,11 @@ class Transport(ABC):
 
     def __bool__(self) -> bool:
         return True
+
+
+def attach_to(transport: TransportLike, client: Client) -> SessionTerms:
+    """Call `transport.attach(client)` and return its terms; empty terms for a transport that has only the six methods."""
+    return transport.attach(client) if isinstance(transport, Transport) else SessionTerms()
 
 
 class PouredLines(ABC):

@@ -1,7 +1,7 @@
-"""Writes docs/reference/contract.md: the clauses, and what the last run of the conformance kit said of every medium.
+"""Write docs/reference/contract.md: the clauses, and the results of the last run of the conformance kit for every medium.
 
-`python docs/generate_contract.py --run` runs the kit (some minutes, one of them for ssh), keeps the results in
-docs/reference/contract-results.json and writes the page; without `--run` the page is written anew from the results that are there.
+`python docs/generate_contract.py --run` runs the kit (some minutes, one of them for ssh), stores the results in
+docs/reference/contract-results.json and writes the page. Without `--run` it writes the page from the stored results.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ INTRODUCTION = """\
 
 # The contract of `Transport`
 
-Every promise that a `Transport` makes, with the ID under which the docstrings of `claude_transport.transport` make it. For each there is
-one function in `claude_transport.testing.conformance`; [how to hold a transport of your own to them](../how-to/conformance.md) is another
-page.
+Every promise of a `Transport`, with the ID that the docstrings of `claude_transport.transport` use. One function in
+`claude_transport.testing.conformance` tests each of them. See [how to test your own transport](../how-to/conformance.md).
 """
 
 
 class Results(msgspec.Struct, frozen=True):
-    """A run: when and on what, and medium → event loop → clause → its row."""
+    """One run: its date and versions, and the results as medium → event loop → clause → row."""
 
     ran_on: dict[str, str]
     media: dict[str, dict[str, dict[str, dict[str, str]]]]
 
 
 def run() -> Results:
-    """The results of every clause, for every medium that comes with the library, on every event loop."""
+    """Run every clause for every medium of the library on every event loop, and return the results."""
     found: dict[str, dict[str, dict[str, dict[str, str]]]] = {}
     for medium in media.shipped():
         report = run_conformance(medium, backends=BACKENDS, timeout=TIMEOUT)
@@ -64,29 +63,20 @@ def run() -> Results:
 
 
 def render(results: Results) -> str:
-    """The page."""
+    """Return the text of the page."""
     return "\n".join([INTRODUCTION, *_clauses(), *_matrix(results), *_reasons(results)]) + "\n"
 
 
 def _clauses() -> Iterator[str]:
     yield "## The clauses"
     yield ""
-    yield (
-        "*Where*: the method whose docstring promises it, then the rows of the project's list of requirements that it was made for"
-        " (`L` lifecycle, `F` framing, `B` backpressure, `E` errors, `P` performance, `R` remote). *Peer*: whether asking needs somebody at"
-        " the other end."
-    )
+    yield "*Where*: the method whose docstring promises it. *Peer*: whether the test needs the other end of the connection."
     yield ""
     yield "| clause | promise | where | peer |"
     yield "|---|---|---|---|"
     for clause in CLAUSES:
-        yield f"| `{clause.id}` | {clause.sentence} | {_where(clause.source)} | {'yes' if clause.needs_peer else 'no'} |"
+        yield f"| `{clause.id}` | {clause.sentence} | `{clause.source}` | {'yes' if clause.needs_peer else 'no'} |"
     yield ""
-
-
-def _where(source: str) -> str:
-    method, _, rows = source.partition(";")
-    return f"`{method}`" + (f"; {rows.strip()}" if rows else "")
 
 
 def _matrix(results: Results) -> Iterator[str]:
@@ -130,7 +120,7 @@ def _listed(clauses: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Run the kit if asked to, and write the page."""
+    """Run the kit if `--run` is given, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run the kit first, and keep its results")
     if parser.parse_args().run:

@@ -1,6 +1,6 @@
-"""The states of a prompt, drawn from the table by which they change: `python docs/generate_conversation.py` writes picture and table.
+"""The states of a prompt, drawn from the table of transitions: `python docs/generate_conversation.py` writes the picture and the table.
 
-Both are committed, so that they can be seen without building anything; a test holds that they are what the table says.
+Both are committed, so they can be read without building anything. A test compares them with the table in the source.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Point = tuple[float, float]
 
 
 def moving_states() -> list[TurnState]:
-    """Those with a way out, in the order of their definition."""
+    """Return the states that a prompt can leave, in the order of their definition."""
     return [state for state in TurnState if any(before is state for before, _ in TURN_TRANSITIONS)]
 
 
 def ends() -> list[TurnState]:
-    """Those without."""
+    """Return the final states."""
     return [state for state in TurnState if state not in moving_states()]
 
 
 def places() -> dict[TurnState, Point]:
-    """Moving states side by side above, ends side by side below."""
+    """Return the position of each state: those that can be left side by side above, the final ones below."""
     found: dict[TurnState, Point] = {}
     for row, states in (("top", moving_states()), ("bottom", ends())):
         step = (GRID["right"] - GRID["left"]) / max(len(states) - 1, 1)
@@ -41,7 +41,7 @@ def places() -> dict[TurnState, Point]:
 
 
 def arrows() -> dict[tuple[TurnState, TurnState], list[TurnEvent]]:
-    """The events that lead from one state to another."""
+    """Return the events that lead from one state to another."""
     found: dict[tuple[TurnState, TurnState], list[TurnEvent]] = {}
     for (before, event), after in TURN_TRANSITIONS.items():
         found.setdefault((before, after), []).append(event)
@@ -56,7 +56,7 @@ def draw_state(state: TurnState, place: Point) -> str:
 
 
 def draw_arrow(start: Point, stop: Point, label: str, *, both_ways: bool) -> str:
-    """A line from box to box with its label, or a loop above a box."""
+    """Draw a line from box to box with its label, or a loop above a box."""
     (x1, y1), (x2, y2) = start, stop
     half = BOX_HEIGHT / 2
     if start == stop:
@@ -88,7 +88,7 @@ ARROWHEAD = """\
 
 
 def render_picture() -> str:
-    """The picture, as SVG."""
+    """Return the picture as SVG."""
     where, lines = places(), arrows()
     words = "; ".join(f"{before.value} {event.value}: {after.value}" for (before, event), after in TURN_TRANSITIONS.items())
     drawn = [
@@ -110,7 +110,7 @@ def render_picture() -> str:
 
 
 def render_table() -> str:
-    """The same as a table, as MyST Markdown."""
+    """Return the table as MyST Markdown."""
     rows = [
         "<!-- Written by docs/generate_conversation.py from claude_transport/protocol/conversation.py: change that, and run it again. -->",
         "",
@@ -124,7 +124,7 @@ def render_table() -> str:
 
 
 def main() -> None:
-    """Write both to their places."""
+    """Write the picture and the table."""
     PICTURE.write_text(render_picture(), "utf-8")
     TABLE.write_text(render_table(), "utf-8")
 

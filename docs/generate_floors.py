@@ -35,12 +35,17 @@ WORDS: Mapping[str, str] = {
     "wrappers": "a Transport around a Transport",
     "streams": "processes, sockets, memory: bytes, and how they end",
     "transport": "the contract, clause by clause",
+    "messages": "their names",
+    "hooks": "their names",
+    "control": "their names",
     "background": "tasks of their own",
     "backoff": "delays",
+    "prometheus": "its text format",
     "launch": "what would be run",
     "protocol": "lines, messages, decisions",
     "errors": "one tree: whose fault, and would trying again help",
     "printable": "text from outside, on one line",
+    "lazy": "names, loaded late",
 }
 
 STYLE = """\

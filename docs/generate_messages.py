@@ -38,7 +38,7 @@ INTRODUCTION = """\
 run it again. -->
 
 Everything that can come out of a session, by its name on the wire. Each class is importable from `claude_transport` or from
-`claude_transport.protocol.messages`; how a line becomes one is [the decoding ladder](../explanation/decoding.md).
+`claude_transport.messages`; how a line becomes one is [the decoding ladder](../explanation/decoding.md).
 
 Every message is frozen and has `.type`, `.raw` (the line's bytes), `.to_dict()` (everything that was on the line), `.misfits` and
 `.lossy`. Every field has a default, so a `claude` that leaves one out breaks nothing; *name* = `wire name` where the two differ.

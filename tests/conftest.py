@@ -41,13 +41,35 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what `-m e2e`, or its opposite, would leave out: a process that runs one test in twenty need not read them all."""
-    asked = config.getoption("markexpr")
+    """Do not import the files that `-m e2e`, or its opposite, leaves out: a process that runs one test in twenty saves their time."""
+    asked = config.getoption("markexpr").removesuffix(" and not nightly")
     if asked == "not e2e":
         return True if collection_path == E2E else None
     if asked == "e2e" and collection_path.match("test_*.py") and not collection_path.is_relative_to(E2E):
         return None if "mark.e2e" in collection_path.read_text("utf-8") else True
     return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the nightly run the end-to-end cases that repeat a fact about the CLI on a second event loop.
+
+    A test that proves a row of the requirements always runs on both loops. So does the first test of each file.
+    """
+    on_trio = [item for item in items if item.get_closest_marker("e2e") and runs_on_trio(item)]
+    if not on_trio:
+        return
+    import row_maps
+
+    proofs = row_maps.proofs()
+    kept = {item.path: row_maps.proof_of(item.nodeid) for item in reversed(on_trio)}
+    for item in on_trio:
+        if (proof := row_maps.proof_of(item.nodeid)) not in proofs and kept[item.path] != proof:
+            item.add_marker(pytest.mark.nightly)
+
+
+def runs_on_trio(item: pytest.Item) -> bool:
+    """Tell whether this is the case for trio of a test that runs on both event loops."""
+    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.params.get("anyio_backend") == "trio"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -34,7 +34,7 @@ class Collected:
     """The event loops that the ids of its cases name: `asyncio`, `trio`."""
     is_async: bool = False
     is_left_out: bool = False
-    """True when a mark on the test, its class or its module skips a case on this machine, or expects it to fail."""
+    """True when a mark on the test, its class or its module skips a case on this machine, expects it to fail or leaves it out of CI."""
     runs_a_loop: bool = False
     """True for a plain function that starts an event loop itself."""
 
@@ -101,7 +101,7 @@ def note(collected: Collected, item: pytest.Function) -> None:
     collected.runs_a_loop |= "run" in code.co_names and bool({"anyio", "asyncio", "trio"} & {*code.co_names})
     # a condition in words is not evaluated here, so it counts as true
     skips = [mark for mark in item.iter_markers("skipif") if any(mark.args)]
-    collected.is_left_out |= bool(skips) or any(item.get_closest_marker(name) for name in ("skip", "xfail"))
+    collected.is_left_out |= bool(skips) or any(item.get_closest_marker(name) for name in ("skip", "xfail", "nightly"))
 
 
 def collect(wanted: Iterable[str], journal: Path, *, tests: Path = TESTS) -> dict[str, Collected]:
@@ -135,7 +135,7 @@ def complaints(wanted: Iterable[str], found: Mapping[str, Collected]) -> Iterato
         if collected is None:
             yield f"{proof} is not collected: it does not exist, or its module is skipped"
         elif collected.is_left_out:
-            yield f"{proof} is skipped here, or expected to fail"
+            yield f"{proof} is skipped here, expected to fail, or left to the nightly run"
         elif (collected.backends or collected.is_async or collected.runs_a_loop) and collected.backends != {"asyncio", "trio"}:
             yield f"{proof} runs on {sorted(collected.backends)} only"
 

@@ -71,6 +71,9 @@ import anyio
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_on_one_loop(): pass
 
+@pytest.mark.nightly
+async def test_nightly(): pass
+
 @pytest.mark.skip
 async def test_skipped(): pass
 
@@ -100,13 +103,14 @@ def test_what_does_not_run_on_both_event_loops_is_named(tmp_path: Path) -> None:
         found = row_maps.collect(wanted, tmp_path / "collected.json", tests=tests)
         said[stem] = [complaint.partition("::")[2] for complaint in row_maps.complaints(wanted, found)]
     assert said["test_a"] == [
-        "test_expected_to_fail is skipped here, or expected to fail",
+        "test_expected_to_fail is skipped here, expected to fail, or left to the nightly run",
+        "test_nightly is skipped here, expected to fail, or left to the nightly run",
         "test_on_one_loop runs on ['trio'] only",
-        "test_skipped is skipped here, or expected to fail",
+        "test_skipped is skipped here, expected to fail, or left to the nightly run",
         "test_that_starts_one_loop runs on [] only",
     ]
     assert said["test_b"] == [f"{name} is not collected: it does not exist, or its module is skipped" for name in names]
-    assert said["test_c"] == [f"{name} is skipped here, or expected to fail" for name in names]
+    assert said["test_c"] == [f"{name} is skipped here, expected to fail, or left to the nightly run" for name in names]
 
 
 SKIPPED_PROOF = """

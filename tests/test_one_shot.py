@@ -33,7 +33,7 @@ from claude_transport import (
     query,
 )
 from claude_transport.errors import UsageError
-from claude_transport.testing import Answer, FakeClaude, Scenario, Turn, steps
+from claude_transport.testing import Answer, FakeClaude, Scenario, ScriptedTurn, steps
 
 LONG_GRACE = 3.0  # seconds; 0.3 were measured
 PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
@@ -155,7 +155,7 @@ async def test_input_stays_open_while_something_can_still_ask() -> None:
         asked.append(True)
         return Allow()
 
-    with FakeClaude(Scenario(replies=[Turn(turn)])) as fake:
+    with FakeClaude(Scenario(replies=[ScriptedTurn(turn)])) as fake:
         messages = await read(query("x", transport=SubprocessTransport(command=fake.command), can_use_tool=allow))
         assert fake.calls()[0].exit_code == 0
     assert asked == [True]
@@ -322,7 +322,7 @@ async def test_a_failed_result_is_yielded_and_not_raised() -> None:
 
 async def test_a_process_that_dies_raises_how_after_what_it_said() -> None:
     seen: list[str] = []
-    with FakeClaude(Scenario(otherwise=Turn([steps.Text("one"), steps.Stderr("ouch"), steps.Exit(3)]))) as fake:
+    with FakeClaude(Scenario(otherwise=ScriptedTurn([steps.Text("one"), steps.Stderr("ouch"), steps.Exit(3)]))) as fake:
         with pytest.raises(ProcessError) as caught:
             async for message in query("x", transport=SubprocessTransport(command=fake.command)):
                 seen.append(message.type)  # noqa: PERF401 - as above
@@ -391,7 +391,7 @@ async def gone(pid: int) -> None:
 
 
 async def test_a_break_ends_the_process() -> None:
-    with FakeClaude(Scenario(otherwise=Turn([steps.Text("one"), steps.Hang()]))) as fake:
+    with FakeClaude(Scenario(otherwise=ScriptedTurn([steps.Text("one"), steps.Hang()]))) as fake:
         async for message in query("x", transport=SubprocessTransport(command=fake.command, close_timeout=0.3), exit_timeout=0.01):
             if isinstance(message, AssistantMessage):
                 break
@@ -400,7 +400,7 @@ async def test_a_break_ends_the_process() -> None:
 
 
 async def test_an_exception_in_the_loop_ends_the_process() -> None:
-    with FakeClaude(Scenario(otherwise=Turn([steps.Text("one"), steps.Delay(60)]))) as fake:
+    with FakeClaude(Scenario(otherwise=ScriptedTurn([steps.Text("one"), steps.Delay(60)]))) as fake:
         with pytest.raises(KeyError):
             async for _ in query("x", transport=SubprocessTransport(command=fake.command)):
                 raise KeyError
@@ -409,7 +409,7 @@ async def test_an_exception_in_the_loop_ends_the_process() -> None:
 
 
 async def test_a_cancellation_ends_the_process_before_it_is_delivered() -> None:
-    with FakeClaude(Scenario(otherwise=Turn([steps.Text("one"), steps.Delay(60)]))) as fake:
+    with FakeClaude(Scenario(otherwise=ScriptedTurn([steps.Text("one"), steps.Delay(60)]))) as fake:
         with anyio.CancelScope() as scope:
             async for message in query("x", transport=SubprocessTransport(command=fake.command)):
                 if isinstance(message, AssistantMessage):
@@ -468,7 +468,7 @@ except KeyError:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_program_that_leaves_and_ends_leaves_no_process_and_no_warning(how: str, backend: str) -> None:
     turn = [steps.Text("one"), *([steps.Result()] if how == "to the end" else [steps.Delay(60)])]
-    with FakeClaude(Scenario(otherwise=Turn(turn))) as fake:
+    with FakeClaude(Scenario(otherwise=ScriptedTurn(turn))) as fake:
         program = [sys.executable, "-W", "error", "-c", LEAVING, backend, how, *fake.command]
         done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, "")

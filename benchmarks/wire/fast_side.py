@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_transport.streams.compression import load_zstd
-from claude_transport.streams.websocket.stream import client_protocol, parse_url, server_protocol
+from claude_transport.streams.websocket import client_protocol, parse_url, server_protocol
 from wire.flow import CHUNK_BYTES, ECHO, SINGLE, Flow
 
 __all__ = ["fast_side"]

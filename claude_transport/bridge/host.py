@@ -1,4 +1,8 @@
-"""`BridgeHost`: serves tools of this program to the bridges that the CLI starts, over a socket that asks for a token."""
+"""`BridgeHost`: serves tools of this program to the bridges that the CLI starts, over a socket with a token.
+
+`BridgeConnection` carries the messages of one bridge. `tools.py` has the MCP server for plain functions; servers of the package `mcp` are
+run by `client/mcp.py`. `configuration.py` has the messages.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +17,37 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import ByteSendStream, ByteStream, TaskGroup
 
 from claude_transport.background import BackgroundTask
-from claude_transport.bridge.configuration import bridge_config, check_bridge_url, check_token
-from claude_transport.bridge.connection import (
-    CANCELLED,
+from claude_transport.bridge.configuration import (
+    BUSY,
     GREETING_VERSION,
-    INVALID_PARAMS,
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     MAX_GREETING_BYTES,
-    METHOD_NOT_FOUND,
-    BridgeConnection,
+    PARSE_ERROR,
     Greeting,
-    HostSession,
-    OpenSession,
     Refusal,
     Welcome,
+    bridge_config,
+    check_bridge_url,
+    check_token,
     decode_greeting,
+    decode_rpc,
     encode_greeting,
+    encode_rpc,
     is_request_id,
     rpc_error,
 )
-from claude_transport.bridge.tools import HostTool, ToolContext, result_of
+from claude_transport.bridge.tools import HostTool, ToolsSession
 from claude_transport.client.mcp import McpCall, McpServers, OnFailure
-from claude_transport.client.reports import CallbackFailures, guarded
+from claude_transport.client.reports import CallbackFailures
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
 from claude_transport.gateway.door import Crowd
 from claude_transport.gateway.listeners import Listener, open_listeners
@@ -53,141 +57,56 @@ from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import Address
 from claude_transport.streams.sockets import SocketStream
 
-# --- `RegistrySession`: the MCP server that a plain registry of functions is for one bridge, without the package `mcp`.
-
-
-PROTOCOL_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Of MCP, newest first: in all of them tools are listed and called alike."""
-
-_GRACE: Final = 3.0
-"""Seconds that cancelled tools get to end when their bridge has gone; one that resists is not worth hanging for."""
-
-
-class RegistrySession:
-    """One bridge's conversation with `tools`; what they say of their progress goes to `tell(message)`."""
-
-    def __init__(self, name: str, tools: Mapping[str, HostTool], *, tell: Callable[[dict[str, Any]], None], on_failure: OnFailure) -> None:
-        self._name = name
-        self._tools = tools
-        self._tell = tell
-        self._on_failure = on_failure
-        self._running: dict[str | int, BackgroundTask] = {}
-
-    def accept(self, message: dict[str, Any]) -> McpCall:
-        """Hand it a message of the CLI; what comes of it is the call's to say."""
-        request_id, method = message.get("id"), message.get("method")
-        given = message.get("params")
-        params = given if isinstance(given, dict) else {}
-        if "id" not in message or method is None:
-            if method == "notifications/cancelled":
-                self._cancel(params.get("requestId"))
-            return McpCall({})  # a notification, or the answer to a question that was never asked
-        if not is_request_id(request_id):
-            return McpCall.failed(request_id, INVALID_REQUEST, "a request id is a string or an integer")
-        match method:
-            case "initialize":
-                return _answered(request_id, self._introduction(params.get("protocolVersion")))
-            case "ping":
-                return _answered(request_id, {})
-            case "tools/list":
-                return _answered(request_id, {"tools": [tool.described() for tool in self._tools.values()]})
-            case "tools/call":
-                return self._call(request_id, params)
-        return McpCall.failed(request_id, METHOD_NOT_FOUND, "Method not found")
-
-    async def aclose(self) -> None:
-        """Cancel the tools that still run, and wait for them."""
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
-        with anyio.move_on_after(_GRACE, shield=True):
-            for task in running:
-                await task.wait()
-
-    def _introduction(self, wanted: object) -> dict[str, Any]:
-        return {
-            "protocolVersion": wanted if wanted in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
-            "capabilities": {"tools": {}},
-            "serverInfo": {"name": self._name, "version": version("claude-transport")},
-        }
-
-    def _call(self, request_id: str | int, params: Mapping[str, Any]) -> McpCall:
-        name = params.get("name")
-        tool = self._tools.get(name) if isinstance(name, str) else None
-        arguments = params.get("arguments", {})
-        if tool is None:
-            return McpCall.failed(request_id, INVALID_PARAMS, f"there is no tool {str(name)[:128]!r}")
-        if not isinstance(arguments, dict):
-            return McpCall.failed(request_id, INVALID_PARAMS, "the arguments of a tool are an object")
-        if missing := tool.missing(arguments):
-            return McpCall.failed(request_id, INVALID_PARAMS, f"{tool.name} needs {', '.join(map(str, missing))}")
-        if request_id in self._running:
-            return McpCall.failed(request_id, INVALID_REQUEST, f"the request id {request_id!r} is already in use")
-        outcome: list[dict[str, Any]] = []
-        call = McpCall(on_withdrawal=lambda: self._cancel(request_id))
-
-        async def work() -> None:
-            outcome.append({"jsonrpc": "2.0", "id": request_id, "result": await self._result(tool, arguments, request_id, params)})
-
-        def end() -> None:
-            self._running.pop(request_id, None)
-            call.fill(outcome[0] if outcome else rpc_error(request_id, CANCELLED, "cancelled"))
-
-        self._running[request_id] = BackgroundTask.spawn(work, name=f"tool {tool.name}", at_end=end)
-        return call
-
-    async def _result(self, tool: HostTool, arguments: dict[str, Any], request_id: str | int, params: Mapping[str, Any]) -> dict[str, Any]:
-        meta = params.get("_meta")
-        progress_token = meta.get("progressToken") if isinstance(meta, dict) else None
-
-        def tell_progress(told: dict[str, Any]) -> None:
-            self._tell({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": progress_token, **told}})
-
-        context = ToolContext(tool.name, request_id=request_id, tell_progress=None if progress_token is None else tell_progress)
-        try:
-            return result_of(await guarded(tool.call(arguments, context)))
-        except Exception as exc:  # noqa: BLE001 - a tool is a callback: whatever it raises is noted, and told to the model
-            self._on_failure(f"the tool {tool.name!r} of {self._name!r}", exc)
-            return {"content": [{"type": "text", "text": str(exc) or type(exc).__name__}], "isError": True}
-
-    def _cancel(self, request_id: object) -> None:
-        task = self._running.get(request_id) if is_request_id(request_id) else None
-        if task is not None:
-            task.cancel()
-
-
-def _answered(request_id: str | int, result: dict[str, Any]) -> McpCall:
-    return McpCall({"jsonrpc": "2.0", "id": request_id, "result": result})
-
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_LINE_BYTES: Final = 64 * 2**20
-"""Bytes of one message, in either direction: an image or a file, not a disk."""
+"""Bytes of one message, in both directions."""
 
 _HANDSHAKE_TIMEOUT: Final = 10.0
-"""Seconds that somebody who connects has to say who it is. A bridge does so at once."""
+"""Seconds for the greeting of a new connection. A bridge sends it at once."""
 
 _CLOSING: Final = 2.0
 """Seconds that closing a connection may take."""
 
 _MAX_SOCKET_PATH: Final = 103
-"""Bytes: macOS has room for 103 and a zero."""
+"""Bytes of a socket path on macOS, without the zero at its end."""
 
-Make = Callable[[Callable[[dict[str, Any]], None], OnFailure], HostSession]
+
+class HostSession(Protocol):
+    """One life of a server of the host, for one bridge."""
+
+    def accept(self, message: dict[str, Any]) -> McpCall:
+        """Take a message and return its call, without waiting."""
+        ...
+
+    async def aclose(self) -> None:
+        """End the session and cancel its tools. Bounded."""
+        ...
+
+
+Tell: TypeAlias = Callable[[dict[str, Any]], None]
+OpenSession: TypeAlias = Callable[[Tell], HostSession]
+"""Makes a session, from the function with which it sends its own messages."""
+
+_Make: TypeAlias = Callable[[Tell, OnFailure], HostSession]
 
 
 class BridgeHost:
-    """The tools of this program, for any number of bridges at once, each with a session of its own.
+    """Serves tools of this program to any number of bridges at once. Each bridge has a session of its own.
 
-    `servers` maps names to `mcp.server.Server` or `MCPServer` objects, or to collections of `HostTool` (which need no package `mcp`).
-    `listen` is `unix:///path` (made with mode 0600) or `tcp://127.0.0.1:port`; by default a socket in a private directory, or a free
-    port where the system has no Unix sockets. `token` is made when none is given. `max_bridges` are let in at once, each with
-    `max_calls` open calls; a message has at most `max_line_bytes` bytes. `compare` compares the digest of a token that a bridge shows with
-    the right one, in constant time.
+    Args:
+        servers: MCP servers by name: each a `mcp.server.Server`, an `MCPServer`, or a collection of `HostTool`s.
+        listen: `unix:///path` (made with mode 0600) or `tcp://127.0.0.1:port`. By default a socket in a private directory, or a free port
+            where the system has no Unix sockets.
+        token: the token that bridges must show; a random one by default.
+        max_bridges: bridges at the same time.
+        max_calls: open calls of one bridge.
+        max_line_bytes: bytes of one message.
+        compare: compares two digests of tokens in constant time.
 
-    Raises `ConfigurationError` for what is no server, for two names that the CLI writes alike, for an address that is not on this
-    machine, and for a token that could be guessed.
+    Raises:
+        ConfigurationError: a server is not valid, the CLI would write two names alike, the address is not on this machine, or the token can
+            be guessed.
     """
 
     def __init__(
@@ -202,7 +121,7 @@ class BridgeHost:
         compare: Callable[[bytes, bytes], bool] = hmac.compare_digest,
     ) -> None:
         if min(max_bridges, max_calls, max_line_bytes) < 1:
-            raise ConfigurationError("max_bridges, max_calls and max_line_bytes are at least 1", option="max_bridges")
+            raise ConfigurationError("max_bridges, max_calls and max_line_bytes must be at least 1", option="max_bridges")
         self._makers = _checked_servers(servers)
         self._address = None if listen is None else check_bridge_url(listen)
         self._token = check_token(token if token is not None else secrets.token_urlsafe(32))
@@ -216,25 +135,23 @@ class BridgeHost:
         self._directory: str | None = None
         self._listeners: list[Listener] = []
         self._server: BackgroundTask | None = None
-        self._crowd = Crowd(full=2 * max_bridges, per_source=2 * max_bridges)  # connections that have not been let in
+        self._crowd = Crowd(full=2 * max_bridges, per_source=2 * max_bridges)  # connections that are not admitted
         self._bridges = 0
         self._closed = False
 
     def __repr__(self) -> str:
-        """Without the token."""
+        """Leave the token out."""
         return f"BridgeHost({', '.join(self._makers)})"
 
-    # -------------------------------------------------------------------------------------------------------- opening, closing
-
     async def start(self) -> None:
-        """Listen; returns when bridges can connect.
+        """Listen. Bridges can connect when this returns.
 
         Raises:
             ConfigurationError: the address is taken or not allowed.
-            UsageError: it was started or closed before.
+            UsageError: the host was started or closed before.
         """
         if self._server is not None or self._closed:
-            raise UsageError("the host of bridges is started once")
+            raise UsageError("this host was started or closed before: make a new one")
         try:
             self._listeners = await open_listeners(self._address or self._private_address())
         except BaseException:
@@ -243,7 +160,7 @@ class BridgeHost:
         self._server = BackgroundTask.spawn(self._serve, name="bridge host")
 
     async def aclose(self) -> None:
-        """Hang up on all bridges, cancel their tools and stop listening; from any task, and more than once."""
+        """Stop listening, close all connections and cancel their tools. Callable from any task, and more than once."""
         self._closed = True
         for listener in self._listeners:
             listener.close()
@@ -261,36 +178,32 @@ class BridgeHost:
     async def __aexit__(self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None) -> None:
         await self.aclose()
 
-    # ---------------------------------------------------------------------------------------------------------------- what it is
-
     @property
     def url(self) -> str:
-        """Where bridges connect; raises `UsageError` before `start()`."""
+        """The URL at which bridges connect. Raises `UsageError` before `start()`."""
         if not self._listeners:
-            raise UsageError("the host has not been started")
+            raise UsageError("the host has not been started: use `async with host`, or start()")
         return str(self._listeners[0].address)
 
     @property
     def token(self) -> str:
-        """What bridges have to show."""
+        """The token that bridges must show."""
         return self._token
 
     @property
     def mcp_servers(self) -> dict[str, dict[str, Any]]:
-        """For `ClaudeOptions(mcp_servers=...)`: an entry for each server, which makes the CLI start a bridge to it."""
+        """The entries for `ClaudeOptions(mcp_servers=…)`: for each server one that makes the CLI start a bridge to it."""
         return {name: bridge_config(self.url, token=self._token, server=name) for name in self._makers}
 
     @property
     def bridges(self) -> int:
-        """How many bridges are connected and let in."""
+        """The number of bridges that are connected and admitted."""
         return self._bridges
 
     @property
     def failed_calls(self) -> int:
-        """How many tools and servers have raised; each is in the log, too."""
+        """The number of tools and servers that have raised. Each is in the log, too."""
         return self._failures.failed
-
-    # ------------------------------------------------------------------------------------------------------------------- serving
 
     async def _serve(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -309,7 +222,7 @@ class BridgeHost:
         try:
             await self._receive(stream)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            logger.debug("a bridge hung up before it was let in")
+            logger.debug("a bridge closed its connection before it was admitted")
         except Exception as exc:  # noqa: BLE001 - one connection must not end the others
             self._failures.note("the connection of a bridge", exc)
         finally:
@@ -324,18 +237,22 @@ class BridgeHost:
         if admitted is None or scope.cancelled_caught:
             return
         server, rest = admitted
+        make = self._makers[server]
         try:
             connection = BridgeConnection(
-                stream, open_session=self._opener(server), max_calls=self._max_calls, max_line_bytes=self._max_line_bytes
+                stream,
+                open_session=lambda tell: make(tell, self._failures.note),
+                max_calls=self._max_calls,
+                max_line_bytes=self._max_line_bytes,
             )
             await connection.serve(framer, first=rest)
         finally:
             self._bridges -= 1
 
     async def _admit(self, stream: SocketStream, framer: LineFramer) -> tuple[str, list[bytes]] | None:
-        """Return the server that a bridge wants and may have, and the lines behind its greeting; None for one that was turned away.
+        """Return the server that a bridge may have, and the lines behind its greeting; None for a refused one.
 
-        A bridge that is let in counts from before its welcome on, so that no more are let in than there are places.
+        The bridge counts from before its welcome, so that no more are admitted than `max_bridges`.
         """
         lines = await _first_lines(stream, framer)
         if not lines:
@@ -343,7 +260,7 @@ class BridgeHost:
         try:
             greeting = decode_greeting(lines[0])
         except ProtocolError:
-            return None  # whatever it speaks, it is not ours to answer
+            return None  # an unknown protocol gets no answer
         refused = self._objection(greeting)
         welcomed = False
         self._bridges += refused is None
@@ -354,12 +271,12 @@ class BridgeHost:
         finally:
             self._bridges -= refused is None and not welcomed
         if not welcomed:
-            self._refusals.note(logging.WARNING, "bridge_turned_away", "a bridge was turned away: %s", refused)
+            self._refusals.note(logging.WARNING, "bridge_turned_away", "refused a bridge: %s", refused)
             return None
         return greeting.server, lines[1:]
 
     def _objection(self, greeting: Greeting) -> Refusal | None:
-        # the token first: who has none learns nothing else
+        # check the token first: without it, a client learns nothing else
         if not self._compare(_digest(greeting.token), self._digest):
             return "auth"
         if greeting.mcp_bridge != GREETING_VERSION:
@@ -367,12 +284,6 @@ class BridgeHost:
         if greeting.server not in self._makers:
             return "server"
         return "busy" if self._bridges >= self._max_bridges else None
-
-    def _opener(self, server: str) -> OpenSession:
-        make = self._makers[server]
-        return lambda tell: make(tell, self._failures.note)
-
-    # ------------------------------------------------------------------------------------------------------------------- a place
 
     def _private_address(self) -> Address:
         if not hasattr(socket, "AF_UNIX"):
@@ -387,12 +298,12 @@ class BridgeHost:
     def _remove_directory(self) -> None:
         directory, self._directory = self._directory, None
         if directory is not None:
-            with contextlib.suppress(OSError):  # the system's cleaner may have been there first
+            with contextlib.suppress(OSError):  # a cleaner of temporary files may have removed it
                 shutil.rmtree(directory)
 
 
 async def _first_lines(stream: SocketStream, framer: LineFramer) -> list[bytes]:
-    """The greeting and what came behind it; nothing when there is none, or it is too long to be one."""
+    """Return the greeting and the lines that came with it; an empty list when it is missing or too long."""
     read = 0
     while read <= MAX_GREETING_BYTES:
         try:
@@ -405,10 +316,48 @@ async def _first_lines(stream: SocketStream, framer: LineFramer) -> list[bytes]:
     return []
 
 
-class _ServerSession:
-    """An `mcp` server, for one bridge: as the one server of a conversation."""
+def _checked_servers(servers: Mapping[str, Any]) -> dict[str, _Make]:
+    """Return for each server the function that makes a session of it."""
+    if not isinstance(servers, Mapping) or not servers:
+        raise _refused("servers is not a mapping with at least one server: give {name: server}")
+    written: dict[str, str] = {}
+    for name in servers:
+        if not isinstance(name, str) or not name or len(name) > 256:
+            raise _refused(f"{str(name)[:256]!r} is not a valid name of a server: use 1 to 256 characters")
+        alike = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+        if alike in written:
+            raise _refused(f"the servers {written[alike]!r} and {name!r} are both mcp__{alike}__… to the model: rename one of them")
+        written[alike] = name
+    return {name: _maker(name, server) for name, server in servers.items()}
 
-    def __init__(self, name: str, server: Any, *, tell: Callable[[dict[str, Any]], None], on_failure: OnFailure) -> None:
+
+def _maker(name: str, server: Any) -> _Make:
+    if isinstance(server, Iterable) and not isinstance(server, str | bytes | Mapping):
+        tools = [*server]
+        if not all(isinstance(tool, HostTool) for tool in tools):
+            raise _refused(f"the tools of {name!r} are not all HostTools")
+        by_name = {tool.name: tool for tool in tools}
+        if len(by_name) < len(tools):
+            raise _refused(f"two tools of {name!r} have the same name: rename one of them")
+        return lambda tell, on_failure: ToolsSession(name, by_name, tell=tell, on_failure=on_failure)
+    if isinstance(server, Mapping):
+        raise _refused(f"{name!r} is a configuration, which the CLI uses without a bridge: give it to ClaudeOptions(mcp_servers=...)")
+    McpServers({name: server}, on_failure=lambda _what, _error: None)  # raises for an object that is not a server
+    return lambda tell, on_failure: _ServerSession(name, server, tell=tell, on_failure=on_failure)
+
+
+def _refused(message: str) -> ConfigurationError:
+    return ConfigurationError(message, option="servers")
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+class _ServerSession:
+    """A session of an object of the package `mcp`."""
+
+    def __init__(self, name: str, server: Any, *, tell: Tell, on_failure: OnFailure) -> None:
         self._name = name
         self._servers = McpServers({name: server}, on_failure=on_failure)
         self._servers.tell = lambda _name, message: tell(message)
@@ -420,39 +369,163 @@ class _ServerSession:
         await self._servers.aclose()
 
 
-def _checked_servers(servers: Mapping[str, Any]) -> dict[str, Make]:
-    """How to make a session of each server."""
-    if not isinstance(servers, Mapping) or not servers:
-        raise _refused("servers maps the names of servers to servers, and there is at least one")
-    written: dict[str, str] = {}
-    for name in servers:
-        if not isinstance(name, str) or not name or len(name) > 256:
-            raise _refused("a server is named by 1 to 256 characters")
-        alike = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
-        if alike in written:
-            raise _refused(f"the servers {written[alike]!r} and {name!r} are both mcp__{alike}__… to the model: rename one of them")
-        written[alike] = name
-    return {name: _maker(name, server) for name, server in servers.items()}
+_SESSION_CLOSING: Final = 5.0
+"""Seconds for a session to end when its bridge has gone, including the seconds that it gives its tools."""
+
+_GONE = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
-def _maker(name: str, server: Any) -> Make:
-    if isinstance(server, Iterable) and not isinstance(server, str | bytes | Mapping):
-        tools = [*server]
-        if not all(isinstance(tool, HostTool) for tool in tools):
-            raise _refused(f"the tools of {name!r} are HostTools")
-        by_name = {tool.name: tool for tool in tools}
-        if len(by_name) < len(tools):
-            raise _refused(f"two tools of {name!r} have the same name")
-        return lambda tell, on_failure: RegistrySession(name, by_name, tell=tell, on_failure=on_failure)
-    if isinstance(server, Mapping):
-        raise _refused(f"{name!r} is a configuration: the CLI starts or reaches such a server itself, without a bridge")
-    McpServers({name: server}, on_failure=lambda _what, _error: None)  # refuses what is none
-    return lambda tell, on_failure: _ServerSession(name, server, tell=tell, on_failure=on_failure)
+class BridgeConnection:
+    """Carries messages between one admitted bridge and its session.
+
+    At `max_calls` open requests, further requests get an error at once, so that a cancellation is always read.
+
+    Args:
+        stream: the connection.
+        open_session: makes the session.
+        max_calls: open requests.
+        max_line_bytes: bytes of a line of the bridge, and of an answer.
+    """
+
+    def __init__(self, stream: ByteStream, *, open_session: OpenSession, max_calls: int, max_line_bytes: int) -> None:
+        self._stream = stream
+        self._max_calls = max_calls
+        self._max_line_bytes = max_line_bytes
+        self._outbox = Outbox()
+        self._open: set[str | int] = set()
+        self._cancelled: set[str | int] = set()
+        self._dropped = 0
+        self._session = open_session(self._tell)
+
+    async def serve(self, framer: LineFramer, *, first: Iterable[bytes] = ()) -> None:
+        """Serve until the bridge closes the connection, then end the session and cancel its tools.
+
+        Args:
+            framer: holds the bytes that were read behind the greeting.
+            first: the lines that came with the greeting.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write, tasks)
+                for line in first:
+                    await self._take(line, tasks)
+                await self._read(framer, tasks)
+                tasks.cancel_scope.cancel()
+        finally:
+            if self._dropped:
+                logger.warning("a bridge did not read: %d messages that need no answer were dropped", self._dropped)
+            with anyio.move_on_after(_SESSION_CLOSING, shield=True):
+                await self._session.aclose()
+
+    async def _write(self, tasks: TaskGroup) -> None:
+        try:
+            await self._outbox.write_to(self._stream)
+        except _GONE:
+            tasks.cancel_scope.cancel()
+
+    async def _read(self, framer: LineFramer, tasks: TaskGroup) -> None:
+        while True:
+            try:
+                chunk = await self._stream.receive()
+            except _GONE:
+                return
+            for line in framer.feed(chunk):
+                await self._take(line, tasks)
+
+    async def _take(self, line: bytes, tasks: TaskGroup) -> None:
+        message = decode_rpc(line)
+        if message is None:
+            await self._outbox.put(encode_rpc(rpc_error(None, PARSE_ERROR, "the line is not a JSON object, or it is too long")))
+            return
+        request_id = message.get("id")
+        if "method" not in message or "id" not in message:
+            self._note_cancellation(message)
+            self._session.accept(message)
+        elif not is_request_id(request_id):
+            await self._outbox.put(encode_rpc(rpc_error(None, INVALID_REQUEST, "a request id is a string or an integer")))
+        elif request_id in self._open:
+            # without an id: under this one, it would be taken for the answer to the first request
+            await self._outbox.put(encode_rpc(rpc_error(None, INVALID_REQUEST, f"the request id {request_id!r} is already in use")))
+        elif len(self._open) >= self._max_calls:
+            text = f"this bridge has {self._max_calls} open calls already"
+            await self._outbox.put(encode_rpc(rpc_error(request_id, BUSY, text, reason="bridge.busy")))
+        else:
+            self._open.add(request_id)
+            tasks.start_soon(self._answer, request_id, self._session.accept(message))
+
+    def _note_cancellation(self, message: dict[str, Any]) -> None:
+        params = message.get("params")
+        if message.get("method") == "notifications/cancelled" and isinstance(params, dict):
+            request_id = params.get("requestId")
+            if is_request_id(request_id) and request_id in self._open:
+                self._cancelled.add(request_id)
+
+    async def _answer(self, request_id: str | int, call: McpCall) -> None:
+        answer = await call.answer()
+        self._open.discard(request_id)
+        if request_id in self._cancelled:  # MCP: a cancelled request gets no answer
+            self._cancelled.discard(request_id)
+            return
+        await self._outbox.put(self._line_of(request_id, answer))
+
+    def _line_of(self, request_id: str | int, answer: dict[str, Any]) -> bytes:
+        try:
+            line = encode_rpc(answer)
+        except (TypeError, ValueError) as exc:
+            # the exception may quote the answer
+            logger.error("an answer of a host's tool cannot be written as JSON: %s", type(exc).__name__)  # noqa: TRY400
+            return encode_rpc(rpc_error(request_id, INTERNAL_ERROR, "the tool's answer cannot be written as JSON"))
+        if len(line) > self._max_line_bytes:
+            text = f"the answer has {len(line)} bytes, more than the {self._max_line_bytes} that this host allows"
+            return encode_rpc(rpc_error(request_id, INTERNAL_ERROR, text, reason="bridge.too_large"))
+        return line
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """Send a message of the server. It is dropped when the bridge does not read; a server's own timeout covers its questions."""
+        if not self._outbox.offer(encode_rpc(message)):
+            self._dropped += 1
 
 
-def _refused(message: str) -> ConfigurationError:
-    return ConfigurationError(message, option="servers")
+DEFAULT_MAX_WAITING_BYTES: Final = 8 * 2**20
+"""Bytes that wait for a bridge that does not read. Beyond that, answers wait, and messages that need no answer are dropped."""
 
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+class Outbox:
+    """Lines that wait to be written to one bridge, in order. One line may exceed the bound, because it has to be kept somewhere."""
+
+    def __init__(self, *, max_waiting_bytes: int = DEFAULT_MAX_WAITING_BYTES) -> None:
+        self._max_waiting_bytes = max_waiting_bytes
+        self._lines: list[bytes] = []
+        self._waiting_bytes = 0  # includes the lines that are being written
+        self._work = anyio.Event()
+        self._room = anyio.Event()
+
+    async def put(self, line: bytes) -> None:
+        """Add a line. Waits while there is no room."""
+        while self._waiting_bytes >= self._max_waiting_bytes:
+            await self._room.wait()
+        self._add(line)
+
+    def offer(self, line: bytes) -> bool:
+        """Add a line if there is room, without waiting. Return False when there is none."""
+        if self._waiting_bytes >= self._max_waiting_bytes:
+            return False
+        self._add(line)
+        return True
+
+    async def write_to(self, stream: ByteSendStream) -> None:
+        """Write the lines to `stream` in batches, until cancelled. Raises what the stream raises."""
+        while True:
+            while not self._lines:
+                self._work = anyio.Event()
+                await self._work.wait()
+            batch, self._lines = b"".join(self._lines), []
+            await stream.send(batch)
+            self._waiting_bytes -= len(batch)
+            self._room.set()
+            self._room = anyio.Event()
+
+    def _add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._waiting_bytes += len(line)
+        self._work.set()

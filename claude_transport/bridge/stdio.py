@@ -1,8 +1,8 @@
-"""`StdioBridge`: what the CLI starts as a stdio MCP server; it hands every line on to the host, and the host's back.
+"""`StdioBridge`: the program that the CLI starts as a stdio MCP server. It carries lines between the CLI and the host.
 
-Two threads and a socket, without an event loop: a bridge waits for two files and does nothing else, is started once more for every
-session, and has to work with whatever stdin is. When the host cannot be reached, or goes away, every open and every later request is
-answered with a JSON-RPC error: an MCP client waits for ever for a server that says nothing.
+It has two threads and a socket, and no event loop: it only waits for two files, starts with every session, and works with any kind of
+stdin. When the host cannot be reached or goes away, it answers every open and later request with a JSON-RPC error, because an MCP client
+waits for ever for a silent server. `configuration.py` has the messages, `host.py` the other end.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from claude_transport.bridge.configuration import BridgeSettings
-from claude_transport.bridge.connection import (
+from claude_transport.bridge.configuration import (
     HOST_GONE,
     MAX_GREETING_BYTES,
+    BridgeSettings,
     Greeting,
     decode_rpc,
     decode_welcome,
@@ -38,25 +38,29 @@ from claude_transport.errors import (
 from claude_transport.protocol.framing import LineFramer, OversizedLine
 
 _CONNECT_TIMEOUT: Final = 10.0
-"""Seconds to reach the host and be let in; the CLI gives a server 30 to start (`MCP_TIMEOUT`)."""
+"""Seconds to reach the host and be admitted. The CLI gives a server 30 to start (`MCP_TIMEOUT`)."""
 
 _LAST_ANSWERS: Final = 5.0
-"""Seconds for the host to hang up in turn once stdin has ended."""
+"""Seconds for the last answers of the host after stdin has ended."""
 
 _CHUNK: Final = 65536
 
 
 class _Envelope(msgspec.Struct):
-    """What a bridge has to know of a message."""
+    """The fields of a message that a bridge needs."""
 
     id: Any = None
     method: Any = None
 
 
 class StdioBridge:
-    """Pumps lines between two file descriptors and a host until stdin ends.
+    """Carries lines between two file descriptors and a host until stdin ends.
 
-    `on_failure` is told, once, why the host is not there (any more).
+    Args:
+        settings: address, token and server of the host.
+        stdin: file descriptor to read the CLI's messages from.
+        stdout: file descriptor to write the host's messages to.
+        on_failure: called at most once, with the error, when the host cannot be reached or goes away.
     """
 
     def __init__(self, settings: BridgeSettings, *, stdin: int, stdout: int, on_failure: Callable[[ClaudeTransportError], object]) -> None:
@@ -70,12 +74,12 @@ class StdioBridge:
         self._ending = False
 
     def run(self) -> bool:
-        """Return when stdin has ended: True when the host was there all the time."""
+        """Carry lines until stdin has ended. Return True when the host was connected all the time."""
         connected: socket.socket | None = None
         reader: threading.Thread | None = None
         try:
             connected, framer, first = self._enter()
-            # a daemon: a host that never hangs up must not keep the process
+            # a daemon thread: a host that never closes must not keep the process alive
             reader = threading.Thread(target=self._carry_back, args=(connected, framer, first), name="from the host", daemon=True)
             reader.start()
         except ClaudeTransportError as exc:
@@ -92,10 +96,8 @@ class StdioBridge:
                 connected.close()
         return self._failure is None
 
-    # ------------------------------------------------------------------------------------------------------- getting in
-
     def _enter(self) -> tuple[socket.socket, LineFramer, list[bytes]]:
-        """A connection that was let in, and what the host has said already."""
+        """Connect and be admitted. Return the socket, and the bytes and lines that came behind the welcome."""
         address = self._settings.address
         connected = socket.socket(socket.AF_UNIX) if address.scheme == "unix" else None
         try:
@@ -125,7 +127,7 @@ class StdioBridge:
         while read <= MAX_GREETING_BYTES:
             chunk = connected.recv(_CHUNK)
             if not chunk:
-                raise CLIConnectionError("the host hung up before it let the bridge in", code="bridge.host_unreachable")
+                raise CLIConnectionError("the host closed the connection before it admitted the bridge", code="bridge.host_unreachable")
             read += len(chunk)
             if lines := framer.feed(chunk):
                 welcome = decode_welcome(lines[0])
@@ -133,16 +135,15 @@ class StdioBridge:
                     raise AuthenticationError("the host does not accept the token of this bridge", code="bridge.refused")
                 if welcome.refused is not None:
                     raise CLIConnectionError(
-                        f"the host turned the bridge to {self._settings.server!r} away: {welcome.refused}",
+                        f"the host refused the bridge to {self._settings.server!r}: {welcome.refused}",
                         code="bridge.refused",
                         retryable=False,
                     )
                 return framer, lines[1:]
-        raise ProtocolError("what answered is not the host of a bridge", code="bridge.protocol")
-
-    # ------------------------------------------------------------------------------------------------------- to the host
+        raise ProtocolError("the program at this address is not the host of a bridge", code="bridge.protocol")
 
     def _carry(self, line: bytes, connected: socket.socket | None) -> None:
+        """Send a line of the CLI to the host, or answer it with an error when the host is gone."""
         message = _look(line)
         request_id = message.id if message is not None and message.method is not None and is_request_id(message.id) else None
         with self._lock:
@@ -158,9 +159,8 @@ class StdioBridge:
         except OSError as exc:
             self._fail(_gone(exc))
 
-    # ----------------------------------------------------------------------------------------------------- and from it
-
     def _carry_back(self, connected: socket.socket, framer: LineFramer, first: list[bytes]) -> None:
+        """Write the lines of the host to stdout until the host closes. Runs in a thread of its own."""
         try:
             for line in first:
                 self._hand_over(line)
@@ -182,12 +182,12 @@ class StdioBridge:
         if message is not None and message.method is None and is_request_id(message.id):
             with self._lock:
                 if message.id not in self._pending and self._failure is not None:
-                    return  # it was told that the host is gone
+                    return  # this request has its error answer already
                 self._pending.pop(message.id, None)
         self._write(line + b"\n")
 
     def _fail(self, failure: ClaudeTransportError) -> None:
-        """From now on the host is gone; whoever waits for it is told."""
+        """Note that the host is gone, and answer all open requests with an error."""
         with self._lock:
             if self._failure is not None:
                 return
@@ -198,23 +198,23 @@ class StdioBridge:
             self._write(_failed(request_id, failure))
 
     def _write(self, data: bytes) -> None:
-        with self._lock:  # a line is written whole
+        with self._lock:  # two threads write, and a line must stay whole
             rest = memoryview(data)
             try:
                 while rest:
                     rest = rest[os.write(self._stdout, rest) :]
             except OSError:
-                pass  # whoever started the bridge has gone: stdin ends, and the bridge with it
+                pass  # the CLI has gone: stdin ends, and the bridge ends with it
 
     def _shut(self, connected: socket.socket) -> None:
         try:
             connected.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it is shut
+            pass  # it is shut already
 
 
 def _lines(read: Callable[[], bytes], framer: LineFramer) -> Iterator[bytes]:
-    """The lines of everything that `read()` gives, until it gives nothing."""
+    """Yield the lines of all chunks that `read()` returns, until it returns nothing."""
     while chunk := read():
         yield from framer.feed(chunk)
     if rest := framer.finish():

@@ -32,7 +32,7 @@ from claude_transport.errors import (
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
-from claude_transport.transport import PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
+from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, read_lines_of
 
 # --- `Connection`: the transport of one conversation: connected once, read by one task, closed once, whatever it does itself.
 
@@ -77,12 +77,11 @@ class Connection:
     @property
     def is_strict(self) -> bool:
         """True when a bad line is to end the conversation."""
-        return bool(getattr(self._transport, "strict", False))
+        return self.terms.strict
 
-    def announce(self, *, answers: frozenset[str]) -> None:
-        """Tell the transport what will be answered, and learn its terms."""
-        if isinstance(self._transport, Transport):
-            self.terms = self._transport.announce(answers=answers)
+    def attach(self, client: Client) -> None:
+        """Tell the transport about the query, and learn its terms."""
+        self.terms = attach_to(self._transport, client)
 
     async def connect(self, *, timeout: float) -> None:
         """Connect, if it is not connected yet; every failure that is not the transport's own word is a `CLIConnectionError`."""
@@ -114,19 +113,21 @@ class Connection:
 
     def note_prompt(self, uuid: str) -> None:
         """Tell the transport that whoever runs now sends the prompt `uuid`."""
-        if isinstance(self._transport, Transport):
-            self._transport.note_prompt(uuid)
+        if self.terms.on_prompt is not None:
+            self.terms.on_prompt(uuid)
 
     async def find_cli_version(self, *, said: str | None) -> str | None:
         """The version of the CLI, of which it `said` this in its answer to `initialize`; None when nothing tells."""
-        return await self._transport.find_cli_version(said=said) if isinstance(self._transport, Transport) else said
+        if self.terms.find_cli_version is None:
+            return said or self.info.cli_version
+        return await self.terms.find_cli_version(said=said)
 
     def count_failures(self, messages: Sequence[Message], kinds: AbstractSet[object]) -> None:
         """Tell the transport of the lines that held no message, for its `info`. `kinds`: the types of the messages."""
-        if not _UNREADABLE.isdisjoint(kinds) and isinstance(self._transport, Transport):
+        if not _UNREADABLE.isdisjoint(kinds) and self.terms.on_failure is not None:
             for message in messages:
                 if isinstance(message, DecodeFailure | OversizedMessage):
-                    self._transport.count_failure(message)
+                    self.terms.on_failure(message)
 
     async def close(self) -> None:
         """Close the transport, once, in bounded time; never raises."""

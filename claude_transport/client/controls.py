@@ -19,7 +19,6 @@ from claude_transport.client.mcp import whole_configuration
 from claude_transport.client.reports import InterruptOutcome, check_seconds
 from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected, UsageError
 from claude_transport.protocol.answers import (
-    Answer,
     BinaryVersion,
     ContextUsage,
     ConversationRewind,
@@ -54,7 +53,7 @@ from claude_transport.protocol.answers import (
     UsageInfo,
     WorkspaceDiffAnswer,
 )
-from claude_transport.protocol.control import CommandInfo, ModelInfo
+from claude_transport.protocol.control import Answer, CommandInfo, ModelInfo
 
 # --- What every group of control requests is made of: one way to ask.
 

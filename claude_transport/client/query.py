@@ -53,7 +53,7 @@ from claude_transport.protocol.conversation import Action, Cancel, Conversation,
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import AssistantMessage, CompactBoundary
-from claude_transport.transport import TransportInfo, TransportLike
+from claude_transport.transport import Client, TransportInfo, TransportLike
 from claude_transport.wrappers.redactor import redactor_for
 
 # --- `Closing`: how a conversation is closed: asked to end, given its time, and reported on.
@@ -210,7 +210,7 @@ class Starting:
         Raises:
             ConfigurationError: it is too late for that, or what was asked for leaves nothing to answer.
         """
-        self._connection.announce(answers=self._questions.kinds)
+        self._connection.attach(Client(answers=self._questions.kinds))
         self._shadowing.check_settings(self._connection.terms.permissions)
 
     def brief(self, conversation: Conversation) -> None:
@@ -673,7 +673,7 @@ class Query(Facts, Talking):
         self._questions.mcp.tell = self._tell_for_mcp
         self._conversation = Conversation()
         self._connection = Connection(transport, close_timeout=transport_close_timeout)
-        self._decoder = LineDecoder(strict=self._connection.is_strict)
+        self._decoder = LineDecoder()
         self._storage = Storage(max_buffered_bytes=max_buffered_bytes)
         self._outbox = Outbox(transport)
         self._requests = Requests(self._conversation, self._outbox, self._connection)
@@ -821,6 +821,7 @@ class Query(Facts, Talking):
         try:
             self._start.announce()
             self._start.brief(self._conversation)
+            self._decoder = LineDecoder(strict=self._connection.is_strict)
             await self._connection.connect(timeout=self._start.timeout)
             await self._converse()
         except Exception as exc:  # noqa: BLE001 - as above

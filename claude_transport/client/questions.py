@@ -271,7 +271,7 @@ def _checked_timeout(event: str, timeout: object) -> float | None:
 
 def _hook_payload(event: str, output: object) -> dict[str, Any]:
     """The response payload for what a hook returned. A newer event than this library knows is passed on as it is."""
-    if event in HookEvent.__members__:
+    if event in [*HookEvent]:
         return encode_hook_output(event, output)
     if output is None or isinstance(output, Mapping):
         return dict(output or {})
@@ -337,7 +337,7 @@ class Questions:
         self._working_bytes = 0
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(self.mcp.names)}
         self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
-        """What these callbacks can answer, as `Transport.announce` is told it."""
+        """What these callbacks can answer, as `Client.answers` names it."""
 
     @property
     def hook_config(self) -> dict[str, list[dict[str, Any]]] | None:

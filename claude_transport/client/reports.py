@@ -200,12 +200,12 @@ def check_seconds(name: str, value: object) -> None:
 
 def check_hook_event(event: object) -> None:
     """Refuse the name of an event that does not exist: its hooks would never run, without a word."""
-    if not isinstance(event, str) or event not in HookEvent.__members__:
+    if not isinstance(event, str) or event not in [*HookEvent]:
         close: list[str] = []
         with contextlib.suppress(OSError):  # no file descriptor may be free: then there is no hint
             import difflib  # only for those who need the hint
 
-            close = difflib.get_close_matches(str(event), HookEvent.__members__, n=1)
+            close = difflib.get_close_matches(str(event), [*HookEvent], n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         _refuse("hooks", f"there is no hook event {event!r}{hint} (an event of a newer CLI can be registered by initialize=)")
 

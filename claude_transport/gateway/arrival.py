@@ -1,40 +1,180 @@
-"""`Arrival`: a client in front of the door, and what its first line says."""
+"""From a new connection to a known client: handshakes, the first line, the owner of the token.
+
+`Arrival` is a connection before admission, `Reception` does the handshakes and finds the owner, `Guest` is the admitted client. `door.py`
+decides whether a token is accepted. `gateway.py` calls all this and serves the guest.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import socket
+import ssl
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.tls import TLSAttribute
 
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError
 from claude_transport.gateway.choices import check_answers
+from claude_transport.gateway.door import Door, GatewayLimits
+from claude_transport.gateway.health import Health
+from claude_transport.gateway.session import GONE
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
+from claude_transport.protocol.link import LINK_VERSION, Hello, Refusal, decode_frame, encode_frame
+from claude_transport.streams.address import Address
+from claude_transport.streams.compression import accept_compression
+from claude_transport.streams.tls import TLSStream
+from claude_transport.streams.websocket import USUAL_MESSAGE_BYTES, HandshakeRequest, HTTPAnswer, accept_websocket
 from claude_transport.transports.stream import is_torn
 
 _CHUNK_BYTES: Final = 4096
-"""Bytes read at a time before anybody is admitted: a connection that is not admitted costs no more."""
+"""Bytes read at a time before admission, so that a stranger costs no more memory."""
 
 _MAX_PEER_CHARS: Final = 200
-"""Characters of a peer's address: behind a proxy it is what a header says."""
+"""Characters of a peer's address. Behind a proxy it comes from a header."""
+
+_LINGER: Final = 1.0
+"""Seconds for a refused client to read the reason. Less when other connections need its place."""
+
+_CLOSING: Final = 2.0
+"""Seconds that closing a connection may take before it is dropped."""
+
+MAX_FAREWELL: Final = _LINGER + _CLOSING
+"""Seconds of both."""
 
 Mode = Literal["link", "plain"]
 _HELLO: Final = b"H "
 
 
 class Authentication(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client in plain mode says of itself before anything else."""
+    """The `authenticate` line of a client in plain mode: its token, the options it chooses, and the callbacks it will answer."""
 
     token: str | None = None
     options: Mapping[str, Any] = {}
     answers: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        """Without the token."""
+        """Leave the token out."""
         return f"Authentication(options={sorted(self.options)}, answers={sorted(self.answers)})"
+
+
+class Guest(msgspec.Struct, kw_only=True):
+    """An admitted client: its owner, its mode, and its hello or its `authenticate` line. `unread` are the bytes that followed."""
+
+    owner: str
+    mode: Mode
+    hello: Hello | None = None
+    authentication: Authentication | None = None
+    unread: bytes = b""
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """The options that the client chooses."""
+        if self.hello is not None:
+            return self.hello.options
+        return {} if self.authentication is None else self.authentication.options
+
+
+class Arrival:
+    """A connection that is not admitted yet.
+
+    Args:
+        stream: the bytes of the connection.
+        medium: how it came: `tcp`, `ws`, `asgi`, ….
+        peer: the address of the client.
+        token: the bearer token of the HTTP request.
+        certified: the name in the client's certificate.
+    """
+
+    def __init__(self, stream: ByteStream, *, medium: str, peer: str = "", token: str | None = None, certified: str | None = None) -> None:
+        self.stream = stream
+        self.medium = medium
+        self.peer: str = printable(peer, at_most=_MAX_PEER_CHARS)
+        self.token = token
+        self.certified = certified
+        self._speaks_link = False
+        self._unread = bytearray()
+
+    async def first_line(self, *, max_bytes: int, whole: bool = True) -> bytes:
+        """Read the first line that is not blank and return it without its end. It stays unread until `take_line()`.
+
+        With `whole=False`, a line in plain mode may be longer than `max_bytes`: then its first `max_bytes` bytes are returned.
+
+        Raises:
+            TurnedAway: the line is longer than `max_bytes`, or begins neither a hello nor a JSON object.
+            anyio.EndOfStream: the client left before the line was complete.
+        """
+        unread = self._unread
+        searched = 0  # each byte is searched once, however small the pieces are
+        while True:
+            while unread.startswith((b"\r", b"\n")):
+                del unread[0]
+            # refuse an HTTP request, which any web page can send, as soon as it shows
+            if not unread.startswith((b"{", _HELLO[: len(unread)])):
+                raise TurnedAway("malformed", "the first line is neither a JSON object nor a hello")
+            self._speaks_link = _mode_of(unread) == "link"
+            end = unread.find(b"\n", searched)
+            if 0 <= end <= max_bytes:
+                return bytes(unread[:end]).removesuffix(b"\r")
+            if len(unread) > max_bytes:
+                if whole or self._speaks_link:
+                    raise TurnedAway("malformed", f"the first line is longer than {max_bytes} bytes")
+                return bytes(unread[:max_bytes])
+            searched = len(unread)
+            try:
+                unread += await self.stream.receive(_CHUNK_BYTES)
+            except anyio.EndOfStream:
+                if not unread or unread.startswith(_HELLO[:1]) or is_torn(bytes(unread)):
+                    raise  # the network cut a hello or an object: this is not the client's mistake
+                unread += b"\n"  # the last line of a client may lack its newline
+
+    def take_line(self) -> None:
+        """Remove the first line from what is unread."""
+        del self._unread[: self._unread.index(b"\n") + 1]
+
+    def take_unread(self) -> bytes:
+        """Return all bytes that were read and not taken, and forget them."""
+        unread = bytes(self._unread)
+        self._unread.clear()
+        return unread
+
+    async def explain(self, refused: TurnedAway) -> None:
+        """Send the reason in the mode that the client speaks, and wait a moment for it to close. Never raises for a lost connection."""
+        if not refused.audible:
+            return
+        if self._speaks_link:
+            last_words = encode_frame(Refusal(code=refused.reason, text=str(refused), retryable=refused.retryable))
+        else:
+            last_words = refused.encode()
+        with anyio.move_on_after(_LINGER):
+            try:
+                await self.stream.send(last_words)
+                await self.stream.send_eof()
+                while True:
+                    await self.stream.receive()
+            except (*GONE, ClaudeTransportError):
+                return
+
+    async def close(self) -> None:
+        """Close the connection. Gives up after a moment; then `drop()` it."""
+        with anyio.move_on_after(_CLOSING):
+            try:
+                await self.stream.aclose()
+            except (*GONE, ClaudeTransportError):
+                pass  # it is closed already
+
+    async def drop(self) -> None:
+        """Close the connection without waiting for the client: a stranger could keep its place by not answering."""
+        with anyio.CancelScope(shield=True):
+            await anyio.aclose_forcefully(self.stream)
+
+
+def _mode_of(line: bytes | bytearray) -> Mode:
+    return "link" if line.startswith(_HELLO) else "plain"
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -44,88 +184,178 @@ class _Line(msgspec.Struct, frozen=True):
     answers: list[str] = msgspec.field(default_factory=list)
 
 
-class Arrival:
-    """A connection: its `stream`, the `medium` it came by, the `peer` it came from, and what its handshake has shown.
-
-    `speaks_link` becomes true with the first letters of a hello. `token` is that of an HTTP header, `certified` the name in a client
-    certificate. What was read beyond the first line is kept for `take_unread()`.
-    """
-
-    def __init__(self, stream: ByteStream, *, medium: str, peer: str = "", token: str | None = None, certified: str | None = None) -> None:
-        self.stream = stream
-        self.medium = medium
-        self.peer: str = printable(peer, at_most=_MAX_PEER_CHARS)
-        self.token = token
-        self.certified = certified
-        self.speaks_link: bool = False
-        self._unread = bytearray()
-
-    async def first_line(self, *, max_bytes: int, whole: bool = True) -> bytes:
-        """The first line that is not blank, without its end; it stays unread until `take_line()`.
-
-        With `whole=False` a message for the process may be longer than `max_bytes`; its beginning is given.
-
-        Raises:
-            TurnedAway: it is longer than `max_bytes`, or speaks neither of the two languages.
-            anyio.EndOfStream: the client has left without a whole line.
-        """
-        unread = self._unread
-        searched = 0  # every byte is looked at once, however small the pieces are in which they come
-        while True:
-            while unread.startswith((b"\r", b"\n")):
-                del unread[0]
-            if unread:
-                _check_language(unread)
-                self.speaks_link = mode_of(unread) == "link"
-            end = unread.find(b"\n", searched)
-            if 0 <= end <= max_bytes:
-                return bytes(unread[:end]).removesuffix(b"\r")
-            if len(unread) > max_bytes:
-                if whole or mode_of(unread) == "link":
-                    raise TurnedAway("malformed", f"the first line is longer than {max_bytes} bytes")
-                return bytes(unread[:max_bytes])
-            searched = len(unread)
-            try:
-                unread += await self.stream.receive(_CHUNK_BYTES)
-            except anyio.EndOfStream:
-                if not unread or unread.startswith(_HELLO[:1]) or is_torn(bytes(unread)):
-                    raise  # a hello or an object without its end was cut off, by a network: nobody meant anything by it
-                unread += b"\n"  # a client that says one line and ends its input may leave out the last byte
-
-    def take_line(self) -> None:
-        """The first line is read: what follows is next."""
-        del self._unread[: self._unread.index(b"\n") + 1]
-
-    def take_unread(self) -> bytes:
-        """What was read and nobody has taken yet, taken."""
-        unread = bytes(self._unread)
-        self._unread.clear()
-        return unread
-
-
-def mode_of(line: bytes | bytearray) -> Mode:
-    """Which of the two languages a first line is in."""
-    return "link" if line.startswith(_HELLO) else "plain"
-
-
-def read_authentication(line: bytes) -> Authentication | None:
-    """What a first line in plain mode says about its sender; None when it is a message for the process.
-
-    Raises:
-        TurnedAway: it means to say who it is, and says it in the wrong way.
-    """
+def _read_authentication(line: bytes) -> Authentication | None:
+    """Read an `authenticate` line. Return None for any other line, which is for the process; raise `TurnedAway` for a broken one."""
     if not re.search(rb'"authenticate"', line):
         return None
     try:
         said = msgspec.json.decode(line, type=_Line)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as exc:
-        raise TurnedAway("malformed", "the first line is no authentication") from exc
+        raise TurnedAway("malformed", "the first line is not a valid authenticate line") from exc
     if said.type != "authenticate":
         return None
     return Authentication(token=said.token, options=said.options, answers=check_answers(said.answers))
 
 
-def _check_language(beginning: bytes | bytearray) -> None:
-    """Raise `TurnedAway` as soon as it is clear that this is neither JSON nor a hello: an HTTP request, which any page can send."""
-    if not beginning.startswith((b"{", _HELLO[: len(beginning)])):
-        raise TurnedAway("malformed", "the first line is neither a JSON object nor a hello")
+_ROOM_FOR_FRAMES: Final = 64 * 2**10
+"""Bytes that a WebSocket message may have beyond its lines, for the frames of the link protocol."""
+
+_UNCOMPRESSED: Final = frozenset({"tcp", "tls", "unix"})
+"""Media in which a client may begin with the magic bytes of zstd. WebSocket has its own compression."""
+
+
+class Reception:
+    """Does the handshakes of every medium, reads the first line, and finds the owner.
+
+    Args:
+        door: decides who is admitted.
+        limits: sizes and times of a handshake.
+        health: answers plain HTTP requests.
+        modes: the modes that this gateway speaks.
+        ssl_context: for `tls://` and `wss://`.
+        compression: agree to compression when the client asks for it.
+        on_refusal: called with each client that is refused over HTTP.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        *,
+        limits: GatewayLimits,
+        health: Health,
+        modes: frozenset[Mode],
+        ssl_context: ssl.SSLContext | None,
+        compression: bool,
+        on_refusal: Callable[[TurnedAway], object],
+    ) -> None:
+        self._door = door
+        self._limits = limits
+        self._health = health
+        self._modes = modes
+        self._ssl_context = ssl_context
+        self._compression = compression
+        self._on_refusal = on_refusal
+
+    async def shake_hands(self, stream: ByteStream, *, address: Address, peer: str) -> Arrival | None:
+        """Do the handshakes of TLS and WebSocket that `address` asks for.
+
+        Returns:
+            The connection; None when it was a plain HTTP request, which is answered and closed.
+        """
+        certified = None
+        here = _local_address(stream)
+        if address.is_encrypted and self._ssl_context is not None:
+            stream = await TLSStream.wrap(stream, ssl_context=self._ssl_context, server_side=True)
+            certified = _certified_name(stream)
+        token = None
+        if address.is_websocket:
+            shown: list[HandshakeRequest] = []
+            accepted = await accept_websocket(
+                stream,
+                admit=lambda request: self._admit_request(request, address, certified, shown, here),
+                allowed_origins=None,
+                compression=self._compression,
+                # a client may put several short lines into one message of the usual size, however small `line_bytes` is
+                max_message_bytes=max(self._limits.line_bytes, USUAL_MESSAGE_BYTES) + _ROOM_FOR_FRAMES,
+                max_request_bytes=self._limits.first_line_bytes,
+                handshake_timeout=self._limits.handshake_timeout,
+            )
+            if accepted is None:
+                return None
+            stream, token = accepted, shown[0].bearer_token
+        return Arrival(stream, medium=address.scheme, peer=peer, token=token, certified=certified)
+
+    async def identify(self, arrival: Arrival) -> Guest | None:
+        """Find out who the client is before admission. Return None when that needs no first line: then call `hear()` after admission.
+
+        Raises:
+            TurnedAway: the token is missing or not accepted, or the first line is not valid.
+        """
+        if not self._door.needs_token or arrival.token is not None:
+            self._door.admit(arrival.token, certified=arrival.certified)  # refuse a wrong token before the first line
+            return None
+        return await self.hear(arrival)
+
+    async def hear(self, arrival: Arrival) -> Guest:
+        """Read the first line and return the client. Before admission the caller must bound the wait; afterwards it is not bounded."""
+        known = not self._door.needs_token or arrival.token is not None
+        if self._modes == {"plain"} and known:
+            # the mode is clear: a client may listen before it says anything
+            return Guest(owner=self._door.admit(arrival.token, certified=arrival.certified), mode="plain", unread=arrival.take_unread())
+        if self._compression and arrival.medium in _UNCOMPRESSED:
+            try:
+                arrival.stream = await accept_compression(arrival.stream)
+            except ConfigurationError as exc:
+                raise TurnedAway("malformed", "this gateway does not know zstd") from exc
+        line = await arrival.first_line(max_bytes=self._limits.first_line_bytes, whole=not known)
+        mode = _mode_of(line)
+        if mode not in self._modes:
+            raise TurnedAway("mode", f"this gateway does not speak {mode} mode")
+        return self._hear_hello(arrival, line) if mode == "link" else self._hear_plain(arrival, line)
+
+    def _hear_hello(self, arrival: Arrival, line: bytes) -> Guest:
+        try:
+            hello = decode_frame(line)
+        except ProtocolError as exc:
+            raise TurnedAway("malformed", str(exc)) from exc
+        if not isinstance(hello, Hello):  # pragma: no cover - a frame that begins with H is a hello
+            raise TurnedAway("malformed", "the first frame is not a hello")
+        if hello.version < LINK_VERSION:
+            raise TurnedAway("malformed", f"the client speaks an older link protocol than version {LINK_VERSION} of this gateway")
+        owner = self._owner(arrival, hello.token)
+        arrival.take_line()
+        return Guest(owner=owner, mode="link", hello=hello, unread=arrival.take_unread())
+
+    def _hear_plain(self, arrival: Arrival, line: bytes) -> Guest:
+        authentication = _read_authentication(line)
+        owner = self._owner(arrival, None if authentication is None else authentication.token)
+        if authentication is not None:
+            arrival.take_line()
+        return Guest(owner=owner, mode="plain", authentication=authentication, unread=arrival.take_unread())
+
+    def _owner(self, arrival: Arrival, said: str | None) -> str:
+        """Return the owner of the token in the first line and of the one in the HTTP header. They must have the same owner."""
+        owner = self._door.admit(said if said is not None else arrival.token, certified=arrival.certified)
+        if arrival.token is not None and self._door.admit(arrival.token, certified=arrival.certified) != owner:
+            raise TurnedAway("auth", "the tokens of the first line and of the header have different owners")
+        return owner
+
+    def _admit_request(
+        self, request: HandshakeRequest, address: Address, certified: str | None, shown: list[HandshakeRequest], here: str | None
+    ) -> HTTPAnswer | None:
+        """Return the plain HTTP answer, or None to open the WebSocket. Its token may be absent: a hello can still bring one."""
+        page = self._health.answer(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
+        if page is not None:
+            return HTTPAnswer(status=page.status, text=page.text, headers=page.headers)
+        if request.path.partition("?")[0] != address.target.partition("?")[0]:
+            return HTTPAnswer(status=404, text="There is nothing here.\n")
+        try:
+            self._door.check_origin(request.origin)
+            if request.bearer_token is not None:
+                self._door.admit(request.bearer_token, certified=certified)
+        except TurnedAway as exc:
+            self._on_refusal(exc)
+            headers = {"www-authenticate": "Bearer"} if exc.status == 401 else {}
+            return HTTPAnswer(status=exc.status, text=f"{exc}\n", headers=headers)
+        shown.append(request)
+        return None
+
+
+def _local_address(stream: ByteStream) -> str | None:
+    """Return the address of this machine that the client has connected to; None for what is not an IP socket."""
+    raw: socket.socket | None = stream.extra(SocketAttribute.raw_socket, None)  # noqa: S610 - anyio's method, not Django's
+    try:
+        name = None if raw is None else raw.getsockname()
+    except OSError:
+        return None  # it is closed
+    return str(name[0]) if isinstance(name, tuple) else None
+
+
+def _certified_name(stream: TLSStream) -> str | None:
+    """Return the common name in the client's certificate, or else its first alternative name; None without a certificate."""
+    certificate: Any = stream.extra(TLSAttribute.peer_certificate, None)  # noqa: S610 - anyio's method, not Django's
+    if not certificate:
+        return None
+    names = [value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
+    names += [value for _, value in certificate.get("subjectAltName", ())]
+    return str(names[0]) if names else str(certificate.get("serialNumber", "nameless"))

@@ -1,7 +1,7 @@
-"""`GatewayApplication`: a gateway as an ASGI application, for a server that is there already.
+"""`GatewayApplication`: a gateway as an ASGI application, inside a server that runs already.
 
-The server does the handshake of WebSocket, TLS and the limits of a message; the same messages carry the same lines as on a listener
-of the gateway's own.
+The server does TLS, the WebSocket handshake and the limits of a message. The messages carry the same lines as on the gateway's own
+listeners. `gateway.py` does the rest.
 """
 
 from __future__ import annotations
@@ -29,46 +29,38 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _GOOD: Final = frozenset({1000, 1005})
-"""Codes of a farewell that are a good end, as on a listener of our own."""
+"""Close codes of a good end, as on the gateway's own listeners."""
 
-_OK: Final = 200
-
-_UNKNOWN: Final = 401
-
-_REFUSED: Final = 1008
-"""Policy violation: what a server without the extension for answers of HTTP makes a 403 of."""
+_POLICY_VIOLATION: Final = 1008
+"""A server without the extension for HTTP answers turns this close code into a 403."""
 
 
 class GatewayApplication:
-    """An ASGI 3 callable that serves `gateway`: its WebSocket at any path it is mounted at, `/healthz` and `/metrics` over plain HTTP.
+    """An ASGI 3 callable that serves `gateway`: its WebSocket at every path below its mount point, `/healthz` and `/metrics` over HTTP.
 
-    Those two are answered under a host name of loopback, under the address of this machine that the server names (`server` in the scope),
-    and under the names in the gateway's `hosts`.
+    These two pages are answered under loopback host names, under the address in `server` of the scope, and under the gateway's `hosts`.
 
-    With the server's lifespan events the gateway is drained and closed when the server ends. A server or framework that does not send
-    them to it leaves that to whoever made the gateway.
+    The server's lifespan events drain and close the gateway at the end. Without lifespan events, close the gateway yourself.
+
+    Args:
+        gateway: a gateway without `listen`, or with listeners that were started.
+        allow_anyone: serve a gateway without tokens, because the server authenticates the clients itself.
 
     Raises:
-        ConfigurationError: the gateway has no tokens, so that whoever reaches the server could do what claude can do here;
-            `allow_anyone=True` says that somebody else asks who it is.
+        ConfigurationError: the gateway has no tokens, so every client of the server could do what claude can do here.
     """
 
     def __init__(self, gateway: Gateway, *, allow_anyone: bool = False) -> None:
         self.gateway = gateway
-        page = gateway.health.answer("/metrics", token=None)
-        if page is not None and page.status == _OK and not allow_anyone:
+        if not (gateway.needs_token or allow_anyone):
             raise ConfigurationError(
-                "a gateway without tokens lets in whoever reaches the server: give it tokens, or allow_anyone=True where the server "
-                "asks who it is",
+                "the gateway has no tokens, so every client of the server would be admitted: give it tokens, "
+                "or allow_anyone=True when the server authenticates its clients",
                 option="tokens",
             )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, request or lifespan.
-
-        Raises:
-            UsageError: it is of a kind that ASGI 3 does not know.
-        """
+        """Serve one connection, request or lifespan. Raises `UsageError` for any other kind of scope."""
         kind = scope["type"]
         if kind == "websocket":
             await self._serve_websocket(scope, receive, send)
@@ -77,7 +69,7 @@ class GatewayApplication:
         elif kind == "lifespan":
             await self._serve_lifespan(receive, send)
         else:
-            raise UsageError(f"a gateway serves websocket, http and lifespan, not {kind!r}")
+            raise UsageError(f"a gateway cannot serve the ASGI scope {kind!r}: it serves websocket, http and lifespan")
 
     async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -94,7 +86,7 @@ class GatewayApplication:
         request = _request(scope)
         server = scope.get("server")
         here = str(server[0]) if server else None
-        page = self.gateway.health.answer(_path(scope), token=request.bearer_token, host=request.headers.get("host"), here=here)
+        page = self.gateway.health.answer(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
         status, text, headers = (page.status, page.text, page.headers) if page is not None else (404, "There is nothing here.\n", {})
         await send({"type": "http.response.start", "status": status, "headers": _encode_headers(headers)})
         await send({"type": "http.response.body", "body": text.encode()})
@@ -103,7 +95,7 @@ class GatewayApplication:
         request = _request(scope)
         event = await receive()
         if event["type"] != "websocket.connect":
-            return  # it has left before it came
+            return  # the client left before the handshake
         try:
             self.gateway.check_upgrade(origin=request.origin, token=request.bearer_token)
         except TurnedAway as exc:
@@ -117,7 +109,7 @@ class GatewayApplication:
 
 
 class _MessageStream(ByteStream):
-    """The bytes of a WebSocket connection whose frames are the server's matter."""
+    """The bytes of a WebSocket connection whose frames the ASGI server reads and writes. Its errors are those of a `WebSocketStream`."""
 
     def __init__(self, receive: Receive, send: Send, *, address: str) -> None:
         self._receive_event = receive
@@ -126,7 +118,7 @@ class _MessageStream(ByteStream):
         self._messages = MessageReader()
         self._unread = b""
         self._end: Exception | None = None
-        self._gone = False  # the server has said that the client is
+        self._gone = False  # the server has reported that the client left
         self._eof_sent = False
         self._closed = False
         self._receiving: anyio.CancelScope | None = None
@@ -135,11 +127,11 @@ class _MessageStream(ByteStream):
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        """The client's address, and whether it is known to be gone."""
+        """The client's address, and whether it has left."""
         return {StreamAttribute.address: lambda: self._address, StreamAttribute.ended: lambda: self._gone}
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """What the client sent, at most `max_bytes`; errors as those of a `WebSocketStream`."""
+        """Wait for bytes of the client; return at most `max_bytes`."""
         await anyio.lowlevel.checkpoint()
         while True:
             if self._closed:
@@ -167,17 +159,17 @@ class _MessageStream(ByteStream):
             self._end = anyio.EndOfStream()
 
     async def send(self, item: bytes) -> None:
-        """Send all of `item`; errors as those of a `WebSocketStream`."""
+        """Send all of `item`."""
         for payload, is_text in cut_messages(bytes(item)):
-            await self._say({"type": "websocket.send", **({"text": payload.decode()} if is_text else {"bytes": payload})})
+            await self._send_whole({"type": "websocket.send", **({"text": payload.decode()} if is_text else {"bytes": payload})})
 
     async def send_eof(self) -> None:
         """Tell the client that nothing more will be sent."""
         if not (self._eof_sent or self._closed):
-            await self._say({"type": "websocket.send", "text": ""})
+            await self._send_whole({"type": "websocket.send", "text": ""})
             self._eof_sent = True
 
-    async def _say(self, event: MutableMapping[str, Any]) -> None:
+    async def _send_whole(self, event: MutableMapping[str, Any]) -> None:
         with anyio.CancelScope() as self._sending:
             async with self._send_lock:
                 if self._closed or self._eof_sent:
@@ -191,12 +183,12 @@ class _MessageStream(ByteStream):
     async def _send_now(self, event: MutableMapping[str, Any]) -> None:
         try:
             await self._send_event(event)
-        except OSError as exc:  # what ASGI has a server raise after the client has gone (spec 2.4)
+        except OSError as exc:  # what a server raises after the client has left (ASGI spec 2.4)
             self._gone = True
             raise anyio.BrokenResourceError("the client is gone") from exc
 
     async def aclose(self) -> None:
-        """Close the connection; wakes who receives or sends."""
+        """Close the connection. Wakes tasks that receive or send."""
         if self._closed:
             await anyio.lowlevel.checkpoint()
             return
@@ -209,8 +201,8 @@ class _MessageStream(ByteStream):
                 try:
                     await self._send_now({"type": "websocket.close", "code": 1000})
                 except (anyio.BrokenResourceError, RuntimeError):
-                    # older servers raise RuntimeError for a client that has gone, which is as closed as can be
-                    logger.debug("an ASGI client was gone before it was closed", exc_info=True)
+                    # older servers raise RuntimeError when the client has left
+                    logger.debug("an ASGI client left before its connection was closed", exc_info=True)
 
 
 def _request(scope: Scope) -> HandshakeRequest:
@@ -218,22 +210,19 @@ def _request(scope: Scope) -> HandshakeRequest:
     for raw_name, raw_value in scope.get("headers", ()):
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return HandshakeRequest(path=_path(scope), headers=headers)
-
-
-def _path(scope: Scope) -> str:
-    """The path below the one it is mounted at: a server's `path` has both in it (ASGI 2.3), `root_path` the latter."""
+    # `path` of the scope begins with the mount point (ASGI 2.3), which is `root_path`
     path, root = str(scope.get("path", "/")), str(scope.get("root_path", "")).rstrip("/")
-    return path.removeprefix(root) or "/" if path == root or path.startswith(f"{root}/") else path
+    below = path.removeprefix(root) or "/" if path == root or path.startswith(f"{root}/") else path
+    return HandshakeRequest(path=below, headers=headers)
 
 
 async def _refuse(scope: Scope, send: Send, refused: TurnedAway) -> None:
     if "websocket.http.response" in scope.get("extensions", {}):
-        asked = {"www-authenticate": "Bearer"} if refused.status == _UNKNOWN else {}
+        asked = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
         await send({"type": "websocket.http.response.start", "status": refused.status, "headers": _encode_headers(asked)})
         await send({"type": "websocket.http.response.body", "body": f"{refused}\n".encode()})
     else:
-        await send({"type": "websocket.close", "code": _REFUSED})
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
 
 def _encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -1,210 +1,19 @@
-"""`Choices`: which options a client may choose for its session, and what comes of what it chose."""
+"""`Choices`: which options a client may choose for its session, and how the gateway's own options bound the values.
+
+`keep_within()` has the rule of each option. `gateway.py` starts the process with the result.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias, get_args
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions, Effort, default_of, fields_of
 from claude_transport.launch.validation import check_types, validate_options
-
-# --- `keep_within()`: what a client has chosen, held below what the gateway's own options allow.
-
-
-Rule: TypeAlias = Callable[[str, Any, Any], Any]
-"""From the option's name, the gateway's value and the client's: the value of the session."""
-
-_EFFORTS: Final = get_args(Effort)
-"""From the least to the most."""
-
-_ASKING: Final = frozenset({"default", "manual", "plan", "dontAsk"})
-_MODES: Final[Mapping[str, frozenset[str]]] = {
-    "dontAsk": frozenset({"dontAsk"}),
-    "plan": frozenset({"plan"}),
-    "default": _ASKING,
-    "manual": _ASKING,
-    "acceptEdits": _ASKING | {"acceptEdits"},
-    "auto": _ASKING | {"acceptEdits", "auto"},
-    "bypassPermissions": _ASKING | {"acceptEdits", "auto", "bypassPermissions"},
-}
-"""The gateway's permission mode, and the modes that allow no more. A gateway without one has the CLI's, which asks."""
-
-
-def keep_within(options: ClaudeOptions, chosen: Mapping[str, Any], *, model_is_free: bool) -> dict[str, Any]:
-    """Return the changes to the gateway's `options` that `chosen` comes to: each value is valid in itself, and none allows more.
-
-    `model_is_free` says that the client may choose any model; otherwise the fallback models are those of the gateway, too.
-
-    Raises:
-        TurnedAway: a value would allow more than the gateway's options, and there is no lesser one that the client could mean.
-    """
-    changes = {name: LIMITED[name](name, getattr(options, name), value) if name in LIMITED else value for name, value in chosen.items()}
-    if "fallback_model" in chosen and not model_is_free:
-        changes["fallback_model"] = _fewer_models(options.fallback_model, chosen["fallback_model"])
-    if "thinking" in chosen or "max_thinking_tokens" in chosen:
-        changes |= _thinking(options, chosen)
-    return changes
-
-
-def thinking_ceiling(options: ClaudeOptions) -> int | None:
-    """Return the tokens that may be spent on thinking; None when `options` set no limit."""
-    if options.thinking is None:
-        return options.max_thinking_tokens
-    budget: int | None = {"disabled": 0, "adaptive": None}.get(options.thinking.get("type", ""), options.thinking.get("budget_tokens"))
-    return budget
-
-
-def _at_most(_name: str, ours: Any, value: Any) -> Any:
-    if ours is None or value is None:
-        return ours if value is None else value
-    return min(ours, value)
-
-
-def _no_more_effort(_name: str, ours: Any, value: Any) -> Any:
-    if ours is None or value is None:
-        return ours if value is None else value
-    return min(ours, value, key=_EFFORTS.index)
-
-
-def _no_wider_mode(name: str, ours: Any, value: Any) -> Any:
-    if value is None:
-        return ours
-    allowed = _MODES.get(ours or "default", frozenset())
-    if value != ours and value not in allowed:
-        raise _refused(name, f"may be {', '.join(sorted(allowed))}, not {value}")
-    return value
-
-
-def _fewer(name: str, ours: Any, value: Any) -> Any:
-    """A part of the gateway's own list; where the gateway has None, it allows everything."""
-    if ours is None or value is None:
-        return ours if value is None else value
-    if isinstance(ours, Mapping) or isinstance(value, Mapping) or ours == "all" or value == "all":
-        if value != ours and not (ours == "all" or isinstance(ours, Mapping)):
-            raise _refused(name, "may name what the gateway's own list names")
-        return value
-    known = {os.fspath(each) for each in ours}
-    more = [each for each in map(os.fspath, value) if each not in known and each.partition("(")[0] not in known]
-    if more:
-        raise _refused(name, f"has no {', '.join(more[:8])} among what the gateway allows")
-    return value
-
-
-def _fewer_models(ours: Any, value: Any) -> Any:
-    def names(models: Any) -> list[str]:
-        texts = () if models is None else (models,) if isinstance(models, str) else models
-        return [each.strip() for text in texts for each in text.split(",")]
-
-    if value is not None and not set(names(value)) <= set(names(ours)):
-        raise _refused("fallback_model", "must be among those of the gateway, which does not let clients choose the model")
-    return ours if value is None else value
-
-
-def _more(_name: str, ours: Any, value: Any) -> Any:
-    """What is forbidden already, and what the client forbids."""
-    return (*(ours or ()), *value)
-
-
-def _only_on(name: str, ours: Any, value: Any) -> Any:
-    if ours and not value:
-        raise _refused(name, "is on for every client, and cannot be switched off")
-    return value
-
-
-def _only_off(name: str, ours: Any, value: Any) -> Any:
-    if value and not ours:
-        raise _refused(name, "is off for every client, and cannot be switched on")
-    return value
-
-
-def _total(_name: str, ours: Any, value: Any) -> Any:
-    if ours is None or value is None:
-        return ours if value is None else value
-    return {**value, "total": min(ours.get("total", value["total"]), value["total"])}
-
-
-def _unless_set(name: str, ours: Any, value: Any) -> Any:
-    """The client's, where the gateway has none of its own."""
-    if ours != _DEFAULTS[name] and value != ours:
-        raise _refused(name, "is set by the gateway, and cannot be replaced")
-    return value
-
-
-def _text(name: str, _ours: Any, value: Any) -> Any:
-    if value is not None and not isinstance(value, str):
-        raise _refused(name, "is text")  # as a mapping it may name a file of the gateway's machine
-    return value
-
-
-def _thinking(options: ClaudeOptions, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """`thinking` and `max_thinking_tokens` are two ways to say the same: one budget, which is the smaller of both sides."""
-    ceiling = thinking_ceiling(options)
-    wanted = chosen.get("thinking")
-    if wanted is None:
-        tokens = chosen.get("max_thinking_tokens")
-        if tokens is None:  # the client takes its wish back, and what is left is the gateway's
-            return {"thinking": options.thinking, "max_thinking_tokens": options.max_thinking_tokens}
-        return {"thinking": None, "max_thinking_tokens": tokens if ceiling is None else min(ceiling, tokens)}
-    if ceiling == 0:
-        return {"thinking": {"type": "disabled"}, "max_thinking_tokens": None}
-    if ceiling is not None and wanted["type"] != "disabled":
-        budget = min(ceiling, wanted.get("budget_tokens", ceiling)) if wanted["type"] == "enabled" else ceiling
-        wanted = {**wanted, "type": "enabled", "budget_tokens": budget}
-    return {"thinking": wanted, "max_thinking_tokens": None}
-
-
-def _refused(name: str, why: str) -> TurnedAway:
-    return TurnedAway("options", f"{name}: {why}")
-
-
-_DEFAULTS: Final = {field.name: default_of(field) for field in fields_of(ClaudeOptions)}
-
-_RULES: Final[tuple[tuple[Rule, tuple[str, ...]], ...]] = (
-    (
-        _at_most,
-        (
-            *("background_wait_ceiling", "max_budget_usd", "max_output_tokens", "max_retries", "max_turns"),
-            *("mcp_timeout", "mcp_tool_timeout", "mcp_tool_idle_timeout"),
-        ),
-    ),
-    (_no_more_effort, ("effort",)),
-    (_no_wider_mode, ("permission_mode",)),
-    (_fewer, ("add_dirs", "allowed_tools", "env_allow", "files", "plugin_urls", "setting_sources", "skills", "tools")),
-    (_more, ("disallowed_tools",)),
-    (
-        _only_on,
-        (
-            *("bare", "disable_background_tasks", "disable_slash_commands", "isolated_config", "no_session_persistence", "pin_cli"),
-            *("restricted", "safe_mode", "strict_mcp_config", "verbatim_prompts"),
-        ),
-    ),
-    (_only_off, ("allow_dangerously_skip_permissions", "chrome", "dangerously_skip_permissions")),
-    (_total, ("task_budget",)),
-    (_text, ("system_prompt",)),
-    (
-        _unless_set,
-        (
-            *("advisor", "agent", "agents", "billing", "cli_path", "config_dir", "cwd", "debug_file", "env", "env_mode", "extra_args"),
-            *(
-                "managed_settings",
-                "mcp_servers",
-                "permission_prompt_tool_name",
-                "permission_prompts",
-                "plugins",
-                "project_config_root",
-                "sandbox",
-                "settings",
-            ),
-            *("sdk_mcp_server_configs", "tool_aliases", "user"),
-        ),
-    ),
-)
-LIMITED: Final[Mapping[str, Rule]] = {name: rule for rule, names in _RULES for name in names}
-"""The rule of each option that limits a session. `thinking`, `max_thinking_tokens` and `fallback_model` have rules of their own."""
-
 
 DEFAULT_CHOICES: Final = frozenset(
     {
@@ -228,37 +37,38 @@ DEFAULT_CHOICES: Final = frozenset(
         "title",
     }
 )
-"""What concerns the conversation alone: nothing that runs, reads or writes anything on the gateway's machine."""
+"""Options that concern the conversation only. None of them runs, reads or writes anything on the gateway's machine."""
 
 _MAX_NESTING: Final = 64
-"""Levels of lists and mappings inside a value. What the CLI takes has a dozen; deeper ones exhaust the stack of what walks them."""
+"""Levels of lists and mappings inside a value. The CLI needs a dozen; deeper values exhaust the stack of code that walks them."""
 
 ANSWERS: Final = frozenset({"can_use_tool", "hooks", "mcp"})
+"""The kinds of requests that a client can announce to answer."""
 
 
 class Choices:
-    """An allow-list of option names. A client may lower a limit of the gateway, never raise it, and add to what is disallowed.
+    """The names of the options that clients may choose. A client may lower a limit of the gateway, never raise it.
 
-    That holds for every option that limits a session, whichever are allowed: see `keep_within()`. But `env`, `extra_args`, `settings`,
-    `agents` and `mcp_servers` can undo any limit: a gateway that lets clients choose one of them lets them choose everything.
+    That holds for every option that limits a session (see `keep_within()`). But `env`, `extra_args`, `settings`, `agents` and `mcp_servers`
+    can undo any limit: a client that may choose one of them can do everything.
 
     Raises:
-        ConfigurationError: a name is no option of `ClaudeOptions`.
+        ConfigurationError: a name is not an option of `ClaudeOptions`.
     """
 
     def __init__(self, allowed: Collection[str] = DEFAULT_CHOICES) -> None:
         if isinstance(allowed, str) or not all(isinstance(name, str) for name in allowed):
-            raise ConfigurationError("choices is a collection of option names", option="choices")
+            raise ConfigurationError("choices is not a collection of option names: give a list such as ['model']", option="choices")
         unknown = sorted(set(allowed).difference(ClaudeOptions.__struct_fields__))
         if unknown:
-            raise ConfigurationError(f"there is no option {', '.join(unknown)} that a client could choose", option="choices")
+            raise ConfigurationError(f"choices: ClaudeOptions has no option {', '.join(unknown)}", option="choices")
         self.allowed: frozenset[str] = frozenset(allowed)
 
     def apply(self, options: ClaudeOptions, chosen: Mapping[str, Any]) -> ClaudeOptions:
-        """The gateway's `options` with what the client has chosen. Each value is valid in itself, and none allows more than `options`.
+        """Return the gateway's `options` with the values that the client has chosen, by option name.
 
         Raises:
-            TurnedAway: an option is not for the client to choose, or has a value that it cannot have.
+            TurnedAway: the client may not choose an option, a value is not valid, or it allows more than `options`.
         """
         forbidden = sorted(str(name)[:64] for name in chosen if name not in self.allowed)
         if forbidden:
@@ -275,14 +85,18 @@ class Choices:
 
 
 def check_answers(answers: object) -> frozenset[str]:
-    """What the client says it will answer; raises `TurnedAway` for what is no such list."""
+    """Return the kinds of requests that the client will answer. Unknown kinds of newer clients are left out.
+
+    Raises:
+        TurnedAway: `answers` is not a list of strings.
+    """
     if not isinstance(answers, list | tuple | frozenset | set) or not all(isinstance(each, str) for each in answers):
-        raise TurnedAway("options", "answers is a list of words")
-    return ANSWERS.intersection(answers)  # a newer client may answer what this gateway does not know
+        raise TurnedAway("options", "answers is not a list of strings")
+    return ANSWERS.intersection(answers)
 
 
 def _check_nesting(value: object) -> None:
-    """Raise `TurnedAway` for a value with too many levels, without going down into them one by one."""
+    """Raise `TurnedAway` for a value with too many levels. Looks at one level at a time, without recursion."""
     level: list[object] = [value]
     for _ in range(_MAX_NESTING):
         inner: list[object] = []
@@ -298,6 +112,172 @@ def _check_nesting(value: object) -> None:
 
 
 def _env_of(options: ClaudeOptions) -> dict[str, str]:
-    """What the options add to the environment, as far as it is one: `validate_options` says what is wrong with the rest."""
+    """Return the environment of the options, without values that are not text: `validate_options` reports those."""
     given: object = options.env
     return {str(name): value for name, value in given.items() if isinstance(value, str)} if isinstance(given, Mapping) else {}
+
+
+Rule: TypeAlias = Callable[[str, Any, Any], Any]
+"""From the option's name, the gateway's value and the client's value: the value of the session."""
+
+_EFFORTS: Final = get_args(Effort)
+"""From the least to the most."""
+
+_ASKING: Final = frozenset({"default", "manual", "plan", "dontAsk"})
+_MODES: Final[Mapping[str, frozenset[str]]] = {
+    "dontAsk": frozenset({"dontAsk"}),
+    "plan": frozenset({"plan"}),
+    "default": _ASKING,
+    "manual": _ASKING,
+    "acceptEdits": _ASKING | {"acceptEdits"},
+    "auto": _ASKING | {"acceptEdits", "auto"},
+    "bypassPermissions": _ASKING | {"acceptEdits", "auto", "bypassPermissions"},
+}
+"""The gateway's permission mode, and the modes that allow no more. A gateway without one has the default of the CLI."""
+
+
+def keep_within(options: ClaudeOptions, chosen: Mapping[str, Any], *, model_is_free: bool) -> dict[str, Any]:
+    """Return the changes to the gateway's `options` that follow from `chosen`. None of them allows more than `options`.
+
+    Args:
+        options: the gateway's options.
+        chosen: the client's values by option name, each valid in itself.
+        model_is_free: the client may choose any model. Otherwise its fallback models must be among the gateway's, too.
+
+    Raises:
+        TurnedAway: a value allows more than the gateway's, and cannot be lowered.
+    """
+    changes = {name: LIMITED[name](name, getattr(options, name), value) if name in LIMITED else value for name, value in chosen.items()}
+    if "fallback_model" in chosen and not model_is_free:
+        changes["fallback_model"] = _fewer_models(options.fallback_model, chosen["fallback_model"])
+    if "thinking" in chosen or "max_thinking_tokens" in chosen:
+        changes |= _thinking(options, chosen)
+    return changes
+
+
+def thinking_ceiling(options: ClaudeOptions) -> int | None:
+    """Return the number of tokens that the model may think; None when `options` set no limit."""
+    if options.thinking is None:
+        return options.max_thinking_tokens
+    budget: int | None = {"disabled": 0, "adaptive": None}.get(options.thinking.get("type", ""), options.thinking.get("budget_tokens"))
+    return budget
+
+
+def _lesser(pick: Callable[[Any, Any], Any]) -> Rule:
+    """Return the rule that picks from both values, or takes the only one that is set."""
+
+    def rule(_name: str, ours: Any, value: Any) -> Any:
+        return (ours if value is None else value) if ours is None or value is None else pick(ours, value)
+
+    return rule
+
+
+def _smaller_total(ours: Any, value: Any) -> Any:
+    return {**value, "total": min(ours.get("total", value["total"]), value["total"])}
+
+
+def _no_wider_mode(name: str, ours: Any, value: Any) -> Any:
+    if value is None:
+        return ours
+    allowed = _MODES.get(ours or "default", frozenset())
+    if value != ours and value not in allowed:
+        raise _refused(name, f"may be {', '.join(sorted(allowed))}, not {value}")
+    return value
+
+
+def _fewer(name: str, ours: Any, value: Any) -> Any:
+    """Allow a part of the gateway's list, or everything where the gateway has None."""
+    if ours is None or value is None:
+        return ours if value is None else value
+    if isinstance(ours, Mapping) or isinstance(value, Mapping) or ours == "all" or value == "all":
+        if value != ours and not (ours == "all" or isinstance(ours, Mapping)):
+            raise _refused(name, "may name only what the gateway's own list names")
+        return value
+    known = {os.fspath(each) for each in ours}
+    more = [each for each in map(os.fspath, value) if each not in known and each.partition("(")[0] not in known]
+    if more:
+        raise _refused(name, f"{', '.join(more[:8])} is not among what the gateway allows")
+    return value
+
+
+def _fewer_models(ours: Any, value: Any) -> Any:
+    def names(models: Any) -> list[str]:
+        texts = () if models is None else (models,) if isinstance(models, str) else models
+        return [each.strip() for text in texts for each in text.split(",")]
+
+    if value is not None and not set(names(value)) <= set(names(ours)):
+        raise _refused("fallback_model", "must be among those of the gateway, which does not let clients choose the model")
+    return ours if value is None else value
+
+
+def _more(_name: str, ours: Any, value: Any) -> Any:
+    """Add the client's list to the gateway's."""
+    return (*(ours or ()), *value)
+
+
+def _only_on(name: str, ours: Any, value: Any) -> Any:
+    if ours and not value:
+        raise _refused(name, "is on for every client, and cannot be switched off")
+    return value
+
+
+def _only_off(name: str, ours: Any, value: Any) -> Any:
+    if value and not ours:
+        raise _refused(name, "is off for every client, and cannot be switched on")
+    return value
+
+
+def _unless_set(name: str, ours: Any, value: Any) -> Any:
+    """Take the client's value where the gateway has the default."""
+    if ours != _DEFAULTS[name] and value != ours:
+        raise _refused(name, "is set by the gateway, and cannot be replaced")
+    return value
+
+
+def _text(name: str, _ours: Any, value: Any) -> Any:
+    if value is not None and not isinstance(value, str):
+        raise _refused(name, "must be text")  # a mapping may name a file on the gateway's machine
+    return value
+
+
+def _thinking(options: ClaudeOptions, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `thinking` and `max_thinking_tokens`, which both set one budget: the smaller one of gateway and client."""
+    ceiling = thinking_ceiling(options)
+    wanted = chosen.get("thinking")
+    if wanted is None:
+        tokens = chosen.get("max_thinking_tokens")
+        if tokens is None:  # the client chooses nothing: the gateway's options hold
+            return {"thinking": options.thinking, "max_thinking_tokens": options.max_thinking_tokens}
+        return {"thinking": None, "max_thinking_tokens": tokens if ceiling is None else min(ceiling, tokens)}
+    if ceiling == 0:
+        return {"thinking": {"type": "disabled"}, "max_thinking_tokens": None}
+    if ceiling is not None and wanted["type"] != "disabled":
+        budget = min(ceiling, wanted.get("budget_tokens", ceiling)) if wanted["type"] == "enabled" else ceiling
+        wanted = {**wanted, "type": "enabled", "budget_tokens": budget}
+    return {"thinking": wanted, "max_thinking_tokens": None}
+
+
+def _refused(name: str, why: str) -> TurnedAway:
+    return TurnedAway("options", f"{name}: {why}")
+
+
+_DEFAULTS: Final = {field.name: default_of(field) for field in fields_of(ClaudeOptions)}
+
+_RULES: Final[tuple[tuple[Rule, str], ...]] = (
+    (_lesser(min), "background_wait_ceiling max_budget_usd max_output_tokens max_retries max_turns"),
+    (_lesser(min), "mcp_timeout mcp_tool_timeout mcp_tool_idle_timeout"),
+    (_lesser(partial(min, key=_EFFORTS.index)), "effort"),
+    (_lesser(_smaller_total), "task_budget"),
+    (_no_wider_mode, "permission_mode"),
+    (_fewer, "add_dirs allowed_tools env_allow files plugin_urls setting_sources skills tools"),
+    (_more, "disallowed_tools"),
+    (_only_on, "bare disable_background_tasks disable_slash_commands isolated_config no_session_persistence pin_cli"),
+    (_only_on, "restricted safe_mode strict_mcp_config verbatim_prompts"),
+    (_only_off, "allow_dangerously_skip_permissions chrome dangerously_skip_permissions"),
+    (_text, "system_prompt"),
+    (_unless_set, "advisor agent agents billing cli_path config_dir cwd debug_file env env_mode extra_args managed_settings mcp_servers"),
+    (_unless_set, "permission_prompt_tool_name permission_prompts plugins project_config_root sandbox settings"),
+    (_unless_set, "sdk_mcp_server_configs tool_aliases user"),
+)
+LIMITED: Final[Mapping[str, Rule]] = {name: rule for rule, names in _RULES for name in names.split()}
+"""The rule of each option that limits a session. `thinking`, `max_thinking_tokens` and `fallback_model` have rules of their own."""

@@ -1,181 +1,74 @@
-"""`Gateway`: serves local `claude` processes to clients elsewhere, over any of five media at once."""
+"""`Gateway`: runs local `claude` processes for clients on other machines or in other programs, over five media at once.
+
+This module has the gateway's life, its sessions (`Roster`) and the start of their processes (`Starter`). Look next at `arrival.py` for a
+connection before admission, at `session.py` and `link_session.py` for one after it, at `door.py` for tokens and limits, and at `choices.py`
+for what clients may choose. `serve.py` runs a gateway until a signal.
+"""
 
 from __future__ import annotations
 
 import hmac
 import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
-from claude_transport.gateway.arrival import Arrival, Mode
-from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices
+from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
 from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.health import GatewayMetrics, Health, Hosts
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, check_exposure, open_listeners
-from claude_transport.gateway.plain_session import PlainSession, plain_refusal
-from claude_transport.gateway.reception import Guest, Reception
-from claude_transport.gateway.session import GONE, Session, SessionInfo, Surroundings, close_quietly
-from claude_transport.gateway.starting import Launch, Starter
+from claude_transport.gateway.session import GONE, PlainSession, ServerFields, Session, SessionInfo, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.link import Hello, Refusal, encode_frame
+from claude_transport.printable import printable
+from claude_transport.protocol.link import Hello
 from claude_transport.streams.address import Address, parse_address
-from claude_transport.transport import Transport
-
-# --- `Roster`: every session of a gateway, and who may have another one.
-
-
-class Roster:
-    """Who is there. Nothing here waits."""
-
-    def __init__(self, *, limits: GatewayLimits, metrics: GatewayMetrics) -> None:
-        self._limits = limits
-        self._metrics = metrics
-        self._sessions: dict[str, Session] = {}  # by id
-        self._links: dict[bytes, LinkSession] = {}  # by the digest of the key
-        self._starting = 0
-        self.draining = False
-
-    @property
-    def sessions(self) -> tuple[Session, ...]:
-        """All of them, the oldest first."""
-        return tuple(self._sessions.values())
-
-    @contextmanager
-    def place_for_one(self, allowance: Allowance) -> Iterator[None]:
-        """A block in which a session is started, and at whose good end it has been added; raises `TurnedAway` when there is no place."""
-        self.refuse_if_draining()
-        if len(self._sessions) + self._starting >= self._limits.total_sessions:
-            raise TurnedAway("limit", "this gateway has as many sessions as it may", retryable=True)
-        allowance.begin_session()
-        self._starting += 1
-        try:
-            yield
-        except BaseException:
-            allowance.end_session()
-            raise
-        finally:
-            self._starting -= 1
-
-    def refuse_if_draining(self) -> None:
-        """Raise `TurnedAway` when the gateway is about to end."""
-        if self.draining:
-            raise TurnedAway("draining", "this gateway takes no new sessions", retryable=True)
-
-    def add(self, session: Session) -> None:
-        """It has begun."""
-        self._sessions[session.id] = session
-        if isinstance(session, LinkSession):
-            self._links[digest_of(session.key)] = session
-        self._metrics.sessions[session.mode] += 1
-
-    def remove(self, session: Session) -> None:
-        """It is over; removing it twice does nothing."""
-        if self._sessions.pop(session.id, None) is None:
-            return
-        if isinstance(session, LinkSession):
-            self._links.pop(digest_of(session.key), None)
-        session.surroundings.allowance.end_session()
-        self._metrics.ended[session.ended or "ended"] += 1
-
-    def find(self, key: str, *, owner: str) -> LinkSession:
-        """The session with this key, if it is this owner's; `TurnedAway`, in the same words, if there is none or it is somebody else's."""
-        session = self._links.get(digest_of(key))
-        if session is None or not hmac.compare_digest(session.owner.encode(), owner.encode()):
-            raise TurnedAway("session", "there is no such session (any more)")
-        return session
-
-    def count(self) -> None:
-        """Bring the gauges up to date."""
-        self._metrics.active_sessions = len(self._sessions)
-        self._metrics.detached_sessions = sum(not session.attached for session in self._sessions.values())
-
-
-# --- How a connection ends: the last words to a client that is refused, and the closing, each of them bounded.
-
-
-_LINGER: Final = 1.0
-"""Seconds for a client that is turned away to take the answer; less when others need its place."""
-
-_CLOSING: Final = 2.0
-"""Seconds that closing a connection may take before it is dropped."""
-
-MAX_FAREWELL: Final = _LINGER + _CLOSING
-"""Seconds of both."""
-
-
-async def explain(arrival: Arrival, refused: TurnedAway) -> None:
-    """Tell the client why, in the language it began with; for a moment, whether or not it listens."""
-    if not refused.audible:
-        return
-    if arrival.speaks_link:
-        last_words = encode_frame(Refusal(code=refused.reason, text=str(refused), retryable=refused.retryable))
-    else:
-        last_words = plain_refusal(refused)
-    with anyio.move_on_after(_LINGER):
-        try:
-            await arrival.stream.send(last_words)
-            await arrival.stream.send_eof()
-            while True:
-                await arrival.stream.receive()
-        except (*GONE, ClaudeTransportError):
-            return
-
-
-async def close_politely(arrival: Arrival) -> None:
-    """Close the connection, or leave it to the caller after a moment."""
-    with anyio.move_on_after(_CLOSING):
-        try:
-            await arrival.stream.aclose()
-        except (*GONE, ClaudeTransportError):
-            pass  # it is over; that is all that was wanted
-
-
-async def drop(arrival: Arrival | None) -> None:
-    """Close the connection at once, without waiting for the client: a stranger could wait for that and keep its place."""
-    if arrival is not None:
-        with anyio.CancelScope(shield=True):
-            await anyio.aclose_forcefully(arrival.stream)
-
+from claude_transport.transport import Client, Transport
+from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+Launch: TypeAlias = Callable[[ClaudeOptions], Transport]
+"""Makes the transport of a session, not connected yet."""
+
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
-"""Seconds that running turns get when the gateway is to end; service managers wait 90 before they use force."""
+"""Seconds that running turns get to finish when the gateway ends. Service managers wait 90 before they kill it."""
 
 
 class Gateway:
-    """Owns processes, and carries their lines to clients: in plain mode one for each connection, in link mode one that outlives it.
+    """Runs processes and carries their lines to clients. In plain mode a process ends with its connection; in link mode it outlives it.
 
     Args:
         options: how each `claude` is run.
-        listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`; port 0 is any free one.
-            None is needed behind a `GatewayApplication`.
+        listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`. Port 0 is any free port.
+            A gateway behind a `GatewayApplication` needs none.
         command: an NDJSON program to run in place of `claude`.
-        tokens: who may come in. Without them only this machine may, or who has a client certificate that `ssl_context` asks for.
-        ssl_context: the certificate for `tls://` and `wss://`; `verify_mode = CERT_REQUIRED` makes TLS mutual.
-        origins: of web pages that may connect; none may otherwise.
-        hosts: names under which `/healthz` and `/metrics` may be asked for, besides those of loopback and of `listen`, and the address that
-            a request was sent to. Behind a `GatewayApplication`, and where a load balancer or Prometheus uses a DNS name, name it here.
-        choices: names of the options that clients in link mode (and with an `authenticate` line) may choose.
-        limits: how much of everything.
-        modes: the languages spoken: `"link"`, `"plain"` or both.
-        compression: agree to zstd (tcp, tls, unix) and permessage-deflate (ws, wss) when a client wants it.
-        allow_plaintext: other machines may connect without TLS: a proxy in front encrypts.
+        tokens: the tokens of the clients. Without tokens the gateway listens on this machine only, or asks for client certificates.
+        ssl_context: the certificate for `tls://` and `wss://`. With `verify_mode = CERT_REQUIRED` clients need a certificate, too.
+        origins: the origins of web pages that may connect; none by default.
+        hosts: more host names for `/healthz` and `/metrics`. Loopback names, the hosts of `listen` and the local address of a request are
+            always allowed. Name the DNS name that a load balancer or Prometheus uses.
+        choices: names of the options that clients may choose, in link mode or with an `authenticate` line.
+        limits: numbers, sizes and times.
+        modes: the modes that the gateway speaks: `"link"`, `"plain"` or both.
+        compression: agree to zstd (tcp, tls, unix) and permessage-deflate (ws, wss) when a client asks for it.
+        allow_plaintext: let other machines connect without TLS. For a gateway behind a proxy that encrypts.
         drain_timeout: seconds that running turns get in `drain()`.
         launch: makes the transport of a session from its options, in place of a `SubprocessTransport`.
 
     Raises:
-        ConfigurationError: any of these makes no sense, or would open this machine to others; said before anything is opened.
+        ConfigurationError: an argument is not valid, or would open this machine to others. Nothing has been opened.
     """
 
     def __init__(
@@ -229,17 +122,15 @@ class Gateway:
         self._stopped = anyio.Event()
         self._closed = False
 
-    # -------------------------------------------------------------------------------------------------------- opening, closing
-
     async def start(self) -> None:
-        """Listen at every address; returns when clients can connect.
+        """Listen at every address. Clients can connect when this returns.
 
         Raises:
-            ConfigurationError: an address is taken or not allowed; nothing stays open.
-            UsageError: it was started or closed before.
+            ConfigurationError: an address is taken or not allowed. Nothing stays open.
+            UsageError: the gateway was started or closed before.
         """
         if self._server is not None or self._closed:
-            raise UsageError("a gateway is started once")
+            raise UsageError("this gateway was started or closed before: make a new one")
         try:
             for address in self._addresses:
                 self._listeners += await open_listeners(address)
@@ -252,29 +143,37 @@ class Gateway:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Where it listens, with the ports that it got."""
+        """The URLs it listens at, with the real ports."""
         return tuple(str(listener.address) for listener in self._listeners)
 
     @property
     def sessions(self) -> tuple[SessionInfo, ...]:
-        """What is known of every session."""
+        """The state of every session, the oldest first."""
         return tuple(session.info for session in self._roster.sessions)
 
     @property
+    def needs_token(self) -> bool:
+        """True when a client without a token is refused."""
+        return self._door.needs_token
+
+    @property
     def draining(self) -> bool:
-        """Whether new sessions are refused."""
+        """True when new sessions are refused, because the gateway is about to end."""
         return self._roster.draining
 
     def prometheus_text(self) -> str:
-        """Its numbers in Prometheus' text format."""
+        """Write the counters and gauges of this moment in the Prometheus text format."""
         self._roster.count()
         self.metrics.half_open = self._door.half_open
         return self.metrics.prometheus_text()
 
     async def drain(self, *, timeout: float | None = None) -> None:
-        """Take no new sessions, let running turns finish for at most `timeout` seconds (default: `drain_timeout`), close all sessions.
+        """Refuse new sessions, wait for running turns, then close all sessions.
 
-        Clients that were cut off may still come back to a session whose turn runs.
+        A client that lost its connection may still come back to a session whose turn runs.
+
+        Args:
+            timeout: seconds that running turns get; `drain_timeout` by default.
         """
         self._roster.draining = True
         running = sum(session.activity.busy for session in self._roster.sessions)
@@ -283,25 +182,21 @@ class Gateway:
             async with anyio.create_task_group() as tasks:
                 for session in self._roster.sessions:
                     tasks.start_soon(session.drain)
-        async with anyio.create_task_group() as tasks:
-            for session in self._roster.sessions:
-                tasks.start_soon(session.close, "drained")
+        await self._close_sessions("drained")
 
     async def aclose(self) -> None:
-        """Stop listening, end every session, and return when all of it is gone; bounded by the transports' close."""
+        """Stop listening, end every session, and wait until all is closed. Bounded by the close of the transports."""
         self._closed = self._roster.draining = True
         self._close_listeners()
         with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as tasks:
-                for session in self._roster.sessions:
-                    tasks.start_soon(session.close, "closed")
+            await self._close_sessions("closed")
             if self._server is not None:
                 self._server.cancel()
                 await self._server.wait()
         self._stopped.set()
 
     async def wait_closed(self) -> None:
-        """Return when it is closed; ended by whoever closes it."""
+        """Wait until `aclose()` has finished. Not bounded."""
         await self._stopped.wait()
 
     async def __aenter__(self) -> Self:
@@ -315,13 +210,18 @@ class Gateway:
         for listener in self._listeners:
             listener.close()
 
-    # ------------------------------------------------------------------------------------------------------------- connections
+    async def _close_sessions(self, reason: str) -> None:
+        async with anyio.create_task_group() as tasks:
+            for session in self._roster.sessions:
+                tasks.start_soon(session.close, reason)
+
+    # Connections
 
     async def _serve(self) -> None:
         async with anyio.create_task_group() as tasks:
             for listener in self._listeners:
                 tasks.start_soon(self._accept, listener, tasks.start_soon)
-            await anyio.sleep_forever()  # until it is closed
+            await anyio.sleep_forever()  # until aclose()
 
     async def _accept(self, listener: Listener, start_soon: Callable[..., object]) -> None:
         while True:
@@ -342,10 +242,9 @@ class Gateway:
                 await anyio.aclose_forcefully(stream)
 
     async def attend(self, arrival: Arrival) -> None:
-        """Serve a connection that another server has accepted, until it is over; the stream is closed then.
+        """Serve a connection that another server has accepted, until it is over, and close its stream.
 
-        For adapters such as `GatewayApplication`. The adapter has looked at origin and token (`check_upgrade`) and at `health`;
-        the token in `arrival` is looked at here.
+        For adapters such as `GatewayApplication`. Before, the adapter must call `check_upgrade()` and answer plain HTTP with `health`.
         """
 
         async def arrive() -> Arrival | None:
@@ -354,21 +253,23 @@ class Gateway:
         try:
             await self._attend(arrive, medium=arrival.medium, peer=arrival.peer)
         finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.aclose_forcefully(arrival.stream)
+            await arrival.drop()
 
     def check_upgrade(self, *, origin: str | None, token: str | None) -> None:
-        """Raise `TurnedAway` for a web page that may not connect, and for a token that is nobody's; it is counted."""
+        """Check the `Origin` header and the bearer token of a WebSocket request. Raises `TurnedAway`, and counts it.
+
+        None passes for both: programs send no `Origin`, and a hello can still bring the token.
+        """
         try:
             self._door.check_origin(origin)
-            if token is not None:  # one in a hello may still come
+            if token is not None:
                 self._door.admit(token)
         except TurnedAway as exc:
             self._count_refusal(exc)
             raise
 
     async def _attend(self, arrive: Callable[[], Awaitable[Arrival | None]], *, medium: str, peer: str) -> None:
-        """One connection, whole. Whatever it does is its own affair: no error of it leaves here."""
+        """Serve one connection from its handshake to its end. No error leaves here: it concerns this connection only."""
         self.metrics.connections[medium] += 1
         arrival: Arrival | None = None
         try:
@@ -379,8 +280,10 @@ class Gateway:
                     return
                 guest = await self._reception.identify(arrival)
             if knocking.cancelled_caught:
-                self._count_refusal(TurnedAway("handshake", "the handshake took too long, or too many others stood at the door"), peer=peer)
-                await drop(arrival)
+                refused = TurnedAway("handshake", "the handshake took too long, or too many other connections were waiting")
+                self._count_refusal(refused, peer=peer)
+                if arrival is not None:
+                    await arrival.drop()
                 return
             assert arrival is not None  # noqa: S101 - for the type checkers: without a cancellation there is one
             await self._receive(arrival, guest)
@@ -388,36 +291,36 @@ class Gateway:
             self._count_refusal(exc, peer=peer)
             if arrival is not None:
                 with self._door.linger(peer, seconds=MAX_FAREWELL):
-                    await explain(arrival, exc)
-                    await close_politely(arrival)
-                await drop(arrival)
+                    await arrival.explain(exc)
+                    await arrival.close()
+                await arrival.drop()
             return
         except ssl.SSLError as exc:
             self._handshake_failed(exc, peer)
         except GONE as exc:
-            logger.debug("a connection from %s is over (%s)", peer, type(exc).__name__)
+            logger.debug("the connection from %s has ended (%s)", peer, type(exc).__name__)
         except ClaudeTransportError as exc:
             self._handshake_failed(exc, peer)
-        except Exception:  # the other connections must not pay for what is wrong with this one
+        except Exception:  # an unknown fault of one connection must not end the others
             self.metrics.refused["internal"] += 1
             extra = {"gateway_event": "connection_failed", "gateway_peer": peer}
-            logger.exception("serving a connection from %s failed", peer, extra=extra)
+            logger.exception("serving the connection from %s failed", peer, extra=extra)
         if arrival is not None:
-            await close_politely(arrival)
+            await arrival.close()
 
     async def _receive(self, arrival: Arrival, guest: Guest | None) -> None:
-        """Whom the door has admitted, with its first words or before them."""
+        """Serve a client that the door has admitted; `guest` is None when its first line has not been read."""
         owner = guest.owner if guest is not None else self._door.admit(arrival.token, certified=arrival.certified)
         with self._door.allowance(owner).connection():
             if guest is None:
-                guest = await self._reception.hear(arrival)  # as long as the client likes: it has been admitted, and is counted
+                guest = await self._reception.hear(arrival)  # not bounded: the client is admitted, and its connection counts
             if guest.hello is not None:
                 await self._serve_link(arrival, guest, guest.hello)
             else:
                 await self._serve_plain(arrival, guest)
 
     async def _start(self, guest: Guest) -> tuple[Transport, Surroundings]:
-        """A process for a new session; none that drain() or aclose(), having come meanwhile, would not see."""
+        """Start the process of a new session, unless drain() or aclose() came meanwhile: they would not see it."""
         transport, surroundings = await self._starter.start(guest, allowance=self._door.allowance(guest.owner))
         try:
             self._roster.refuse_if_draining()
@@ -458,7 +361,7 @@ class Gateway:
             logging.INFO, "session_ended", f"over ({reason})", reason=reason, bytes_in=session.bytes_in, bytes_out=session.bytes_out
         )
 
-    # ---------------------------------------------------------------------------------------------------------------- refusals
+    # Refusals
 
     def _admits(self, token: str | None) -> bool:
         try:
@@ -472,16 +375,16 @@ class Gateway:
         self._refusals.turned_away(refused, peer=peer)
 
     def _handshake_failed(self, exc: Exception, peer: str) -> None:
-        """TLS or WebSocket could not be agreed on; what the peer sent is not repeated."""
+        """Count and log a failed handshake of TLS or WebSocket, without the bytes of the peer."""
         self.metrics.refused["handshake"] += 1
-        message = "a connection from %s did not get through the handshake (%s)"
+        message = "the handshake with %s failed (%s)"
         self._refusals.note(logging.INFO, "handshake_failed", message, peer, type(exc).__name__, peer=peer)
 
 
 def _safe_addresses(listen: Sequence[str], *, has_tokens: bool, ssl_context: ssl.SSLContext | None, allow_plaintext: bool) -> list[Address]:
-    """The addresses in these URLs; raises `ConfigurationError` for one that would be open to others."""
+    """Parse the URLs. Raise `ConfigurationError` for an address that would be open to others."""
     if isinstance(listen, str):
-        raise ConfigurationError("listen is a sequence of URLs", option="listen")
+        raise ConfigurationError("listen is one text: give a list of URLs", option="listen")
     addresses = [parse_address(url) for url in listen]
     certifies = ssl_context is not None and ssl_context.verify_mode is ssl.CERT_REQUIRED
     for address in addresses:
@@ -492,5 +395,157 @@ def _safe_addresses(listen: Sequence[str], *, has_tokens: bool, ssl_context: ssl
 
 def _known_modes(modes: Collection[Mode]) -> frozenset[Mode]:
     if not modes or not set(modes) <= {"link", "plain"}:
-        raise ConfigurationError("modes are 'link', 'plain' or both", option="modes")
+        raise ConfigurationError(f"modes is {modes!r}: give 'link', 'plain' or both", option="modes")
     return frozenset(modes)
+
+
+class Roster:
+    """The sessions of a gateway, and the limit of their number. It never waits."""
+
+    def __init__(self, *, limits: GatewayLimits, metrics: GatewayMetrics) -> None:
+        self._limits = limits
+        self._metrics = metrics
+        self._sessions: dict[str, Session] = {}  # by id
+        self._links: dict[bytes, LinkSession] = {}  # by the digest of the key
+        self._starting = 0
+        self.draining = False
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """All sessions, the oldest first."""
+        return tuple(self._sessions.values())
+
+    @contextmanager
+    def place_for_one(self, allowance: Allowance) -> Iterator[None]:
+        """Keep a place while a session is started. The block must `add()` the session. Raises `TurnedAway` when there is no place."""
+        self.refuse_if_draining()
+        if len(self._sessions) + self._starting >= self._limits.total_sessions:
+            raise TurnedAway("limit", "this gateway has as many sessions as it may have", retryable=True)
+        allowance.begin_session()
+        self._starting += 1
+        try:
+            yield
+        except BaseException:
+            allowance.end_session()
+            raise
+        finally:
+            self._starting -= 1
+
+    def refuse_if_draining(self) -> None:
+        """Raise `TurnedAway` when the gateway is about to end."""
+        if self.draining:
+            raise TurnedAway("draining", "this gateway is about to end and takes no new sessions", retryable=True)
+
+    def add(self, session: Session) -> None:
+        """Add a session that has begun."""
+        self._sessions[session.id] = session
+        if isinstance(session, LinkSession):
+            self._links[digest_of(session.key)] = session
+        self._metrics.sessions[session.mode] += 1
+
+    def remove(self, session: Session) -> None:
+        """Remove a session that is over. Does nothing the second time."""
+        if self._sessions.pop(session.id, None) is None:
+            return
+        if isinstance(session, LinkSession):
+            self._links.pop(digest_of(session.key), None)
+        session.surroundings.allowance.end_session()
+        self._metrics.ended[session.ended or "ended"] += 1
+
+    def find(self, key: str, *, owner: str) -> LinkSession:
+        """Return the session that `owner` may resume with `key`.
+
+        Raises:
+            TurnedAway: there is none. The message is the same when the session belongs to another owner.
+        """
+        session = self._links.get(digest_of(key))
+        if session is None or not hmac.compare_digest(session.owner.encode(), owner.encode()):
+            raise TurnedAway("session", "there is no such session, or it has ended")
+        return session
+
+    def count(self) -> None:
+        """Update the gauges of the metrics."""
+        self._metrics.active_sessions = len(self._sessions)
+        self._metrics.detached_sessions = sum(not session.attached for session in self._sessions.values())
+
+
+_START_TIMEOUT: Final = 60.0
+"""Seconds for a process to start. It takes milliseconds; a file system that does not answer must not keep a place for ever."""
+
+_ANSWERS: Final = "answers"
+"""Reserved key in the options of a hello; not a CLI option. Lists what the client will answer, as `Client.answers` does."""
+
+_TRACE_FIELDS: Final = ("traceparent", "tracestate")
+_TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
+"""The values that W3C Trace Context allows, up to the length that every participant has to hand on."""
+
+
+class Starter:
+    """Starts the process of a session, from the gateway's options and what the client chose.
+
+    Raises:
+        ConfigurationError: the options are not valid for any client, or both `command` and `launch` are given.
+    """
+
+    def __init__(
+        self,
+        options: ClaudeOptions,
+        *,
+        command: Sequence[str] | None,
+        launch: Launch | None,
+        choices: Choices,
+        limits: GatewayLimits,
+        metrics: GatewayMetrics,
+    ) -> None:
+        if command is not None and launch is not None:
+            raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
+        self._options = options
+        self._launch = launch or partial(SubprocessTransport, command=command)
+        self._choices = choices
+        self._limits = limits
+        self._metrics = metrics
+        if launch is None:
+            SubprocessTransport(options, command=command)  # raises now, to the operator, what would fail for every client
+
+    async def start(self, guest: Guest, *, allowance: Allowance) -> tuple[Transport, Surroundings]:
+        """Return a connected transport and what its session is given.
+
+        Raises:
+            TurnedAway: the client chose an option that it may not choose, or the process did not start. The details are in the log only.
+        """
+        chosen = dict(guest.chosen)
+        answers = check_answers(chosen.pop(_ANSWERS, ()))
+        if guest.authentication is not None:
+            answers |= guest.authentication.answers
+        options = self._choices.apply(self._options, chosen)
+        try:
+            transport = self._launch(options)
+            trace = _trace_of(guest.hello) if guest.hello is not None else {}
+            terms = transport.attach(Client(answers=answers, trace=trace))
+            try:
+                with anyio.fail_after(_START_TIMEOUT):
+                    await transport.connect()
+            except BaseException:
+                await close_quietly(transport)
+                raise
+        except ConfigurationError as exc:
+            if exc.option in chosen:
+                raise TurnedAway("options", str(exc)) from exc
+            raise self._failed(exc, guest.owner) from exc
+        except (ClaudeTransportError, TimeoutError) as exc:
+            raise self._failed(exc, guest.owner) from exc
+        fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options))
+        surroundings = Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self._metrics, fields=fields)
+        return transport, surroundings
+
+    def _failed(self, exc: Exception, owner: str) -> TurnedAway:
+        """Log the failure with its details, and return what the client is told: no paths or names of this machine."""
+        extra = {"gateway_event": "start_failed", "gateway_owner": printable(owner)}
+        logger.error("claude could not be started for %s: %s", printable(owner), printable(exc), extra=extra)
+        code = getattr(exc, "code", "timeout")
+        return TurnedAway("start", f"claude could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))
+
+
+def _trace_of(hello: Hello) -> dict[str, str]:
+    """Return the trace context of the client. Only these two names: they become environment variables of the process."""
+    return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := hello.trace.get(name, ""))}

@@ -1,34 +1,100 @@
-"""What a gateway answers to plain HTTP: whether it is well, and its numbers."""
+"""The pages that a gateway serves over plain HTTP: `/healthz` and `/metrics`, the counters behind them, and the host names that may ask.
+
+It does not read or write HTTP: `reception.py` (own listeners) and `asgi.py` (another server) do. `prometheus.py` writes the text format.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.prometheus import CONTENT_TYPE, Sample, family_text
 
-# --- `GatewayMetrics`: what a gateway has done, in plain numbers, and as a page for Prometheus.
+_TEXT: Final = {"content-type": CONTENT_TYPE, "cache-control": "no-store"}
+_JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
+_PAGES: Final = frozenset({"/healthz", "/metrics"})
 
 
-_PREFIX = "claude_transport_gateway_"
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """An HTTP answer: status, body and headers."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+
+class Health:
+    """Answers `/healthz` and `/metrics`.
+
+    `/healthz` needs no token: 200, or 503 while the gateway drains. `/metrics` needs a token, where the gateway has tokens (401). Both
+    need a host name of the gateway in the request (421).
+
+    Args:
+        draining: returns True while the gateway drains.
+        metrics: returns the text of `/metrics`.
+        admits: returns True for a token that the gateway accepts.
+        hosts: the host names of the gateway.
+        on_refusal: called with each refused host name.
+    """
+
+    def __init__(
+        self,
+        *,
+        draining: Callable[[], bool],
+        metrics: Callable[[], str],
+        admits: Callable[[str | None], bool],
+        hosts: Hosts,
+        on_refusal: Callable[[TurnedAway], object],
+    ) -> None:
+        self._hosts = hosts
+        self._on_refusal = on_refusal
+        self._draining = draining
+        self._metrics = metrics
+        self._admits = admits
+
+    def answer(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None) -> Page | None:
+        """Return the page at `target`, or None when there is no such page: the caller answers 404 or opens a WebSocket.
+
+        Args:
+            target: the path of the request; a query is ignored.
+            token: the bearer token of the request.
+            host: the `Host` header of the request.
+            here: the local address that received the request.
+        """
+        path = target.partition("?")[0]
+        if path not in _PAGES:
+            return None
+        if not self._hosts.admits(host, here=here):
+            refused = TurnedAway("host", f"this gateway does not answer under the host name {host}: add it to hosts (--host-name)")
+            self._on_refusal(refused)
+            return Page(status=refused.status, text=f"{refused}\n", headers=_TEXT)
+        if path == "/healthz":
+            draining = self._draining()
+            status = "draining" if draining else "ok"
+            return Page(status=503 if draining else 200, text=f'{{"status":"{status}"}}\n', headers=_JSON)
+        if not self._admits(token):
+            return Page(status=401, text="A token is needed.\n", headers={"www-authenticate": "Bearer", **_TEXT})
+        return Page(status=200, text=self._metrics(), headers=_TEXT)
 
 
 class GatewayMetrics:
-    """Counters that only grow, and gauges of this moment. To be read at any time; written by the gateway alone.
+    """Counters and gauges of one gateway. The gateway writes them; read them at any time.
 
-    `connections` by medium, `refused` by code, `ended` sessions by reason; `lines` and `bytes` by direction: `in` is what clients sent.
+    Counters: `connections` by medium, `refused` by code, `sessions` by mode, `ended` sessions by reason, `resumed`, `lines` and `bytes` by
+    direction (`in` comes from clients). Gauges: `active_sessions`, `detached_sessions` (their client is away), `half_open`.
     """
 
     def __init__(self) -> None:
         self.connections: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.sessions: Counter[str] = Counter()  # by mode
+        self.sessions: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
         self.resumed = 0
         self.lines: Counter[str] = Counter()
@@ -38,16 +104,13 @@ class GatewayMetrics:
         self.half_open = 0
 
     def carried(self, direction: str, *, lines: int, size: int) -> None:
-        """Count a batch."""
+        """Count `lines` lines of `size` bytes in total. `direction` is `in` (from clients) or `out`."""
         self.lines[direction] += lines
         self.bytes[direction] += size
 
     def prometheus_text(self) -> str:
-        """All of it in Prometheus' text format (version 0.0.4), to be served as `text/plain`. No label holds a name of anybody."""
-        return "".join(f"{line}\n" for line in self._page())
-
-    def _page(self) -> Iterator[str]:
-        families: tuple[tuple[str, str, str, Counter[str]], ...] = (
+        """Write all counters and gauges in the Prometheus text format, version 0.0.4. No label holds the name of a token or a client."""
+        counters: tuple[tuple[str, str, str, Counter[str]], ...] = (
             ("connections", "Connections accepted.", "medium", self.connections),
             ("refused", "Connections and requests turned away.", "code", self.refused),
             ("sessions", "Sessions begun.", "mode", self.sessions),
@@ -55,26 +118,22 @@ class GatewayMetrics:
             ("lines", "Lines carried.", "direction", self.lines),
             ("bytes", "Bytes carried.", "direction", self.bytes),
         )
-        for name, doc, label, counts in families:
-            yield f"# HELP {_PREFIX}{name}_total {doc}"
-            yield f"# TYPE {_PREFIX}{name}_total counter"
-            for value, count in sorted(counts.items()):
-                yield f'{_PREFIX}{name}_total{{{label}="{value}"}} {count}'
-        yield f"# HELP {_PREFIX}resumed_total Sessions taken up again by a client that came back."
-        yield f"# TYPE {_PREFIX}resumed_total counter"
-        yield f"{_PREFIX}resumed_total {self.resumed}"
-        gauges = (
+        numbers: tuple[tuple[str, str, int], ...] = (
+            ("resumed_total", "Sessions taken up again by a client that came back.", self.resumed),
             ("active_sessions", "Sessions with a running process.", self.active_sessions),
             ("detached_sessions", "Sessions whose client is away.", self.detached_sessions),
             ("half_open", "Connections that have not been admitted.", self.half_open),
         )
-        for gauge, doc, number in gauges:
-            yield f"# HELP {_PREFIX}{gauge} {doc}"
-            yield f"# TYPE {_PREFIX}{gauge} gauge"
-            yield f"{_PREFIX}{gauge} {number}"
-
-
-# --- `Hosts`: under which host names plain HTTP requests are answered.
+        prefix = "claude_transport_gateway_"
+        families = [
+            family_text(f"{prefix}{name}_total", "counter", doc, [Sample(n, {label: value}) for value, n in sorted(counts.items())])
+            for name, doc, label, counts in counters
+        ]
+        families += [
+            family_text(f"{prefix}{name}", "counter" if name.endswith("_total") else "gauge", doc, [Sample(number)])
+            for name, doc, number in numbers
+        ]
+        return "".join(families)
 
 
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")
@@ -82,26 +141,35 @@ _PORT = re.compile(r":\d{1,5}")
 
 
 class Hosts:
-    """The names and addresses of one gateway: those of loopback, those it is bound to, and `names` besides.
+    """The host names and addresses under which a gateway answers plain HTTP: loopback, `bound` and `names`.
+
+    A web page can point a DNS name of its own at this machine. Without this check its script could read the pages.
+
+    Args:
+        names: more host names or addresses, each without scheme, port and path.
+        bound: the hosts that the gateway listens at.
 
     Raises:
-        ConfigurationError: one of `names` is no host name and no address, or has a scheme, a port or a path.
+        ConfigurationError: an entry of `names` is not a host name or an address.
     """
 
     def __init__(self, names: Collection[str] = (), *, bound: Iterable[str] = ()) -> None:
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            raise ConfigurationError("hosts is a collection of host names, each like 'gateway.example.org'", option="hosts")
+            raise ConfigurationError("hosts is not a collection of host names: give a list such as ['gateway.example.org']", option="hosts")
         for name in names:
             if _address_of(name) is None and not _NAME.fullmatch(name.lower()):
-                raise ConfigurationError(f"hosts: {name!r} is no host name and no address, without scheme and port", option="hosts")
+                raise ConfigurationError(
+                    f"hosts: {name!r} is not a host name or an address: give it without scheme, port and path", option="hosts"
+                )
         self._names = {"localhost", *map(_normal, names), *map(_normal, bound)}
-        # what listens at every address has none of its own, and browsers take these for loopback
+        # a wildcard address is not a name of this machine, and browsers send it to loopback
         self._names -= {_normal(every) for every in ("0.0.0.0", "::", "")}  # noqa: S104 - nothing is bound here
 
     def admits(self, host: str | None, *, here: str | None = None) -> bool:
-        """Whether a request with this `Host` is answered; `here` is the address of this machine that it was sent to.
+        """Return True when a request with this `Host` header may be answered.
 
-        None, no such header, is admitted: every browser sends one, and some health checks of HTTP/1.0 do not.
+        `here` is the local address that received the request; it is always allowed. None (the header is absent) is allowed too: every
+        browser sends the header, and some HTTP/1.0 health checks do not.
         """
         if host is None:
             return True
@@ -121,7 +189,7 @@ def _without_port(host: str) -> str:
 
 
 def _normal(name: str) -> str:
-    """The one way to write it that is compared."""
+    """Write a host name or an address in the one form that is compared."""
     address = _address_of(name)
     return name.lower().removesuffix(".") if address is None else str(address)
 
@@ -132,61 +200,3 @@ def _address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
-
-
-_TEXT: Final = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
-_JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
-
-
-_PAGES: Final = frozenset({"/healthz", "/metrics"})
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer of HTTP."""
-
-    status: int
-    text: str
-    headers: Mapping[str, str]
-
-
-class Health:
-    """Answers `/healthz` to everybody (200, or 503 while draining: nothing else is said) and `/metrics` to who has a token.
-
-    Both only under a host name of the gateway's, which `hosts` knows (421). `draining` and `metrics` are called for each page; `admits`
-    says whether a token opens the door; `on_refusal` is told of a refused host name.
-    """
-
-    def __init__(
-        self,
-        *,
-        draining: Callable[[], bool],
-        metrics: Callable[[], str],
-        admits: Callable[[str | None], bool],
-        hosts: Hosts,
-        on_refusal: Callable[[TurnedAway], object],
-    ) -> None:
-        self._hosts = hosts
-        self._on_refusal = on_refusal
-        self._draining = draining
-        self._metrics = metrics
-        self._admits = admits
-
-    def answer(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None) -> Page | None:
-        """The page at `target`, a path that may have a query; None when there is none: 404, or the WebSocket itself.
-
-        `host` is the header `Host` of the request, None when it had none; `here` the address of this machine that it was sent to.
-        """
-        path = target.partition("?")[0]
-        if path not in _PAGES:
-            return None
-        if not self._hosts.admits(host, here=here):
-            refused = TurnedAway("host", f"this gateway is not asked for pages under the host name {host}; the setting hosts allows it")
-            self._on_refusal(refused)
-            return Page(status=refused.status, text=f"{refused}\n", headers=_TEXT)
-        if path == "/healthz":
-            draining = self._draining()
-            status = "draining" if draining else "ok"
-            return Page(status=503 if draining else 200, text=f'{{"status":"{status}"}}\n', headers=_JSON)
-        if not self._admits(token):
-            return Page(status=401, text="A token is needed.\n", headers={"www-authenticate": "Bearer", **_TEXT})
-        return Page(status=200, text=self._metrics(), headers=_TEXT)

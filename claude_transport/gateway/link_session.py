@@ -1,4 +1,8 @@
-"""`LinkSession`: a process that outlives its connections, each byte of it exactly once, for as long as the lease says."""
+"""`LinkSession`: a session in link mode. Its process outlives a connection, and the client gets each byte exactly once.
+
+`session.py` has what all sessions share. `protocol/link.py` has the frames and the positions of the link, `streams/link.py` the carrier
+that both ends use.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
-from claude_transport.errors import (
-    ClaudeTransportError,
-    ProcessError,
-    ProtocolError,
-    ReplayGap,
-    TruncatedStream,
-)
+from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.link import (
@@ -42,25 +40,24 @@ from claude_transport.transport import Transport
 from claude_transport.wrappers.redactor import redactor_for
 
 _FAREWELL: Final = 2.0
-"""Seconds for a client to take the news that its process has ended, when the gateway has ended it."""
+"""Seconds for a client to read that its process has ended, when the gateway has ended it."""
 
 _LAST_WRITE: Final = 1.0
-"""Seconds for what was said before a farewell to reach the process, should it have stopped reading."""
-
+"""Seconds for the input before a goodbye to reach the process, in case it has stopped reading."""
 
 _PIECE_BYTES: Final = 64 * 2**10
-"""Bytes that are handed on at once, in either direction."""
+"""Bytes that are handed on at a time, in both directions."""
 
 
 def digest_of(key: str) -> bytes:
-    """What a session is looked up by: nothing that is compared byte by byte tells how nearly a guess was right."""
+    """Return the digest by which a session is found. Comparing digests does not show how close a guessed key was."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 class LinkSession(Session):
-    """The server's end of a link, attached to at most one connection at a time; a newer one takes the place of an older.
+    """A session in link mode: the server's end of a link. At most one connection is attached; a newer one replaces the older.
 
-    `key` is what its client comes back with.
+    `key` is the secret with which its client resumes it.
     """
 
     mode: ClassVar[str] = "link"
@@ -69,41 +66,39 @@ class LinkSession(Session):
         super().__init__(transport, surroundings=surroundings, on_end=on_end)
         self.key: str = secrets.token_urlsafe(32)
         self._end = LinkEnd(replay_bytes=surroundings.limits.replay_bytes)
-        self._inbox = LinkInbox()  # bounded by the window of the link
-        self._input_over = False  # nothing comes behind what is in it
-        self._accepted = 0  # the position up to which the process was given its input
+        self._inbox = LinkInbox()  # the window of the link bounds it
+        self._input_over = False  # nothing follows what is in the inbox
+        self._accepted = 0  # the position up to which the process has its input
         self._received = Wakeup()
-        self._changed = Wakeup()  # room to keep more, something acknowledged, a connection that came or went
+        self._changed = Wakeup()  # new room, an acknowledgement, or a connection that came or went
         self._carrier = LinkCarrier(self._end, on_event=self._take, on_chunk=self._changed.fire, heartbeat=surroundings.limits.heartbeat)
         self._connection: anyio.CancelScope | None = None
         self._one_at_a_time = anyio.Lock()
-        self._newest = 0  # the number of the connection that came last
+        self._newest = 0  # the number of the newest connection
         self._farewell = False  # the client has said goodbye
-        self._told = False  # everything has been said, the goodbye too
+        self._told = False  # everything was sent, the goodbye included
         self._scope = anyio.CancelScope()
         self._task: BackgroundTask | None = None
 
     @property
     def attached(self) -> bool:
-        """Whether a client is there."""
+        """True while a client is connected."""
         return self._connection is not None
 
     def begin(self) -> None:
-        """Start carrying; from now on it ends by itself: with its process, its client's goodbye, its lease, or `close()`."""
+        """Start the task of the session. It ends with the process, the client's goodbye, the lease, or `close()`."""
         self._task = BackgroundTask.spawn(self._live, name=f"session {self.id}", at_end=lambda: self._on_end(self))
 
     async def close(self, reason: str) -> None:
-        """End the process, let the client know how it ended if it listens, and return when both are done."""
+        """End the process, tell a connected client how it ended, and wait for both."""
         self._note_end(reason)
         await self.transport.close()
         if self._task is not None:
             with anyio.move_on_after(_FAREWELL):
                 while self._connection is not None and not self._task.finished:
-                    await self._changed.wait()  # until the client knows how it ended; one that is away would not come back for that
+                    await self._changed.wait()  # until the client has read how the process ended
             self._scope.cancel()
             await self._task.wait()
-
-    # ------------------------------------------------------------------------------------------------------------ its life
 
     async def _live(self) -> None:
         try:
@@ -112,15 +107,15 @@ class LinkSession(Session):
                     tasks.start_soon(self._feed)
                     tasks.start_soon(self._keep_lease)
                     await self._pump()
-                    await self._told_everything()
+                    await self._wait_for_acknowledgement()
                     tasks.cancel_scope.cancel()
         finally:
             await close_quietly(self.transport)
             self._note_end("ended")
             await self._say_goodbye()
 
-    async def _told_everything(self) -> None:
-        """Wait until the client has all of it, as long as its reader likes; a moment, if it is to blame. One that is away has its lease."""
+    async def _wait_for_acknowledgement(self) -> None:
+        """Wait until the client has everything. Only a moment when the session was ended for a fault; the lease bounds an absent client."""
         patience = math.inf if self.ended is None else _FAREWELL
         progress = -1
         while progress < self._end.acknowledged < self._end.sent:
@@ -130,11 +125,11 @@ class LinkSession(Session):
                     await self._changed.wait()
 
     async def _pump(self) -> None:
-        """What the process says goes into the link, until it has ended and its end is there, too."""
+        """Carry the output of the process into the link until the process has ended, then its end."""
         error: str | None = None
         try:
             async for batch in self.transport.read_lines():
-                await self._say(b"\n".join([*batch, b""]))
+                await self._send(b"\n".join([*batch, b""]))
                 self.count_output(batch)
         except TurnedAway as exc:
             self._note_end(exc.reason)
@@ -144,8 +139,8 @@ class LinkSession(Session):
             if isinstance(torn, TruncatedStream):
                 self._end.send(torn.bytes_tail)
         except ClaudeTransportError as exc:
-            error = f"{type(exc).__name__} on the gateway"
-            self.log(logging.WARNING, "process_failed", f"{type(exc).__name__} while reading from it")
+            error = f"reading from the process failed on the gateway ({type(exc).__name__})"
+            self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
         self.activity.rest()
         await self.transport.close()
         info = self.transport.info
@@ -159,8 +154,8 @@ class LinkSession(Session):
         )
         self._carrier.wake()
 
-    async def _say(self, data: bytes) -> None:
-        """Send to the client. As for a full pipe, the process waits until the client has read on; the lease ends this wait, too."""
+    async def _send(self, data: bytes) -> None:
+        """Send to the client. Waits while its replay buffer is full, so the process waits too; the lease bounds this."""
         for start in range(0, len(data), _PIECE_BYTES):
             self._end.send(data[start : start + _PIECE_BYTES])
             self._carrier.wake()
@@ -168,7 +163,7 @@ class LinkSession(Session):
                 await self._changed.wait()
 
     async def _feed(self) -> None:
-        """What the client says goes to the process, in order; it is acknowledged once it is there, or held as the beginning of a line."""
+        """Carry the client's bytes to the process, in order. Acknowledge them when the process has them, or when they begin a line."""
         end, inbox = self._end, self._inbox
         try:
             while True:
@@ -180,7 +175,7 @@ class LinkSession(Session):
                     break
                 start, data = inbox.taken, inbox.take(_PIECE_BYTES)
                 await self.take_input(data)
-                # what is left behind the last newline is held here, and would be lost with the process
+                # bytes behind the last newline are kept here, and would be lost with the process
                 self._accepted = start + data.rfind(b"\n") + 1 if b"\n" in data else self._accepted
                 end.consume(inbox.taken)
                 if end.has_output:
@@ -194,14 +189,14 @@ class LinkSession(Session):
             self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
             self.surroundings.metrics.refused[exc.reason] += 1
             self._end.bye(code=exc.reason, reason=str(exc))
-            self._carrier.wake()  # before the process's end can overtake it
+            self._carrier.wake()  # so that it is sent before the end of the process
             self._note_end(exc.reason)
             await self.transport.close()
         except ClaudeTransportError:
-            return  # the process has ended; what did not reach it is not acknowledged
+            return  # the process has ended; bytes that did not reach it are not acknowledged
 
     async def _keep_lease(self) -> None:
-        """End the session when no client has been there for as long as the lease is."""
+        """End the session when no client has been connected for the time of the lease."""
         while True:
             while self._connection is not None:
                 await self._changed.wait()
@@ -216,7 +211,7 @@ class LinkSession(Session):
         self._scope.cancel()
 
     async def _say_goodbye(self) -> None:
-        """Let whoever is attached know that this is over, and wait a moment until it is out."""
+        """Tell a connected client that the session is over, and wait a moment until it is sent."""
         self._end.bye(code=self.ended or "", reason=f"the session has ended ({self.ended})")
         self._told = True
         self._carrier.finish()
@@ -226,22 +221,27 @@ class LinkSession(Session):
         if self._connection is not None:
             self._connection.cancel()
 
-    # --------------------------------------------------------------------------------------------------------- connections
-
     async def attend(self, stream: ByteStream, hello: Hello, unread: bytes, *, medium: str, peer: str) -> None:
-        """Serve one connection until it ends, another takes its place, or the session is over. `medium` and `peer` are for the log.
+        """Serve one connection until it ends, a newer one replaces it, or the session is over.
+
+        Args:
+            stream: the connection.
+            hello: the client's first frame, with the positions from which it resumes.
+            unread: bytes that followed the hello.
+            medium: for the log.
+            peer: for the log.
 
         Raises:
-            TurnedAway: it cannot be resumed from where its client is (`replay_gap`), or the client broke the protocol (`malformed`);
-                the session stays, until its lease ends.
+            TurnedAway: the client cannot resume from its position (`replay_gap`), or it broke the protocol (`malformed`). The session goes
+                on until its lease ends.
         """
         self._newest += 1
         number = self._newest
         if self._connection is not None:
-            self._connection.cancel()  # which lets go of the lock without waiting for anybody
+            self._connection.cancel()  # it releases the lock without waiting
         async with self._one_at_a_time:
             if number != self._newest:
-                return  # a newer one came while this one waited, when there was nothing of it to cancel yet
+                return  # a newer one came while this one waited for the lock
             try:
                 self._end.resume(received=hello.received, replay_from=hello.replay_from, window=hello.window)
             except ReplayGap as exc:
@@ -255,10 +255,10 @@ class LinkSession(Session):
                     await stream.send(self._welcome())
                     if hello.session is not None:
                         self.surroundings.metrics.resumed += 1
-                        self.log(logging.INFO, "session_resumed", f"taken up again over {medium}", peer=peer)
+                        self.log(logging.INFO, "session_resumed", f"resumed over {medium}", peer=peer)
                     await self._carry(stream, unread)
             except GONE:
-                return  # before it was told that it is welcome
+                return  # the connection ended before the welcome was sent
             except ProtocolError as exc:
                 raise TurnedAway("malformed", str(exc), audible=not self._carrier.interrupted) from exc
             finally:
@@ -269,7 +269,7 @@ class LinkSession(Session):
     async def _carry(self, stream: ByteStream, unread: bytes) -> None:
         cause = await self._carrier.carry(stream, unread=unread)
         if self.ended is None:
-            self.log(logging.INFO, "connection_over", f"its connection is over ({cause or 'closed by the client'})")
+            self.log(logging.INFO, "connection_over", f"its connection has ended ({cause or 'closed by the client'})")
         elif self._told:
             with contextlib.suppress(*GONE):
                 await stream.send_eof()
@@ -301,10 +301,10 @@ class LinkSession(Session):
                     self._farewell = True
                     BackgroundTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}")
             case ProcessEnd() | Refusal():
-                raise ProtocolError("what only a server says came from a client", code="link.malformed")
+                raise ProtocolError("the client sent a frame that only a server may send", code="link.malformed")
 
     async def _obey_farewell(self) -> None:
-        """The client wants it to end: what it said before still gets to the process, if that reads."""
+        """End the process, because the client said goodbye. Its earlier input still goes to the process, if that reads."""
         with anyio.move_on_after(_LAST_WRITE):
             while self._end.consumed < self._end.received:
                 await self._changed.wait()

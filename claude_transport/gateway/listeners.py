@@ -1,4 +1,4 @@
-"""`Listener`: where a gateway can be reached, and what has to be true of such a place."""
+"""`Listener`: a listening socket of a gateway or a bridge host; how it is opened, and the check that it is safe to open it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
 _OUT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_BREATH: Final = 0.1
-"""Seconds until the next try when the system has no room for another connection: those that end meanwhile make some."""
+_PAUSE: Final = 0.1
+"""Seconds until the next try when the system has no room for another connection. Connections that end meanwhile make room."""
 
 
 class Listener:
-    """A listening socket and its `address`, with the port that the system chose in place of 0."""
+    """A listening socket. `address` has the real port in place of 0."""
 
     def __init__(self, listening: socket.socket, *, address: Address) -> None:
         listening.setblocking(False)
@@ -39,7 +39,7 @@ class Listener:
         self._inode = _inode(address.path) if address.scheme == "unix" else None
 
     async def accept(self) -> tuple[SocketStream, str]:
-        """The next connection, and the address it comes from; waits for one until the listener is closed (`ClosedResourceError`)."""
+        """Wait for the next connection; return it with the address of the client. Raises `ClosedResourceError` after `close()`."""
         while True:
             await anyio.lowlevel.checkpoint()
             try:
@@ -51,8 +51,8 @@ class Listener:
                     raise anyio.ClosedResourceError from exc
                 if exc.errno in _OUT_OF_ROOM:
                     logger.warning("no connection can be accepted on %s: %s", self.address, exc.strerror)
-                    await anyio.sleep(_BREATH)
-                # anything else concerns the one connection, which is gone again
+                    await anyio.sleep(_PAUSE)
+                # any other error concerns one connection, which is gone again
             else:
                 if self.address.scheme != "unix":
                     keep_alive(accepted)
@@ -60,32 +60,32 @@ class Listener:
                 return SocketStream(accepted, address=peer), peer
 
     def close(self) -> None:
-        """Stop listening; the file of a Unix socket is removed, if it is still this one."""
+        """Stop listening, and remove the file of a Unix socket if it is still the same file."""
         anyio.notify_closing(self._socket)
         self._socket.close()
         if self._inode is not None and _inode(self.address.path) == self._inode:
             with contextlib.suppress(OSError):
-                os.unlink(self.address.path)  # noqa: PTH108 - a path is all there is
+                os.unlink(self.address.path)  # noqa: PTH108 - the path is plain text
 
 
 async def open_listeners(address: Address) -> list[Listener]:
-    """A listener for every address of the host (`localhost` has two), or for the path.
+    """Listen at every IP address of a host name (`localhost` has two), or at a path.
 
-    A Unix socket is made with mode 0600, and takes the place of one that nobody listens at any more.
+    A Unix socket gets mode 0600. It replaces a socket file that no process listens at any more.
 
     Raises:
-        ConfigurationError: the address is taken, not one of this machine, or not allowed.
+        ConfigurationError: the address is taken, not allowed, or not one of this machine.
     """
     try:
         if address.scheme == "unix":
             return [Listener(_bind_unix(address.path), address=address)]
         found = await anyio.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as exc:  # the latter for a name that no host can have
+    except (OSError, UnicodeError) as exc:  # UnicodeError: a name that no host can have
         raise _cannot(address, exc) from exc
     listeners: list[Listener] = []
     try:
         for family, _type, _proto, _name, where in found:
-            if listeners and address.port == 0:  # one port for all of them
+            if listeners and address.port == 0:  # all of them get the same port
                 where = (where[0], listeners[0].address.port, *where[2:])
             listening = _bind(family, where)
             port = listening.getsockname()[1]
@@ -98,10 +98,16 @@ async def open_listeners(address: Address) -> list[Listener]:
 
 
 def check_exposure(address: Address, *, authenticates: bool, ssl_context: ssl.SSLContext | None, allow_plaintext: bool) -> None:
-    """Raise `ConfigurationError` for a place that others than this machine's users could reach, without what has to protect it.
+    """Check that `address` is safe to listen at, and that the packages it needs are installed.
 
-    Also for one that needs a package which is not installed: otherwise the first client would find out. `authenticates` is true when a
-    token or a certificate is asked for; `allow_plaintext` when somebody else does the encrypting.
+    Args:
+        address: where to listen.
+        authenticates: clients need a token or a certificate.
+        ssl_context: the certificate of the server.
+        allow_plaintext: a proxy in front encrypts.
+
+    Raises:
+        ConfigurationError: other machines could connect without authentication or in plain text, or a certificate or a package is missing.
     """
     if address.is_websocket:
         check_websocket()
@@ -111,8 +117,8 @@ def check_exposure(address: Address, *, authenticates: bool, ssl_context: ssl.SS
         return
     if not authenticates:
         raise ConfigurationError(
-            f"{address} can be reached from other machines: it needs tokens (or client certificates), "
-            "for whoever gets in can do what claude can do here",
+            f"{address} can be reached from other machines, and every client could do what claude can do here: "
+            "give tokens, or ask for client certificates",
             option="tokens",
         )
     if not address.is_encrypted and not allow_plaintext:
@@ -140,8 +146,8 @@ def _bind(family: int, where: Any) -> socket.socket:
 def _bind_unix(path: str) -> socket.socket:
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Not chmod after bind: between the two, anybody could connect. The mask is the process's; for this instant it can only make the
-    # files of other threads more private than they asked for.
+    # chmod after bind would leave an instant in which every user can connect. The umask is that of the whole process: files that other
+    # threads create in this instant can only become more private.
     before = os.umask(0o177)
     try:
         listening.bind(path)
@@ -155,7 +161,7 @@ def _bind_unix(path: str) -> socket.socket:
 
 
 def _remove_stale(path: str) -> None:
-    """Take away a socket that nobody listens at; `OSError` when somebody does. What is no socket is left, for bind() to stumble over."""
+    """Remove a socket file that no process listens at. Raise `OSError` when one does. Leave other files: bind() then fails."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return
@@ -168,7 +174,7 @@ def _remove_stale(path: str) -> None:
         except ConnectionRefusedError:
             Path(path).unlink()
             return
-    raise OSError(errno.EADDRINUSE, "somebody listens there already")
+    raise OSError(errno.EADDRINUSE, "another process listens there already")
 
 
 def _cannot(address: Address, exc: OSError | UnicodeError) -> ConfigurationError:
@@ -185,6 +191,6 @@ def _inode(path: str) -> tuple[int, int] | None:
 
 def _peer_name(where: Any) -> str:
     if not isinstance(where, tuple):
-        return "unix"  # whoever connects to a path has no address
+        return "unix"  # the client of a Unix socket has no address
     host, port = where[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

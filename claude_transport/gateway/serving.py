@@ -1,4 +1,4 @@
-"""`serve()`: a gateway, from its first client to its last."""
+"""`serve()`: runs a gateway until a signal, and drains it. Its settings as one typed dictionary: `GatewaySettings`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ import anyio
 
 from claude_transport.gateway.arrival import Mode
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
-from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.starting import Launch
+from claude_transport.gateway.gateway import Gateway, Launch
 from claude_transport.launch.options import ClaudeOptions
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class GatewaySettings(TypedDict, total=False):
-    """What `Gateway` takes beside its options, each key with the meaning and the default that it has there.
+    """The keyword arguments of `Gateway`; each key has the meaning and the default that it has there.
 
-    For `**settings: Unpack[GatewaySettings]`: type checkers then know every name, and refuse a misspelt one.
+    For `**settings: Unpack[GatewaySettings]`: type checkers then know every name.
     """
 
     listen: Sequence[str]
@@ -48,17 +47,26 @@ async def serve(
     on_started: Callable[[Gateway], object] | None = None,
     **settings: Unpack[GatewaySettings],
 ) -> None:
-    """Run a `Gateway(options, **settings)` until it is told to end, and drain it then; or until somebody else has closed it.
+    """Run a `Gateway(options, **settings)` until a signal ends it or other code closes it.
 
-    With `handle_signals`, SIGTERM and SIGINT begin the drain, and a second one cuts it short; where signals cannot be received (other
-    threads), cancelling the call ends it at once. `on_started` gets the gateway when clients can connect.
+    Args:
+        options: how each `claude` is run.
+        handle_signals: drain at SIGTERM or SIGINT; a second signal ends the drain at once. Outside the main thread signals cannot be
+            received: cancel the call to end it.
+        on_started: called with the gateway when clients can connect.
+        settings: arguments of `Gateway`.
 
     Raises:
         ConfigurationError: as `Gateway` and `Gateway.start()`.
     """
     gateway = Gateway(options, **settings)
     with ExitStack() as stack:
-        signals = _signals(stack) if handle_signals else None
+        signals = None
+        if handle_signals:
+            try:
+                signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+            except (NotImplementedError, RuntimeError, ValueError):
+                pass  # not the main thread, or not this operating system
         async with gateway:
             if on_started is not None:
                 on_started(gateway)
@@ -70,7 +78,7 @@ async def serve(
 
 
 async def _obey(signals: AsyncIterator[signal.Signals], gateway: Gateway) -> None:
-    """Drain at the first signal, and close when that is done, or at the second one."""
+    """Drain the gateway at the first signal. Close it after the drain, or at the second signal."""
     number = await anext(signals)
     logger.info("%s: draining", number.name, extra={"gateway_event": "signal", "gateway_signal": number.name})
     async with anyio.create_task_group() as tasks:
@@ -83,10 +91,3 @@ async def _obey(signals: AsyncIterator[signal.Signals], gateway: Gateway) -> Non
 async def _cut_short(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
     await anext(signals)
     scope.cancel()
-
-
-def _signals(stack: ExitStack) -> AsyncIterator[signal.Signals] | None:
-    try:
-        return stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
-    except (NotImplementedError, RuntimeError, ValueError):
-        return None

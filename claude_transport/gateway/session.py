@@ -1,4 +1,7 @@
-"""`Session`: a process behind the gateway, and what every client of one may and may not do, in whatever language it speaks."""
+"""`Session`: one process of the gateway, with the limits between it and its client; and `PlainSession`, the session of plain mode.
+
+`link_session.py` holds the session of link mode. `gateway.py` starts sessions and ends them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from typing import Any, ClassVar, Final
 
 import anyio
 import msgspec
+from anyio.abc import ByteStream
 
-from claude_transport.errors import ConnectionLost
+from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, TransportClosed, TruncatedStream
 from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
@@ -23,118 +27,16 @@ from claude_transport.protocol.framing import LineFramer, OversizedLine
 from claude_transport.transport import Transport
 from claude_transport.transports.stream import is_torn
 
-# --- `Activity`: whether a session is in the middle of a turn, seen from its bytes.
-
-
-_PROMPT = re.compile(rb'"type"\s*:\s*"user"')
-_RESULT = re.compile(rb'"type"\s*:\s*"result"')
-_STATE = b'"session_state_changed"'
-_IDLE = re.compile(rb'"state"\s*:\s*"idle"')
-
-
-class Activity:
-    """Busy from a prompt until the CLI says that it is idle, or, when it never speaks of its state, until a result.
-
-    Nothing is decoded: inside a JSON string a quote is escaped, so what these patterns find is no text of anybody. What a nested object
-    may make them find costs nothing but a closing that comes sooner or later than it could; the drain is bounded either way.
-    """
-
-    def __init__(self) -> None:
-        self.busy: bool = False
-        self._speaks_of_state = False
-        self._idle = anyio.Event()
-        self._idle.set()
-
-    def said(self, lines: Sequence[bytes]) -> None:
-        """The client has said this."""
-        if not self.busy and any(_PROMPT.search(line) for line in lines):
-            self.busy = True
-            self._idle = anyio.Event()
-
-    def heard(self, lines: Sequence[bytes]) -> None:
-        """The process has said this."""
-        said = b"\n".join(lines)
-        # every line of every session comes by here, hundreds in a batch: one look at all of them costs a third of a look at each
-        if _STATE not in said and (self._speaks_of_state or not self.busy or b'"result"' not in said):
-            return
-        for line in lines:
-            if _STATE in line:
-                self._speaks_of_state = True
-                if _IDLE.search(line):
-                    self.rest()
-            elif self.busy and not self._speaks_of_state and _RESULT.search(line):
-                self.rest()
-
-    def rest(self) -> None:
-        """It is over, or will not go on."""
-        self.busy = False
-        self._idle.set()
-
-    async def idle(self) -> None:
-        """Return when no turn runs; bounded by whoever drains."""
-        while self.busy:
-            await self._idle.wait()
-
-
-# --- `ServerFields`: what the gateway's options say about requests of the client, put into them as they pass by.
-
-
-# letters may be written as escapes
-_CANDIDATE = re.compile(rb'"subtype"\s*:\s*"(?:initialize|set_max_thinking_tokens)"|\\u00')
-
-
-class ServerFields:
-    """Lays `fields` over the `initialize` request that passes by, and lowers later wishes to `max_thinking_tokens`.
-
-    The gateway's option wins over the client's field of the same name. Every other line stays the bytes it was; without fields and without
-    a limit nothing is looked at.
-    """
-
-    def __init__(self, fields: Mapping[str, Any], *, max_thinking_tokens: int | None = None) -> None:
-        self._fields = dict(fields)
-        self._max_thinking_tokens = max_thinking_tokens
-
-    def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """The lines, with what the gateway's options say in the requests among them that it concerns."""
-        if not self._fields and self._max_thinking_tokens is None:
-            return lines
-        return [self._merged(line) if _CANDIDATE.search(line) else line for line in lines]
-
-    def _merged(self, line: bytes) -> bytes:
-        try:
-            message, _ = parse_json(line)
-        except JSONTextError:
-            return line  # the CLI will say what it thinks of it
-        request = message.get("request") if isinstance(message, dict) and message.get("type") == "control_request" else None
-        if not isinstance(request, dict):
-            return line
-        changes = self._changes(request)
-        if not changes:
-            return line
-        request.update(changes)
-        return encode_line(message)[:-1]
-
-    def _changes(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        if request.get("subtype") == "initialize":
-            return self._fields
-        limit = self._max_thinking_tokens
-        if request.get("subtype") != "set_max_thinking_tokens" or limit is None:
-            return {}
-        wanted = request.get("max_thinking_tokens")  # null: as many as the model likes
-        allowed = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted <= limit
-        return {} if allowed else {"max_thinking_tokens": limit}
-
-
 logger: logging.Logger = logging.getLogger(__name__)
+
+GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ConnectionLost)
+"""The exceptions of a connection to a client that has ended, for whatever reason."""
 
 _ID_BYTES: Final = 4
 
-GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ConnectionLost)
-"""What a connection to a client raises when it is over, however that came about."""
-
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be shown of a session. `id` is for logs alone: nobody can resume a session by it."""
+    """What an operator may see of a session. `id` appears in logs only; a client cannot resume a session with it."""
 
     id: str
     owner: str
@@ -148,7 +50,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is given by the gateway: whose it is, within which limits, and where its numbers go."""
+    """What the gateway gives to a session: its owner, limits, counters, and the fields laid over requests of the client."""
 
     owner: str
     limits: GatewayLimits
@@ -158,9 +60,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session(ABC):
-    """A connected `transport` to a process, with the limits between it and its client.
+    """A process behind the gateway, and the limits between it and its client.
 
-    `on_end` is called once, when it is over; `ended` is the reason then.
+    `transport` is connected to the process. `on_end` is called once, when the session is over; `ended` is then the reason.
     """
 
     mode: ClassVar[str]
@@ -179,21 +81,21 @@ class Session(ABC):
 
     @property
     def owner(self) -> str:
-        """The name of whose token began it."""
+        """The owner of the token that started it."""
         return self.surroundings.owner
 
     @property
     @abstractmethod
     def attached(self) -> bool:
-        """Whether a client is there."""
+        """True while a client is connected."""
 
     @abstractmethod
     async def close(self, reason: str) -> None:
-        """End the process, tell the client, and return when both are done; bounded by the transport's close."""
+        """End the process, tell the client, and wait for both. Bounded by the transport's close. `reason` becomes `ended`."""
 
     @property
     def info(self) -> SessionInfo:
-        """What it is at this moment."""
+        """The state of the session at this moment."""
         return SessionInfo(
             id=self.id,
             owner=self.owner,
@@ -207,25 +109,26 @@ class Session(ABC):
         )
 
     async def drain(self) -> None:
-        """Let the running turn finish, and then close; bounded by the caller, who closes what is left."""
+        """Wait for the running turn to finish, then close. The caller bounds the wait."""
         await self.activity.idle()
         await self.close("drained")
 
     async def take_input(self, chunk: bytes) -> None:
-        """Hand the lines that bytes from the client complete to the process; waits while it does not read, and while the client is over
-        its rate. What is left of a line is held, up to its limit.
+        """Write the lines that `chunk` completes to the process, and keep the rest.
+
+        Waits while the process does not read, and while the client is over its rate.
 
         Raises:
-            TurnedAway: a line is too long, or the session has carried too much: it has to end.
+            TurnedAway: a line is too long, or the session has carried too many bytes. The session has to end.
             TransportClosed: the process is gone.
         """
         if lines := self._input.feed(chunk):
             await self._to_process(lines)
 
     async def end_input(self) -> bool:
-        """The client says nothing more, and its process is told; raises what `take_input` does. Returns whether it got everything."""
+        """End the input of the process. Returns False when an unfinished line was left out. Raises as `take_input()` does."""
         tail = self._input.finish()
-        # an unfinished object is what a connection that broke leaves: the CLI would exit over it
+        # a broken connection leaves an unfinished object, and the CLI would exit because of it
         is_whole = not tail or isinstance(tail, OversizedLine) or not is_torn(tail)
         if tail and is_whole:
             await self._to_process([tail])
@@ -237,7 +140,7 @@ class Session(ABC):
         size = sum(map(len, lines)) + len(lines)
         for line in lines:
             if isinstance(line, OversizedLine) or len(line) > limits.line_bytes:
-                raise TurnedAway("line_too_long", f"a line of more than {limits.line_bytes} bytes")
+                raise TurnedAway("line_too_long", f"a line has more than {limits.line_bytes} bytes")
         self.bytes_in += size
         self._check_size()
         self.surroundings.metrics.carried("in", lines=len(lines), size=size)
@@ -246,7 +149,7 @@ class Session(ABC):
         await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
 
     def count_output(self, batch: Sequence[bytes]) -> None:
-        """Take note of a batch that the process said, after it was handed on; raises `TurnedAway` when that was too much."""
+        """Count lines of the process, after they were sent. Raises `TurnedAway` when the session has carried too many bytes."""
         size = sum(map(len, batch)) + len(batch)
         self.bytes_out += size
         self.surroundings.metrics.carried("out", lines=len(batch), size=size)
@@ -256,22 +159,243 @@ class Session(ABC):
     def _check_size(self) -> None:
         limit = self.surroundings.limits.session_bytes
         if limit is not None and self.bytes_in + self.bytes_out > limit:
-            raise TurnedAway("session_bytes", f"a session may carry {limit} bytes")
+            raise TurnedAway("session_bytes", f"the session has carried more than {limit} bytes")
 
     def log(self, level: int, event: str, text: str, **details: object) -> None:
-        """Write to the log what has happened to it, in words and as fields. Each may quote the client: they are made `printable()`."""
+        """Write a log record about this session. `text` and `details` are made `printable()`, because they may quote the client.
+
+        `event` and `details` become fields `gateway_<name>` of the record.
+        """
         fields: dict[str, object] = {"event": event, "session": self.id, "owner": self.owner, "mode": self.mode, **details}
         extra = {f"gateway_{name}": printable(value) if isinstance(value, str) else value for name, value in fields.items()}
         logger.log(level, "session %s of %s: %s", self.id, printable(self.owner), printable(text), extra=extra)
 
     def _note_end(self, reason: str) -> None:
-        """The first reason counts."""
+        """Set `ended`, unless it has a reason already."""
         if self.ended is None:
             self.ended = reason
             self.activity.rest()
 
 
 async def close_quietly(transport: Transport) -> None:
-    """Close, whatever the caller's cancellation; the transport bounds it."""
+    """Close `transport` even while the caller is being cancelled. Bounded by the transport."""
     with anyio.CancelScope(shield=True):
         await transport.close()
+
+
+_CHUNK_BYTES: Final = 64 * 2**10
+_LINGER: Final = 2.0
+"""Seconds for the client to read the last lines and close: closing a socket over unread input would destroy them."""
+
+
+class PlainSession(Session):
+    """A session in plain mode: bare lines in both directions, as the CLI speaks them. The process ends with its connection."""
+
+    mode: ClassVar[str] = "plain"
+
+    def __init__(self, transport: Transport, *, surroundings: Surroundings, on_end: Callable[[Session], object]) -> None:
+        super().__init__(transport, surroundings=surroundings, on_end=on_end)
+        self._attached = False
+        self._over = anyio.Event()
+        self._reported = False
+        self._scope = anyio.CancelScope()
+
+    @property
+    def attached(self) -> bool:
+        """True while its connection is there. The session ends soon after the connection."""
+        return self._attached
+
+    async def close(self, reason: str) -> None:
+        """End the process, then the connection after its last lines."""
+        self._note_end(reason)
+        await self.transport.close()
+        with anyio.move_on_after(_LINGER):
+            await self._over.wait()
+        self._scope.cancel()  # the client does not read them
+        await self._over.wait()
+
+    async def attend(self, stream: ByteStream, unread: bytes) -> None:
+        """Serve the connection until the process or the client ends, then close the process. `unread` was read from the client already.
+
+        Raises:
+            TurnedAway: the client passed a limit. It was told, and the process has ended.
+        """
+        self._attached = True
+        refused: list[TurnedAway] = []
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._listen, stream, unread, refused)
+                    await self._speak(stream, refused)
+                    tasks.cancel_scope.cancel()
+                await self._process_over()
+                with anyio.move_on_after(_LINGER):
+                    await _end_politely(stream, refused)
+        finally:
+            self._attached = False
+            await self._process_over()
+            self._over.set()
+        if refused:
+            raise refused[0]
+
+    async def _process_over(self) -> None:
+        await close_quietly(self.transport)
+        if not self._reported:
+            self._reported = True
+            self._note_end("ended")
+            self._on_end(self)  # before the last lines are read: a client that does not close must not keep a place
+
+    async def _listen(self, stream: ByteStream, unread: bytes, refused: list[TurnedAway]) -> None:
+        """Carry the client's bytes to the process until the client ends its input."""
+        try:
+            if unread:
+                await self.take_input(unread)
+            while True:
+                try:
+                    chunk = await stream.receive(_CHUNK_BYTES)
+                except anyio.EndOfStream:
+                    await self.end_input()
+                    return
+                await self.take_input(chunk)
+        except TurnedAway as exc:
+            refused.append(exc)
+            self._note_end(exc.reason)
+            await close_quietly(self.transport)
+        except TransportClosed:
+            return  # the process has ended; _speak() finds out how
+        except (*GONE, ClaudeTransportError):
+            self._note_end("client")
+            await close_quietly(self.transport)
+
+    async def _speak(self, stream: ByteStream, refused: list[TurnedAway]) -> None:
+        """Carry the lines of the process to the client until the process has ended."""
+        try:
+            async for batch in self.transport.read_lines():
+                await stream.send(b"\n".join(batch) + b"\n")
+                self.count_output(batch)
+        except TurnedAway as exc:
+            refused.append(exc)
+            self._note_end(exc.reason)
+        except (TruncatedStream, ProcessError) as exc:
+            torn = exc if isinstance(exc, TruncatedStream) else exc.__cause__
+            if isinstance(torn, TruncatedStream):
+                try:
+                    await stream.send(torn.bytes_tail)
+                except GONE:
+                    pass  # the process has ended anyway
+            if isinstance(exc, ProcessError):
+                self._note_end("failed")
+                self.log(logging.WARNING, "process_failed", f"{exc}", exit_code=exc.exit_code, signal=exc.signal)
+        except GONE:
+            self._note_end("client")
+        except ClaudeTransportError as exc:
+            self._note_end("failed")
+            self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
+
+
+async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:
+    try:
+        if refused:
+            await stream.send(refused[0].encode())
+        await stream.send_eof()
+        while True:
+            await stream.receive(_CHUNK_BYTES)  # nothing takes this input any more
+    except (*GONE, ClaudeTransportError):
+        return  # the client has closed, in whatever way
+
+
+_PROMPT = re.compile(rb'"type"\s*:\s*"user"')
+_RESULT = re.compile(rb'"type"\s*:\s*"result"')
+_STATE = b'"session_state_changed"'
+_IDLE = re.compile(rb'"state"\s*:\s*"idle"')
+
+
+class Activity:
+    """Knows whether a session is in a turn: from a prompt until the CLI reports `idle`, or until a result where it reports no states.
+
+    It searches the bytes and decodes nothing. In JSON the quotes inside a string are escaped, so these patterns never match text of a
+    user. A match in a nested object can only make a drain end earlier or later, and the drain is bounded.
+    """
+
+    def __init__(self) -> None:
+        self.busy: bool = False
+        self._reports_states = False
+        self._idle = anyio.Event()
+        self._idle.set()
+
+    def said(self, lines: Sequence[bytes]) -> None:
+        """Take note of `lines` from the client."""
+        if not self.busy and any(_PROMPT.search(line) for line in lines):
+            self.busy = True
+            self._idle = anyio.Event()
+
+    def heard(self, lines: Sequence[bytes]) -> None:
+        """Take note of `lines` from the process."""
+        said = b"\n".join(lines)
+        # this sees every line of every session: one search over a batch of hundreds takes a third of the time of one for each line
+        if _STATE not in said and (self._reports_states or not self.busy or b'"result"' not in said):
+            return
+        for line in lines:
+            if _STATE in line:
+                self._reports_states = True
+                if _IDLE.search(line):
+                    self.rest()
+            elif self.busy and not self._reports_states and _RESULT.search(line):
+                self.rest()
+
+    def rest(self) -> None:
+        """Take note that the turn is over, or will not go on."""
+        self.busy = False
+        self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until no turn runs. The caller bounds the wait."""
+        while self.busy:
+            await self._idle.wait()
+
+
+# JSON may write letters as escapes
+_CANDIDATE = re.compile(rb'"subtype"\s*:\s*"(?:initialize|set_max_thinking_tokens)"|\\u00')
+
+
+class ServerFields:
+    """Changes requests of the client so that the options of the gateway hold. All other lines keep their bytes.
+
+    Args:
+        fields: set in every `initialize` request; they replace the client's fields of the same name.
+        max_thinking_tokens: the most that a `set_max_thinking_tokens` request may ask for; None is no limit.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], *, max_thinking_tokens: int | None = None) -> None:
+        self._fields = dict(fields)
+        self._max_thinking_tokens = max_thinking_tokens
+
+    def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Return `lines` with the requests among them changed."""
+        if not self._fields and self._max_thinking_tokens is None:
+            return lines
+        return [self._merged(line) if _CANDIDATE.search(line) else line for line in lines]
+
+    def _merged(self, line: bytes) -> bytes:
+        try:
+            message, _ = parse_json(line)
+        except JSONTextError:
+            return line  # the CLI reports it
+        request = message.get("request") if isinstance(message, dict) and message.get("type") == "control_request" else None
+        if not isinstance(request, dict):
+            return line
+        changes = self._changes(request)
+        if not changes:
+            return line
+        request.update(changes)
+        return encode_line(message)[:-1]
+
+    def _changes(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if request.get("subtype") == "initialize":
+            return self._fields
+        limit = self._max_thinking_tokens
+        if request.get("subtype") != "set_max_thinking_tokens" or limit is None:
+            return {}
+        wanted = request.get("max_thinking_tokens")  # null is no limit
+        allowed = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted <= limit
+        return {} if allowed else {"max_thinking_tokens": limit}

@@ -1,4 +1,7 @@
-"""`TurnedAway`: that a client is not let in, or not any further, and what it is told."""
+"""`TurnedAway`, the error for a client that the gateway refuses, the reasons it can have, and the log of refusals.
+
+Every module of the gateway raises it. `gateway.py` catches it, counts it, and tells the client.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,38 @@ import anyio
 
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.printable import printable
+from claude_transport.protocol.envelope import encode_line
 
 REASONS: Final = {
-    "auth": (401, "no token, or one that is nobody's"),
-    "origin": (403, "a page in a browser that was not told to be welcome"),
-    "host": (421, "plain HTTP under a host name that is not the gateway's"),
-    "malformed": (400, "what it said is in neither of the two languages"),
-    "options": (400, "it chose an option that is not for it to choose, or a value the option cannot have"),
-    "limit": (429, "its token has too much of something already; retryable"),
-    "session": (404, "there is no such session, any more or for this token"),
-    "replay_gap": (409, "what it missed, or what was missed of it, cannot be said again"),
-    "line_too_long": (413, "a line over the limit"),
-    "session_bytes": (413, "the session has carried as much as it may"),
-    "draining": (503, "the gateway is about to end; retryable, elsewhere"),
-    "start": (503, "claude could not be started; the gateway's log says why"),
-    "handshake": (408, "it took too long, or too many others stood at the door"),
-    "mode": (400, "this gateway does not speak the language of the first line"),
+    "auth": (401, "the token is missing or not accepted"),
+    "origin": (403, "a web page whose origin is not in `origins`"),
+    "host": (421, "a plain HTTP request with a host name that is not in `hosts`"),
+    "malformed": (400, "the first line is neither a hello nor JSON, or breaks the protocol"),
+    "options": (400, "the client chose an option that it may not choose, or a value that is not valid"),
+    "limit": (429, "the token has reached one of its limits; retryable"),
+    "session": (404, "the session does not exist, does not exist any more, or belongs to another token"),
+    "replay_gap": (409, "the session cannot be resumed: bytes that one side missed are not kept any more"),
+    "line_too_long": (413, "a line is longer than the limit"),
+    "session_bytes": (413, "the session has carried as many bytes as it may"),
+    "draining": (503, "the gateway is about to end; retryable on another gateway"),
+    "start": (503, "claude could not be started; the log of the gateway says why"),
+    "handshake": (408, "the handshake took too long, or too many other connections were waiting"),
+    "mode": (400, "this gateway does not speak the mode of the first line"),
 }
-"""Each reason, with its status in HTTP and what it means. The first three words of the link protocol's refusals are among them."""
-
+"""Each reason, with its HTTP status and its meaning. `auth`, `session` and `replay_gap` are also codes of the link protocol."""
 
 _MAX_CHARS: Final = 500
 """Characters of a message: it may quote what the client sent."""
 
 
 class TurnedAway(ClaudeTransportError):
-    """A client that is refused: `reason` (one of `REASONS`) and the message are what it is told: no secret, and nobody else's name.
+    """The gateway refuses a client. The client is told `reason` and the message, so neither may hold a secret or another client's name.
 
-    The message may quote the client: it is made `printable()`, with at most 500 characters.
-
-    `retryable` says whether the same client may be let in later, `audible` whether it can be told at all: in the middle of a frame it
-    would take the reason for data.
+    Args:
+        reason: a key of `REASONS`.
+        message: text for the client. It is made `printable()` and cut to 500 characters, because it may quote the client.
+        audible: False when the client cannot be told, because it would read the reason as part of a frame.
+        common: as for every error of this library; `retryable` says that the same client may try again later.
     """
 
     code = "gateway.refused"
@@ -51,22 +55,27 @@ class TurnedAway(ClaudeTransportError):
 
     @property
     def status(self) -> int:
-        """The same in HTTP."""
+        """The HTTP status of the reason."""
         return REASONS[self.reason][0]
 
-
-# --- `RefusalLog`: the records of refusals, so many in ten seconds; a flood of strangers must not become a flood of records.
+    def encode(self) -> bytes:
+        """Return the line that tells a client in plain mode why it is refused."""
+        error = {"code": self.reason, "message": str(self), "retryable": self.retryable}
+        return encode_line({"type": "system", "subtype": "refused", "error": error})
 
 
 _WINDOW: Final = 10.0
-"""Seconds."""
+"""Seconds in which records are counted."""
 
 _PER_WINDOW: Final = 100
-"""Records: enough to see what goes on, and a megabyte in ten minutes."""
+"""Records in that time: enough to see what happens, and at most a megabyte in ten minutes."""
 
 
 class RefusalLog:
-    """Writes to `logger`: every refusal while there are few; of many, the first hundred in ten seconds, and how many more there were."""
+    """Writes a record for each refused client to `logger`, at most 100 in ten seconds.
+
+    When more were refused, the next record after these ten seconds says how many. Strangers cannot fill the log.
+    """
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -75,14 +84,21 @@ class RefusalLog:
         self._left_out = 0
 
     def note(self, level: int, event: str, message: str, *args: object, **fields: str) -> None:
-        """Write a record about a stranger: its text, and `fields` for structured logs. What it quotes is made `printable()`."""
+        """Write one record, unless too many were written. `args` and `fields` are made `printable()`.
+
+        Args:
+            level: of `logging`.
+            event: value of the field `gateway_event`.
+            message: text with `%s` for each of `args`.
+            fields: added to the record as `gateway_<name>`.
+        """
         now = anyio.current_time()
         if now - self._began >= _WINDOW:
             left_out, self._left_out = self._left_out, 0
             self._began, self._written = now, 0
             if left_out:
                 extra = {"gateway_event": "turned_away_many", "gateway_count": left_out}
-                self._logger.warning("%d more were turned away, and not logged one by one", left_out, extra=extra)
+                self._logger.warning("%d more clients were refused, without a record for each", left_out, extra=extra)
         if self._written >= _PER_WINDOW:
             self._left_out += 1
             return
@@ -91,6 +107,6 @@ class RefusalLog:
         self._logger.log(level, message, *map(printable, args), extra=extra)
 
     def turned_away(self, refused: TurnedAway, *, peer: str) -> None:
-        """Write that a client was refused, and why."""
-        message = "turned away (%s): %s"
+        """Write that the client at `peer` was refused, and why."""
+        message = "refused a client (%s): %s"
         self.note(logging.WARNING, "turned_away", message, refused.reason, refused, reason=refused.reason, peer=peer)

@@ -1,7 +1,7 @@
-"""`render_page()`: a timeline as one page of HTML that needs nothing else: no network, no other file, no trust in what is on the tape.
+"""`render_page()`: shows a timeline as one page of HTML, which needs no network, no other file, and no trust in the tape.
 
-Whatever comes from the tape is data: in the markup it is escaped, and for the script it is JSON in which no `<` is left. The page's own
-policy (CSP) lets exactly two pieces of code and style in, named by their hashes, and no connection out.
+Text from the tape is escaped in the markup, and the JSON for the script has no `<` in it. The page's policy (CSP) admits one script and one
+style, by their hashes, and no connections. `assets/page.js` draws the events; the figures above them need no script.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,17 +22,115 @@ from claude_transport.inspection.summary import CallStats, TapeSummary, TurnSumm
 from claude_transport.inspection.timeline import Timeline
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 
-# --- The figures of a page: cards, notes and tables, which need no script. Everything from the tape is escaped here.
+_LEVELS: Final = ("minor", "normal", "warning", "error")
+_PLACES: Final = re.compile(r"\{\{(\w+)\}\}")
+
+# In JSON these characters occur only inside strings, where an escape means the same. Without them no text can end the script element, begin
+# a comment, or end a line of JavaScript.
+_HARMLESS: Final = (
+    (b"<", b"\\u003c"),
+    (b">", b"\\u003e"),
+    (b"&", b"\\u0026"),
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+)
+
+_ROWS_AT_A_TIME: Final = 500
+
+
+def render_page(timeline: Timeline, *, title: str) -> Iterator[str]:
+    """Yield the page in pieces, for a file in UTF-8. `title` is the title of the page, usually the name of the tape."""
+    style, script = _asset("page.css"), _asset("page.js")
+    fills = {
+        "title": escape(title),
+        "policy": _policy(style=style, script=script),
+        "style": style,
+        "script": script,
+        "verdict": _verdict(timeline.summary),
+        "summary": _summary(timeline),
+    }
+    pieces = _PLACES.split(_asset("page.html"))  # text, name, text, name, …, text
+    for position, piece in enumerate(pieces):
+        if position % 2 == 0:
+            yield piece
+        elif piece == "data":
+            yield from _data(timeline)
+        else:
+            yield fills[piece]
+
+
+def _policy(*, style: str, script: str) -> str:
+    hashes = {
+        name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for name, text in (("style", style), ("script", script))
+    }
+    return (
+        f"default-src 'none'; script-src 'sha256-{hashes['script']}'; style-src 'sha256-{hashes['style']}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _data(timeline: Timeline) -> Iterator[str]:
+    """Yield the events that the script draws, as JSON."""
+    summary = timeline.summary
+    turns = [[turn.number, round(turn.t, 6), round(turn.seconds, 6), turn.outcome == "ok"] for turn in summary.turns]
+    head = _harmless({"seconds": summary.seconds, "turns": turns, "count": timeline.event_count})
+    yield head.removesuffix("}") + ',"events":['
+    for start in range(0, len(timeline.events), _ROWS_AT_A_TIME):
+        rows = _harmless([_row(event) for event in timeline.events[start : start + _ROWS_AT_A_TIME]])
+        yield ("," if start else "") + rows[1:-1]
+    yield "]}"
+
+
+def _row(event: Event) -> list[Any]:
+    """Return the fields of an event in the order in which page.js names them."""
+    tokens = event.tokens
+    return [
+        event.id,
+        event.record,
+        round(event.t, 6),
+        LANES.index(event.lane),
+        event.kind,
+        event.title,
+        event.gist,
+        _LEVELS.index(event.level),
+        event.status,
+        None if event.seconds is None else round(event.seconds, 6),
+        None if event.waited is None else round(event.waited, 6),
+        event.turn,
+        event.nested,
+        event.agent,
+        event.parent,
+        None if tokens is None else _read(tokens),
+        None if tokens is None else tokens.output_tokens,
+        event.cost_usd,
+        event.pieces,
+        [[section.label, section.text, section.chars] for section in event.sections],
+    ]
+
+
+def _harmless(value: Any) -> str:
+    data = msgspec.json.encode(value)
+    for dangerous, escaped in _HARMLESS:
+        data = data.replace(dangerous, escaped)
+    return data.decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("claude_transport.inspection") / "assets" / name).read_text("utf-8")
 
 
 _MAX_ROWS: Final = 500
-"""Rows of a table; a tape of ten thousand turns has its figures, and its turns in the timeline."""
+"""Rows of a table. More turns are in the timeline only."""
+
+_Cells: TypeAlias = list[tuple[str, str]]
+"""A row of a table: the CSS class and the markup of each cell."""
 
 _ASKED_BY: Final = {"model": "the model", "host": "the host", "claude": "claude"}
 
 
-def verdict_html(summary: TapeSummary) -> str:
-    """How it ended, in one badge."""
+def _verdict(summary: TapeSummary) -> str:
+    """Return the badge that says how the session ended."""
     failed = sum(turn.outcome != "ok" for turn in summary.turns)
     if not summary.turns:
         return '<span class="badge">no turns</span>'
@@ -43,8 +141,8 @@ def verdict_html(summary: TapeSummary) -> str:
     )
 
 
-def summary_html(timeline: Timeline) -> str:
-    """Everything above the timeline."""
+def _summary(timeline: Timeline) -> str:
+    """Return the figures above the timeline: cards, facts, notes and tables."""
     summary = timeline.summary
     parts = ['<dl class="cards">', *_cards(summary), "</dl>", f'<p class="facts">{_facts(summary)}</p>']
     parts += [f'<p class="notice">{escape(note)}</p>' for note in _notes(timeline)]
@@ -87,15 +185,15 @@ def _facts(summary: TapeSummary) -> str:
             "exit",
             f"signal {summary.signal}" if summary.signal is not None else "" if summary.exit_code is None else f"code {summary.exit_code}",
         ),
-        ("secrets", "taken out while recording" if summary.scrubbed else "perhaps in it: the tape does not say that they were taken out"),
+        ("secrets", "removed while recording" if summary.scrubbed else "perhaps on it: the tape does not say that they were removed"),
     ]
     return " · ".join(f"{name} <b>{escape(value)}</b>" for name, value in facts if value)
 
 
 def _notes(timeline: Timeline) -> Iterator[str]:
-    """What this page does not show, and why."""
+    """Yield notes about what this page does not show."""
     if timeline.summary.is_torn:
-        yield "The recording was interrupted in the middle of a line; that line is left out."
+        yield "The recording was interrupted in the middle of a line. That line is left out."
     missing = timeline.event_count - len(timeline.events)
     if missing:
         yield (
@@ -113,9 +211,9 @@ def _notes(timeline: Timeline) -> Iterator[str]:
 
 
 def _folds(summary: TapeSummary) -> Iterator[str]:
-    """What most readers want to see at once."""
+    """Yield the tables of problems and turns."""
     problems = [
-        _Row(("number", f"{problem.t:.3f}"), ("wide", _linked(problem.text, problem.event, "bad" if problem.level == "error" else "warn")))
+        [("number", f"{problem.t:.3f}"), ("wide", _linked(problem.text, problem.event, "bad" if problem.level == "error" else "warn"))]
         for problem in summary.problems
     ]
     if problems:
@@ -127,7 +225,7 @@ def _folds(summary: TapeSummary) -> Iterator[str]:
 
 
 def _more_folds(summary: TapeSummary) -> Iterator[str]:
-    """What some look up."""
+    """Yield the tables of tools, requests, models and lines."""
     tools = [_call_row(stats) for stats in summary.tools]
     if tools:
         yield _fold("Tools", summary.tool_calls, ["Tool", "Calls", "Failed", "Denied", "Open", "Total", "Mean", "Longest"], tools)
@@ -136,13 +234,13 @@ def _more_folds(summary: TapeSummary) -> Iterator[str]:
         columns = ["Request", "Of", "Number", "Failed", "Denied", "Withdrawn", "Open", "Mean", "Longest"]
         yield _fold("Control requests", summary.control_requests, columns, requests)
     models = [
-        _Row(("wide", escape(name)), *_numbers(_read(used.tokens), used.tokens.output_tokens), ("number", dollars_text(used.cost_usd)))
+        [("wide", escape(name)), *_numbers(_read(used.tokens), used.tokens.output_tokens), ("number", dollars_text(used.cost_usd))]
         for name, used in summary.models.items()
     ]
     if models:
         yield _fold("Models", len(models), ("Model", "Tokens in", "out", "Cost"), models)
     counted = [
-        _Row(("wide", escape(kind or "(no type)")), ("", way), ("number", count_text(number)))
+        [("wide", escape(kind or "(no type)")), ("", way), ("number", count_text(number))]
         for way, counts in (("to claude", summary.messages_in), ("from claude", summary.messages_out))
         for kind, number in sorted(counts.items(), key=lambda pair: -pair[1])
     ]
@@ -150,23 +248,12 @@ def _more_folds(summary: TapeSummary) -> Iterator[str]:
     yield _fold("Lines", lines, ("Type", "Way", "Number"), counted)
 
 
-class _Row:
-    """The cells of a row: the class and the markup of each."""
-
-    def __init__(self, *cells: tuple[str, str]) -> None:
-        self.cells = cells
-
-    @property
-    def markup(self) -> str:
-        return "<tr>" + "".join(f'<td class="{style}">{markup}</td>' for style, markup in self.cells) + "</tr>"
-
-
-def _turn_row(turn: TurnSummary) -> _Row:
-    prompt = turn.prompt or ("(nobody asked: a task woke the session)" if not turn.prompts else "(an empty prompt)")
+def _turn_row(turn: TurnSummary) -> _Cells:
+    prompt = turn.prompt or ("(no prompt: a task woke the session)" if not turn.prompts else "(an empty prompt)")
     more = f" <span class='nil'>and {turn.prompts - 1} more</span>" if turn.prompts > 1 else ""
     style = "fine" if turn.outcome == "ok" else "bad"
     failed = f" <span class='warn'>({turn.tool_errors})</span>" if turn.tool_errors else ""
-    return _Row(
+    return [
         ("number", str(turn.number)),
         ("wide", escape(prompt) + more),
         ("", f'<span class="{style}" title="{escape(turn.detail)}">{escape(turn.outcome)}</span>'),
@@ -175,25 +262,25 @@ def _turn_row(turn: TurnSummary) -> _Row:
         ("number", count_text(turn.tool_calls) + failed),
         *_numbers(_read(turn.tokens), turn.tokens.output_tokens),
         ("number", dollars_text(turn.cost_usd)),
-    )
+    ]
 
 
-def _call_row(stats: CallStats) -> _Row:
+def _call_row(stats: CallStats) -> _Cells:
     counts = _numbers(stats.calls, stats.errors, stats.denied, stats.open)
-    return _Row(("wide", escape(stats.name or "(no name)")), *counts, ("number", seconds_text(stats.seconds)), *_mean_and_longest(stats))
+    return [("wide", escape(stats.name or "(no name)")), *counts, ("number", seconds_text(stats.seconds)), *_mean_and_longest(stats)]
 
 
-def _request_row(stats: CallStats) -> _Row:
+def _request_row(stats: CallStats) -> _Cells:
     counts = _numbers(stats.calls, stats.errors, stats.denied, stats.cancelled, stats.open)
-    return _Row(("wide", escape(stats.name)), ("", _ASKED_BY[stats.asked_by]), *counts, *_mean_and_longest(stats))
+    return [("wide", escape(stats.name)), ("", _ASKED_BY[stats.asked_by]), *counts, *_mean_and_longest(stats)]
 
 
-def _mean_and_longest(stats: CallStats) -> list[tuple[str, str]]:
+def _mean_and_longest(stats: CallStats) -> _Cells:
     ended = stats.calls - stats.open
     return [("number", seconds_text(stats.seconds / ended) if ended else ""), ("number", seconds_text(stats.longest) if ended else "")]
 
 
-def _numbers(*numbers: int) -> list[tuple[str, str]]:
+def _numbers(*numbers: int) -> _Cells:
     return [("number", count_text(number) if number else '<span class="nil">0</span>') for number in numbers]
 
 
@@ -202,11 +289,12 @@ def _linked(text: str, event: int | None, style: str) -> str:
     return shown if event is None else f'<a href="#event-{event}">{shown}</a>'
 
 
-def _fold(title: str, count: int, columns: Sequence[str], rows: Sequence[_Row], *, is_open: bool = False) -> str:
-    """A table that can be folded away, with as many rows as a browser likes."""
-    styles = [style for style, _ in rows[0].cells] if rows else [""] * len(columns)
+def _fold(title: str, count: int, columns: Sequence[str], rows: Sequence[_Cells], *, is_open: bool = False) -> str:
+    """Return a table that can be folded, with at most `_MAX_ROWS` rows."""
+    styles = [style for style, _ in rows[0]] if rows else [""] * len(columns)
     head = "".join(f'<th class="{style if style == "number" else ""}">{name}</th>' for name, style in zip(columns, styles, strict=True))
-    body = "".join(row.markup for row in rows[:_MAX_ROWS])
+    cells = ("".join(f'<td class="{style}">{markup}</td>' for style, markup in row) for row in rows[:_MAX_ROWS])
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     more = f'<p class="facts">The first {count_text(_MAX_ROWS)} are shown.</p>' if len(rows) >= _MAX_ROWS else ""
     return (
         f"<details{' open' if is_open else ''}><summary>{title} <small>{count_text(count)}</small></summary>"
@@ -216,102 +304,3 @@ def _fold(title: str, count: int, columns: Sequence[str], rows: Sequence[_Row], 
 
 def _read(tokens: TokenCounts) -> int:
     return tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
-
-
-_LEVELS: Final = ("minor", "normal", "warning", "error")
-_PLACES: Final = re.compile(r"\{\{(\w+)\}\}")
-
-# JSON has no use for these but inside strings, where an escape means the same; without them no text can end the script it stands in,
-# begin a comment there, or end a line of JavaScript.
-_HARMLESS: Final = (
-    (b"<", b"\\u003c"),
-    (b">", b"\\u003e"),
-    (b"&", b"\\u0026"),
-    ("\u2028".encode(), b"\\u2028"),
-    ("\u2029".encode(), b"\\u2029"),
-)
-
-_ROWS_AT_A_TIME: Final = 500
-
-
-def render_page(timeline: Timeline, *, title: str) -> Iterator[str]:
-    """The page, piece by piece, to be written to a file as UTF-8; `title` is what it is called, usually the name of the tape."""
-    style, script = _asset("page.css"), _asset("page.js")
-    fills = {
-        "title": escape(title),
-        "policy": _policy(style=style, script=script),
-        "style": style,
-        "script": script,
-        "verdict": verdict_html(timeline.summary),
-        "summary": summary_html(timeline),
-    }
-    pieces = _PLACES.split(_asset("page.html"))  # text, name, text, name, …, text
-    for position, piece in enumerate(pieces):
-        if position % 2 == 0:
-            yield piece
-        elif piece == "data":
-            yield from _data(timeline)
-        else:
-            yield fills[piece]
-
-
-def _policy(*, style: str, script: str) -> str:
-    hashes = {
-        name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for name, text in (("style", style), ("script", script))
-    }
-    return (
-        f"default-src 'none'; script-src 'sha256-{hashes['script']}'; style-src 'sha256-{hashes['style']}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _data(timeline: Timeline) -> Iterator[str]:
-    """What the script draws, as JSON."""
-    summary = timeline.summary
-    turns = [[turn.number, round(turn.t, 6), round(turn.seconds, 6), turn.outcome == "ok"] for turn in summary.turns]
-    head = _harmless({"seconds": summary.seconds, "turns": turns, "count": timeline.event_count})
-    yield head.removesuffix("}") + ',"events":['
-    for start in range(0, len(timeline.events), _ROWS_AT_A_TIME):
-        rows = _harmless([_row(event) for event in timeline.events[start : start + _ROWS_AT_A_TIME]])
-        yield ("," if start else "") + rows[1:-1]
-    yield "]}"
-
-
-def _row(event: Event) -> list[Any]:
-    """The fields in the order in which page.js names them."""
-    tokens = event.tokens
-    read = None if tokens is None else tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
-    return [
-        event.id,
-        event.record,
-        round(event.t, 6),
-        LANES.index(event.lane),
-        event.kind,
-        event.title,
-        event.gist,
-        _LEVELS.index(event.level),
-        event.status,
-        None if event.seconds is None else round(event.seconds, 6),
-        None if event.waited is None else round(event.waited, 6),
-        event.turn,
-        event.nested,
-        event.agent,
-        event.parent,
-        read,
-        None if tokens is None else tokens.output_tokens,
-        event.cost_usd,
-        event.pieces,
-        [[section.label, section.text, section.chars] for section in event.sections],
-    ]
-
-
-def _harmless(value: Any) -> str:
-    data = msgspec.json.encode(value)
-    for dangerous, escaped in _HARMLESS:
-        data = data.replace(dangerous, escaped)
-    return data.decode()
-
-
-@cache
-def _asset(name: str) -> str:
-    return (files("claude_transport.inspection") / "assets" / name).read_text("utf-8")

@@ -1,4 +1,8 @@
-"""`Scene`: where whoever reads a part of the tape puts down what happened, at the record that is being read."""
+"""`Scene`: collects the events of a tape while `timeline.py` and `speech.py` read it.
+
+Here are its parts, too: `Event` (one thing that happened), `EventShelf` (the events, in bounded memory), `CallBook` (calls matched to their
+answers), `TurnBook` (turns), and the words in which texts and figures are shown. The figures that come of it all are in `summary.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,17 @@ from claude_transport.protocol.messages import InitMessage, ResultMessage
 from claude_transport.wrappers.metrics import TokenLedger, token_counts
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 
-# --- `Event`: one thing that happened on a tape, with its time, its lane, and as much of its text as there is room for.
-
-
 Lane: TypeAlias = Literal["user", "assistant", "tools", "control", "session"]
-"""Who acts: the user, the model, its tools and tasks, the two sides of the control protocol, or the CLI and the recording themselves."""
+"""The row in which an event is shown: user, model, tools and tasks, control protocol, or session (the CLI and the recording)."""
 
 LANES: tuple[Lane, ...] = ("user", "assistant", "tools", "control", "session")
 
 Level: TypeAlias = Literal["minor", "normal", "warning", "error"]
-"""`minor` is bookkeeping, which a reader wants to see only when looking for it."""
+"""`minor` events are details that are hidden at first."""
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A named piece of text. `chars` is its length on the tape; the text itself may have been cut to less."""
+    """A named text of an event. `chars` is its length on the tape; `text` may be cut."""
 
     label: str
     text: str
@@ -39,18 +40,22 @@ class Section(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """Whether only the beginning is here."""
+        """True when `text` has only the beginning."""
         return self.chars > len(self.text)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened, `t` seconds after the start of the tape; `record` is the tape's record that began it, from 1.
+    """One thing that happened on a tape.
 
-    `seconds` is how long it took, None when it is a moment, or never ended (then `status` is `open`). `waited` is how long the model
-    had been asked when its first words came; `pieces` in how many an answer was streamed. `status` is empty where there is nothing to
-    say: `ok`, `error`, `denied`, `cancelled`, `open`, the code of a result, …. `turn` counts from 1; None outside of turns. `nested`
-    events are those of a subagent: `agent` says which, in the words it was started with, and `parent` is the `id` of the event of the call
-    that started it. They are empty and None where the tape does not say so.
+    * `id`: number of the event. `record`: the tape's record that began it, from 1. `t`: seconds after the start of the tape.
+    * `lane`, `kind`, `title`, `gist`, `level`: where and how it is shown. `sections`: its texts.
+    * `status`: `ok`, `error`, `denied`, `cancelled`, `open`, the code of a result, …, or empty.
+    * `seconds`: how long it took; None for a moment and for what never ended (then `status` is `open`).
+    * `waited`: seconds from the question to the first words of the model. `pieces`: in how many pieces an answer was streamed.
+    * `turn`: number of the turn from 1; None outside of turns.
+    * `nested`: it belongs to a subagent. `agent`: the description with which the subagent was started. `parent`: the `id` of the call that
+      started it. Both may be missing on the tape.
+    * `tokens`, `cost_usd`: what an answer or a turn used.
     """
 
     id: int
@@ -74,28 +79,25 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[Section, ...] = ()
 
 
-# --- Words for what stands in messages: JSON that people can read, the gist of a tool's input, the text of a content.
-
-
 GIST_CHARS: Final = 160
-"""Characters of what stands on one line beside a title."""
+"""Characters of the text on the line of an event."""
 
 _TELLING: Final = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "skill", "description", "prompt")
-"""Fields of tool input that say most about a call, best first."""
+"""Fields of a tool input that describe a call, the best first."""
 
 _MAX_PRETTY_CHARS: Final = 200_000
-"""Of JSON that is indented; more is shown as it is, because nobody reads it to its end."""
+"""Characters of JSON that is indented. Longer JSON is shown on one line."""
 
 
 def gist_of(text: str) -> str:
-    """The beginning of `text`, on one line."""
+    """Return the beginning of `text` on one line, at most `GIST_CHARS` characters."""
     flat = " ".join(text[: GIST_CHARS * 4].split())
     flat = flat if flat.isascii() else flat.encode("utf-8", "replace").decode()
     return flat if len(flat) <= GIST_CHARS and len(text) <= GIST_CHARS * 4 else flat[: GIST_CHARS - 1] + "…"
 
 
 def json_text(value: Any) -> str:
-    """`value` as indented JSON."""
+    """Return `value` as indented JSON."""
     try:
         encoded = msgspec.json.encode(to_wire(value))
         return (msgspec.json.format(encoded, indent=2) if len(encoded) <= _MAX_PRETTY_CHARS else encoded).decode()
@@ -108,7 +110,7 @@ def json_text(value: Any) -> str:
 
 
 def gist_of_input(tool_input: Mapping[str, Any]) -> str:
-    """What a tool call is about: its most telling field, or all of it."""
+    """Return one line about a tool call: its most descriptive field, or the whole input."""
     for name in _TELLING:
         value = tool_input.get(name)
         if isinstance(value, str) and value.strip():
@@ -117,7 +119,7 @@ def gist_of_input(tool_input: Mapping[str, Any]) -> str:
 
 
 def text_of_content(content: str | Sequence[ContentBlock] | None) -> str:
-    """The text of a message or a tool's answer; what is no text is named in brackets."""
+    """Return the text of a message or of a tool's answer. Images and other data become a note in brackets."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(_text_of_block(block) for block in content)
@@ -134,22 +136,24 @@ def _text_of_block(block: ContentBlock) -> str:
     return json_text(wire)
 
 
-# --- `EventShelf`: the events of a tape of any length, in bounded memory: texts are cut, and of very many events the middle is left out.
-
-
 DEFAULT_MAX_EVENTS = 40_000
-"""Events kept: half of them from the beginning, half from the end, where people look first."""
+"""Events kept: half from the beginning of the tape, half from its end."""
 
 DEFAULT_MAX_TEXT_CHARS = 8_000_000
-"""Characters of text kept in all; what a browser searches without a pause that is felt."""
+"""Characters of text kept in all: a browser can search them without a noticeable pause."""
 
 _FIRST_LIMIT = 32_768
 _LAST_LIMIT = 128
-"""Characters of one section: the limit at first, which is halved when the whole becomes too much, and the least that says anything."""
+"""Characters of one section: the first limit, and the last. It is halved while all texts together are too long."""
 
 
 class EventShelf:
-    """Takes events in the order in which they begin; those that are there can still be changed, as long as they are."""
+    """The events of a tape of any length, in bounded memory. Long texts are cut; of very many events the middle is left out.
+
+    Args:
+        max_events: events to keep.
+        max_text_chars: characters of text to keep in all.
+    """
 
     def __init__(self, *, max_events: int = DEFAULT_MAX_EVENTS, max_text_chars: int = DEFAULT_MAX_TEXT_CHARS) -> None:
         self._head = max(1, max_events // 2)
@@ -159,17 +163,17 @@ class EventShelf:
         self._tail: deque[int] = deque()
         self._chars = 0
         self.limit: int = _FIRST_LIMIT
-        """Characters that a section may have now."""
+        """Characters that a section may have at this moment."""
         self.count: int = 0
-        """All events that were ever added."""
+        """The number of events that were ever added."""
 
     def section(self, label: str, text: str) -> Section:
-        """A section of the event that is added next, cut to what is allowed now; what UTF-8 cannot say becomes `?`."""
+        """Make a section for the next event, cut to `limit`. Characters that UTF-8 cannot encode become `?`."""
         cut = text[: self.limit]
         return Section(label, cut if cut.isascii() else cut.encode("utf-8", "replace").decode(), len(text))
 
     def add(self, **fields: Any) -> int:
-        """Put an event there: its id."""
+        """Add an event with these fields, and return its id."""
         self.count += 1
         event = Event(id=self.count, **_tidy(fields))
         self._events[event.id] = event
@@ -182,11 +186,11 @@ class EventShelf:
         return event.id
 
     def get(self, event_id: int) -> Event | None:
-        """An event; None when it had to go."""
+        """Return an event, or None when it was left out."""
         return self._events.get(event_id)
 
     def change(self, event_id: int, **fields: Any) -> None:
-        """Change fields of an event, if it is still there."""
+        """Change fields of an event, if it was kept."""
         event = self._events.get(event_id)
         if event is not None:
             changed = msgspec.structs.replace(event, **_tidy(fields))
@@ -195,13 +199,13 @@ class EventShelf:
             self._tighten()
 
     def extend(self, event_id: int, *sections: Section) -> None:
-        """Add sections to an event."""
+        """Add sections to an event, if it was kept."""
         event = self._events.get(event_id)
         if event is not None:
             self.change(event_id, sections=(*event.sections, *sections))
 
     def events(self) -> tuple[Event, ...]:
-        """Those that are there, in the order of their times."""
+        """Return the events that were kept, in the order of their times."""
         return tuple(sorted(self._events.values(), key=lambda event: (event.t, event.id)))
 
     def _tighten(self) -> None:
@@ -215,15 +219,12 @@ class EventShelf:
 
 
 def _tidy(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields with every text on one line, of bounded length, and sayable in UTF-8: also a name is what a peer makes it."""
+    """Return the fields with every text on one line, bounded and valid in UTF-8. A peer chooses even the names of tools."""
     return {name: gist_of(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _chars(event: Event) -> int:
     return len(event.gist) + sum(len(section.text) for section in event.sections)
-
-
-# --- Figures as people read them: durations, sizes, counts, dollars. The terminal and the page say them in the same words.
 
 
 _SECOND = 1.0
@@ -232,7 +233,7 @@ _HOUR = 3600.0
 
 
 def seconds_text(seconds: float) -> str:
-    """`340 ms`, `2.4 s`, `3 min 05 s`, `2 h 07 min`."""
+    """Write a duration: `340 ms`, `2.4 s`, `3 min 05 s`, `2 h 07 min`."""
     if seconds < _SECOND:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 or seconds <= 0 else f"{seconds * 1000:.1f} ms"
     if seconds < _MINUTE:
@@ -245,41 +246,38 @@ def seconds_text(seconds: float) -> str:
 
 
 def bytes_text(size: int) -> str:
-    """`812 B`, `3.4 kB`, `52.1 MB`."""
+    """Write a size: `812 B`, `3.4 kB`, `52.1 MB`."""
     if size < 1000:
         return f"{size} B"
     return f"{size / 1000:.1f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"
 
 
 def count_text(number: int) -> str:
-    """A whole number, with commas between the thousands."""
+    """Write a whole number with commas between the thousands."""
     return f"{number:,}"
 
 
 def dollars_text(cost: float) -> str:
-    """`$1.25`, `$0.0038`, `$0`."""
+    """Write a cost: `$1.25`, `$0.0038`, `$0`."""
     if cost <= 0:
         return "$0"
     return f"${cost:,.2f}" if cost >= 1 else f"${cost:.4f}" if cost >= 0.0001 else f"${cost:.6f}"
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 turn`, `2 turns`."""
+    """Write a number with its noun: `1 turn`, `2 turns`."""
     return f"{count_text(number)} {noun}{'' if number == 1 else 's'}"
-
-
-# --- `CallBook`: calls matched to their answers by id, and counted by name: tools, control requests, tasks.
 
 
 Caller = Literal["model", "host", "claude"]
 _STATISTICS = {"error": "errors", "denied": "denied", "cancelled": "cancelled"}
 
 _MAX_NAMES = 500
-"""Names told apart; a tape that makes up more of them does not grow the memory."""
+"""Names counted separately. More names count as `other`, so that a hostile tape cannot fill the memory."""
 
 
 class OpenCall(NamedTuple):
-    """A call that has no answer yet: the event that shows it, its name, and when it began."""
+    """A call without an answer: the id of its event, its name, and the time at which it began."""
 
     event: int
     name: str
@@ -287,7 +285,10 @@ class OpenCall(NamedTuple):
 
 
 class CallBook:
-    """The calls of one side. An id may be used twice: then the older call is answered first [08e]. It may be missing [18l]."""
+    """Matches calls of one side to their answers by id, and counts them by name.
+
+    An id may be used twice: then the older call is answered first [08e]. It may be missing [18l].
+    """
 
     def __init__(self, asked_by: Caller) -> None:
         self._asked_by: Caller = asked_by
@@ -295,7 +296,7 @@ class CallBook:
         self._stats: dict[str, CallStats] = {}
 
     def began(self, call_id: str | None, *, name: str, event: int, t: float) -> None:
-        """A call was made."""
+        """Note a call: its id, name and event, and its time in seconds."""
         name = gist_of(name)
         if name not in self._stats and len(self._stats) >= _MAX_NAMES:
             name = "other"
@@ -304,12 +305,12 @@ class CallBook:
         self._open.setdefault(call_id, deque()).append(OpenCall(event, name, t))
 
     def find(self, call_id: str | None) -> OpenCall | None:
-        """The call of that id that waits for its answer."""
+        """Return the open call with this id, or None."""
         waiting = self._open.get(call_id)
         return waiting[0] if waiting else None
 
     def ended(self, call_id: str | None, *, t: float, status: str) -> OpenCall | None:
-        """The call that ends now with this status, and is open no more; None when nobody knows of one."""
+        """Close the open call with this id and return it, or None when there is none. `status` is counted."""
         waiting = self._open.get(call_id)
         if not waiting:
             return None
@@ -325,16 +326,13 @@ class CallBook:
         return call
 
     def still_open(self) -> Iterator[OpenCall]:
-        """Those without an answer, oldest first of each id."""
+        """Yield the open calls; of each id the oldest first."""
         for waiting in self._open.values():
             yield from waiting
 
     def stats(self) -> tuple[CallStats, ...]:
-        """By name, the most used first."""
+        """Return the counts by name, the most used first."""
         return tuple(sorted(self._stats.values(), key=lambda stats: (-stats.calls, stats.name)))
-
-
-# --- `TurnBook`: which prompts share which turn, and what each turn took; decided by the conversation's own state machine.
 
 
 class _Prompt(NamedTuple):
@@ -344,7 +342,7 @@ class _Prompt(NamedTuple):
 
 
 class SettledPrompt(NamedTuple):
-    """A prompt that has reached its end: the event that shows it, its state, and the number of its turn, if it had one."""
+    """A prompt with its final state: the id of its event, the state, and the number of its turn or None."""
 
     event: int
     state: TurnState
@@ -352,14 +350,14 @@ class SettledPrompt(NamedTuple):
 
 
 class TurnBook:
-    """Hears everything that was said, in order, and knows the turns."""
+    """Finds out which prompts share which turn and what each turn used. The state machine of `protocol/conversation.py` decides."""
 
     def __init__(self) -> None:
         self.ledger: TokenLedger = TokenLedger()
         self.turns: list[TurnSummary] = []
         self._conversation = Conversation()
         self._prompts: dict[str, _Prompt] = {}
-        self._unnamed: dict[str, None] = {}  # those of the prompts that have no uuid on the tape
+        self._unnamed: dict[str, None] = {}  # prompts without a uuid on the tape
         self._last_result: float | None = None
         self._open_turn()
 
@@ -372,17 +370,15 @@ class TurnBook:
 
     @property
     def current(self) -> int | None:
-        """The number of the turn that is running, or asked for."""
+        """The number of the running turn, from 1; None between turns."""
         return len(self.turns) + 1 if self._conversation.is_running else None
 
     def expect_structure(self) -> None:
-        """A JSON schema was asked for: a success without structured output is none."""
+        """Treat results without structured output as failures, because the host asked for a JSON schema."""
         self._conversation.expect(structured_output=True)
 
-    # ------------------------------------------------------------------------------------------------------------- stimuli
-
     def prompted(self, uuid: str | None, *, text: str, event: int, t: float, priority: str | None) -> bool:
-        """Note that a prompt was sent. False for a repeated uuid: the CLI drops it (docs/reference/protocol.md#repeated-uuids)."""
+        """Note a prompt. Return False for a repeated uuid: the CLI drops it (docs/reference/protocol.md#repeated-uuids)."""
         if uuid is None:
             uuid = f"unnamed-{event}"
             self._unnamed[uuid] = None
@@ -394,7 +390,7 @@ class TurnBook:
         return True
 
     def heard(self, message: Message, t: float) -> list[SettledPrompt]:
-        """A line of the CLI: the prompts that are settled by it. A result is given what is known only by having listened."""
+        """Note a message of the CLI at time `t`. Return the prompts that it settles."""
         in_progress = self.ledger.in_progress
         settled = [action for action in self._conversation.received([message]) if isinstance(action, Settle)]
         if isinstance(message, InitMessage) and self._began is None and self._conversation.is_running:
@@ -406,21 +402,21 @@ class TurnBook:
         return self._settled(settled)
 
     def spoke(self, t: float) -> None:
-        """The model says something, in pieces or as a whole."""
+        """Note output of the model at time `t`."""
         if self._first_output is None:
             self._first_output = t
             self._began = t if self._began is None else self._began
 
     def used_tool(self) -> None:
-        """A tool was called."""
+        """Note the call of a tool."""
         self._tool_calls += 1
 
     def tool_failed(self) -> None:
-        """A tool's answer is an error."""
+        """Note the failed call of a tool."""
         self._tool_errors += 1
 
     def ended(self, t: float) -> list[SettledPrompt]:
-        """The tape is over: prompts without a result have a last turn of their own."""
+        """Note the end of the tape at time `t`. Prompts without a result form a last turn. Return the prompts that this settles."""
         running = self._conversation.is_running
         open_prompts = [self._prompts[uuid] for uuid in self._conversation.open_turns if uuid in self._prompts]
         settled = [action for action in self._conversation.ended() if isinstance(action, Settle)]
@@ -428,10 +424,8 @@ class TurnBook:
             self._add(open_prompts, t, outcome="result.missing", detail="the tape ends before its result", tokens=self.ledger.in_progress)
         return self._settled(settled)
 
-    # ------------------------------------------------------------------------------------------------------------- details
-
     def _claim(self, result: ResultMessage, t: float) -> tuple[str, ...]:
-        """Prompts without a uuid that this nameless result must be of: a CLI that names the others cannot name them [07a]."""
+        """Return the prompts without a uuid that a result without uuids must belong to [07a]."""
         if result.prompt_uuids or result.is_unsolicited:
             return ()
         began = t if self._began is None else self._began
@@ -488,17 +482,22 @@ class TurnBook:
 
 
 def tokens_of_turn(result: ResultMessage, *, in_progress: TokenCounts) -> TokenCounts:
-    """What a turn has used: what its result reports, or else what its API messages did (`TokenLedger.in_progress` before the result)."""
+    """Return the tokens of a turn: those in its result, or else those of its API messages.
+
+    Args:
+        result: the result of the turn.
+        in_progress: `TokenLedger.in_progress` before the result.
+    """
     reported = token_counts(result.usage)
     return in_progress if reported == TokenCounts() else reported
 
 
 _MAX_PROBLEMS = 100
-"""Problems told one by one; all are counted."""
+"""Problems listed; all are counted."""
 
 
 class Scene:
-    """Adds events with the time, the record and the turn of now; those that are warnings or errors become problems of the tape."""
+    """Adds events at the current time, record and turn. Events of level warning or error become problems of the tape."""
 
     def __init__(self, shelf: EventShelf) -> None:
         self.shelf: EventShelf = shelf
@@ -521,7 +520,7 @@ class Scene:
         sections: Iterable[Section] = (),
         **more: Any,
     ) -> int:
-        """Put an event there, at `t` (default: now): its id."""
+        """Add an event at `t` (by default now) and return its id. `more` are further fields of `Event`."""
         event = self.shelf.add(
             record=self.record,
             t=self.t if t is None else t,
@@ -539,11 +538,11 @@ class Scene:
         return event
 
     def text(self, label: str, text: str) -> tuple[Section, ...]:
-        """A section, or none for an empty text."""
+        """Return a tuple with one section, or an empty one for an empty text."""
         return (self.shelf.section(label, text),) if text else ()
 
     def blame(self, level: Level, text: str, *, event: int | None) -> None:
-        """Note a problem."""
+        """Note a problem of the tape. `event` is the id of the event that tells more."""
         self.problem_count += 1
         self.error_count += level == "error"
         if len(self.problems) < _MAX_PROBLEMS:
@@ -551,12 +550,17 @@ class Scene:
             self.problems.append(Problem(self.t, serious, gist_of(text), event))
 
     def worsen(self, event: int, level: Level, text: str, **fields: Any) -> None:
-        """Make an event that is there already a problem."""
+        """Change an event to a problem with this level and text."""
         self.shelf.change(event, level=level, **fields)
         self.blame(level, text, event=event)
 
+    def close(self, call: OpenCall, status: str, sections: Iterable[Section]) -> None:
+        """Write the end of a call into its event: its duration, its status, and the sections of its answer."""
+        self.shelf.change(call.event, seconds=max(0.0, self.t - call.t), status=status)
+        self.shelf.extend(call.event, *sections)
+
     def settle(self, prompts: Iterable[SettledPrompt]) -> None:
-        """Say what became of prompts, where they are shown."""
+        """Write the final state of prompts into their events."""
         for prompt in prompts:
             if prompt.state is TurnState.DROPPED:
                 self.worsen(prompt.event, "warning", "a prompt was cancelled before it ran", status="dropped", turn=None)

@@ -1,4 +1,7 @@
-"""`Speech`: prompts, answers, and the tools between them, read into the lanes of user, assistant and tools."""
+"""`Speech`: reads prompts, answers, tool calls and tasks into the lanes of user, assistant and tools.
+
+`StreamedBlocks` puts the pieces of a streamed answer together. `timeline.py` calls all this; `scene.py` collects the events.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,12 @@ from claude_transport.protocol.messages import (
 )
 from claude_transport.wrappers.metrics import token_counts
 
-# --- `StreamedBlocks`: the pieces of an answer, put together: when each block began, and what was said of one that never arrived whole.
-
-
 _KEPT_CHARS = 65_536
-"""Characters kept of a block that has not arrived; most do, and then what was kept is not needed."""
+"""Characters kept of a block that is being streamed. Most blocks arrive whole later, and then these are not needed."""
 
 
 class BlockTimes(NamedTuple):
-    """When a block began, when the API message it belongs to did, and in how many pieces it came."""
+    """The times at which a block and its API message began, and the number of its pieces."""
 
     began: float
     message_began: float
@@ -46,7 +46,7 @@ class BlockTimes(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A block of which only pieces ever came."""
+    """A block that was streamed and never arrived whole."""
 
     kind: str
     began: float
@@ -54,11 +54,11 @@ class Unfinished(NamedTuple):
     text: str
     chars: int
     parent: str | None
-    """The id of the call that started the subagent which wrote it; None for the main conversation."""
+    """The id of the call that started its subagent; None for the main conversation."""
 
 
 class _Block:
-    """A block that is being written."""
+    """A block that is being streamed."""
 
     __slots__ = ("began", "chars", "kept", "kind", "last", "pieces", "texts")
 
@@ -78,7 +78,7 @@ class _Block:
 
 
 class _Thread:
-    """The main conversation, or one subagent: each writes one message at a time."""
+    """The main conversation or one subagent. Each streams one message at a time."""
 
     __slots__ = ("began", "blocks", "message_id")
 
@@ -89,14 +89,14 @@ class _Thread:
 
 
 class StreamedBlocks:
-    """Fed with every `StreamEvent`, and asked when a block has arrived whole. Messages arrive block by block, in their order [03]."""
+    """Remembers when each streamed block began, until the block arrives whole. Blocks arrive in the order of their streams [03]."""
 
     def __init__(self) -> None:
         self._threads: dict[str | None, _Thread] = {}
         self._unfinished: list[Unfinished] = []
 
     def read(self, message: StreamEvent, t: float) -> tuple[str, Usage | None]:
-        """Take an event: the id of the API message it is about (may be empty), and the usage it reports."""
+        """Take a stream event at time `t`. Return the id of its API message (may be empty) and the usage that it reports."""
         parent = message.parent_tool_use_id
         event, kind = message.event, message.event_type
         if kind == "message_start":
@@ -108,7 +108,7 @@ class StreamedBlocks:
         thread_now = self._threads.get(parent)
         if thread_now is None:
             return "", None
-        place = str(event.get("index"))  # a number, but a peer may send anything, also what cannot be a key
+        place = str(event.get("index"))  # a number; as text, because a hostile peer may send a value that cannot be a key
         if kind == "content_block_start":
             block = event.get("content_block")
             thread_now.blocks[place] = _Block(str(block.get("type", "")) if isinstance(block, dict) else "", t)
@@ -119,7 +119,7 @@ class StreamedBlocks:
         return thread_now.message_id, None
 
     def arrived(self, message_id: str, *, parent: str | None) -> BlockTimes | None:
-        """The next block of this message is there as a whole: when it began; None when nothing of it was streamed."""
+        """Note that the next block of this message has arrived whole. Return its times, or None when it was not streamed."""
         thread = self._threads.get(parent)
         if thread is None or thread.message_id != message_id or not thread.blocks:
             return None
@@ -127,7 +127,7 @@ class StreamedBlocks:
         return BlockTimes(block.began, thread.began, block.pieces)
 
     def unfinished(self, *, at_end: bool = False) -> list[Unfinished]:
-        """Blocks that will not come any more, each once; `at_end`, also those that were still being written."""
+        """Return, once each, the blocks that cannot arrive any more; with `at_end` also those that were being streamed."""
         if at_end:
             for parent in tuple(self._threads):
                 self._give_up(parent)
@@ -151,18 +151,18 @@ def _usage(value: Any) -> Usage | None:
     try:
         return msgspec.convert(value, Usage) if isinstance(value, dict) else None
     except msgspec.ValidationError:
-        return None  # a peer that says something else about usage has said nothing
+        return None  # an unknown form of usage counts as none
 
 
 _SERVER_RESULTS: Final = frozenset({"web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "mcp_tool_result"})
 _INTERRUPTED: Final = "[Request interrupted by user"
 _WHOSE: Final = ("nested", "agent", "parent")
 _REMEMBERED: Final = 4096
-"""Ids of denied calls and of calls that may have started a subagent that are remembered; what belongs together comes close together."""
+"""Ids remembered, of denied calls and of calls that may have started a subagent. What belongs together is close on a tape."""
 
 
 class Speech:
-    """Reads what user and model say."""
+    """Reads the messages of user, model and tools into a scene."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -170,14 +170,12 @@ class Speech:
         self.tasks: CallBook = CallBook("model")
         self._streamed = StreamedBlocks()
         self._denied: dict[str, None] = {}
-        self._agents: dict[str, tuple[int | None, str]] = {}  # by the id of the call that started them: its event, and what they are for
-        self._asked_at: float | None = None  # when the model was last given something to answer
+        self._agents: dict[str, tuple[int | None, str]] = {}  # by the id of the call that started them: its event, and a description
+        self._asked_at: float | None = None  # the time of the last prompt or tool result
         self._message_id = ""
 
-    # ---------------------------------------------------------------------------------------------------------------- user
-
     def prompt(self, message: UserMessage) -> None:
-        """What the host says to the model."""
+        """Read a user message of the host."""
         scene = self._scene
         for result in message.tool_results:
             self._tool_result(result, parent=None)
@@ -190,14 +188,14 @@ class Speech:
             scene.shelf.extend(event, *scene.text("options", json_text(fields)))
         known = scene.turns.prompted(message.uuid, text=text, event=event, t=scene.t, priority=message.priority)
         if not known:
-            scene.worsen(event, "warning", "a prompt with a uuid that was used before: the CLI drops it", status="dropped")
+            scene.worsen(event, "warning", "the uuid of this prompt was used before, and the CLI drops the prompt", status="dropped")
         else:
             scene.shelf.change(event, turn=scene.turns.current)
         if self._asked_at is None:
             self._asked_at = scene.t
 
     def user(self, message: UserMessage) -> None:
-        """What comes back from the CLI in the user's name: answers of tools, echoes, and what it says for itself."""
+        """Read a user message of the CLI: results of tools, echoes of prompts, and its own messages in the user's name."""
         nested = message.parent_tool_use_id is not None
         if nested:
             self._name_agent(message)
@@ -208,28 +206,26 @@ class Speech:
                 self._asked_at = self._scene.t
             return
         text = text_of_content(message.content)
-        kind, title, level = "echo", "Echo of a prompt", "minor"
+        level: Level = "normal"
+        kind, title = "synthetic", "In the user's name"
         if text.startswith(_INTERRUPTED):
             kind, title, level = "interrupted", "Interrupted", "warning"
         elif nested:
-            kind, title, level = "task prompt", "Prompt of a subagent", "normal"
-        elif not message.is_replay:
-            kind, title, level = "synthetic", "In the user's name", "normal"
-        checked: Level = "warning" if level == "warning" else "minor" if level == "minor" else "normal"
+            kind, title = "task prompt", "Prompt of a subagent"
+        elif message.is_replay:
+            kind, title, level = "echo", "Echo of a prompt", "minor"
         self._scene.add(
             "user",
             kind,
             title,
             gist=text,
-            level=checked,
+            level=level,
             sections=self._scene.text("text", text),
             **self._whose(message.parent_tool_use_id),
         )
 
-    # ----------------------------------------------------------------------------------------------------------- assistant
-
     def partial(self, message: StreamEvent) -> None:
-        """A piece of an answer."""
+        """Read a piece of a streamed answer."""
         message_id, usage = self._streamed.read(message, self._scene.t)
         if message_id:
             self._scene.turns.ledger.message(message_id, usage, is_subagent=message.parent_tool_use_id is not None)
@@ -238,7 +234,7 @@ class Speech:
         self.give_up()
 
     def assistant(self, message: AssistantMessage) -> None:
-        """What the model says, block by block."""
+        """Read an answer of the model, block by block."""
         api, nested = message.message, message.parent_tool_use_id is not None
         if not message.is_synthetic:
             self._scene.turns.ledger.message(api.id, api.usage, is_subagent=nested)
@@ -262,7 +258,7 @@ class Speech:
             self._message_id = api.id
 
     def _fields(self, message: AssistantMessage, times: BlockTimes | None, *, is_first: bool) -> dict[str, Any]:
-        """What every block of the message has: how long it took, whose it is, and for the first one what it used."""
+        """Return the fields that the events of a block share: its duration and its subagent, and for the first block the tokens."""
         fields: dict[str, Any] = self._whose(message.parent_tool_use_id)
         if message.aborted:
             fields["status"] = "aborted"
@@ -284,7 +280,7 @@ class Speech:
             thought = block.thinking if isinstance(block, ThinkingBlock) else "(redacted by the API)"
             scene.add("assistant", "thinking", "Thinking", gist=thought, sections=scene.text("text", thought), **fields)
         elif isinstance(block, ToolUseBlock | ServerToolUseBlock | MCPToolUseBlock):
-            for late in ("t", "seconds", "status"):  # the call begins when it has been written, and lasts until its answer
+            for late in ("t", "seconds", "status"):  # a call begins when its input is complete, and lasts until its result
                 fields.pop(late, None)
             self._tool_use(block.id, block.name, block.input, fields)
         elif str((wire := block.to_dict()).get("type")) in _SERVER_RESULTS:
@@ -295,26 +291,21 @@ class Speech:
             scene.add("assistant", "block", str(wire.get("type") or "Block"), gist=text, sections=scene.text("block", text), **fields)
 
     def give_up(self, *, at_end: bool = False) -> None:
-        """Show what was begun and never arrived whole."""
+        """Add events for blocks that were streamed and never arrived whole."""
         for block in self._streamed.unfinished(at_end=at_end):
-            self._unfinished(block)
-
-    def _unfinished(self, block: Unfinished) -> None:
-        title = {"text": "Text", "thinking": "Thinking", "tool_use": "Tool input"}.get(block.kind, "Block")
-        self._scene.add(
-            "assistant",
-            block.kind or "block",
-            f"{title}, unfinished",
-            gist=block.text,
-            level="warning",
-            status="aborted",
-            t=block.began,
-            seconds=max(0.0, block.ended - block.began),
-            sections=self._scene.text("text", block.text),
-            **self._whose(block.parent),
-        )
-
-    # --------------------------------------------------------------------------------------------------------------- tools
+            title = {"text": "Text", "thinking": "Thinking", "tool_use": "Tool input"}.get(block.kind, "Block")
+            self._scene.add(
+                "assistant",
+                block.kind or "block",
+                f"{title}, unfinished",
+                gist=block.text,
+                level="warning",
+                status="aborted",
+                t=block.began,
+                seconds=max(0.0, block.ended - block.began),
+                sections=self._scene.text("text", block.text),
+                **self._whose(block.parent),
+            )
 
     def _tool_use(self, call_id: str, name: str, tool_input: Mapping[str, Any], fields: dict[str, Any]) -> None:
         scene = self._scene
@@ -346,51 +337,46 @@ class Speech:
             fields = {name: whose[name] for name in _WHOSE}
             scene.add("tools", "tool result", title, gist=text, level=level, status=status, sections=scene.text("result", text), **fields)
             return
-        scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status=status)
-        scene.shelf.extend(call.event, *scene.text("result", text))
+        scene.close(call, status, scene.text("result", text))
         if failed:
             words = "was not allowed" if status == "denied" else "failed"
             scene.worsen(call.event, "warning", f"{call.name} {words}: {' '.join(text[:160].split())}")
 
     def denied(self, call_id: str | None) -> None:
-        """The call was not allowed; its answer will be an error."""
+        """Note that a call was not allowed. Its result will be an error."""
         if call_id:
             self._denied[call_id] = None
             if len(self._denied) > _REMEMBERED:
                 del self._denied[next(iter(self._denied))]
 
     def refused(self, message: PermissionDeniedMessage) -> None:
-        """The CLI says that it did not allow a call."""
+        """Read the message of the CLI that it did not allow a call."""
         self.denied(message.tool_use_id)
         if self.tools.find(message.tool_use_id) is None:
             self._scene.add("tools", "denied", f"{message.tool_name} was not allowed", gist=message.message, level="warning")
 
-    # -------------------------------------------------------------------------------------------------------------- agents
-
     def _whose(self, call_id: str | None) -> dict[str, Any]:
-        """The fields of an event that say which subagent it is of: that which the call of this id started; None is the main conversation.
+        """Return the fields that name the subagent of an event: the one that the call with this id started. None is the main conversation.
 
-        Several subagents may work at once, and their lines come in any order: an event does not belong to the agent above it.
+        Several subagents may work at once, and their lines come in any order.
         """
         event, agent = (None, "") if call_id is None else self._agents.get(call_id, (None, ""))
         return {"nested": call_id is not None, "agent": agent, "parent": event}
 
     def _remember_agent(self, call_id: str, event: int | None, agent: str) -> None:
-        self._agents.pop(call_id, None)  # an id may be used twice: then it is the newer one's
+        self._agents.pop(call_id, None)  # an id may be used twice: the newer call counts
         self._agents[call_id] = (event, agent)
         if len(self._agents) > _REMEMBERED:
             del self._agents[next(iter(self._agents))]
 
     def _name_agent(self, message: AssistantMessage | UserMessage) -> None:
-        """Take the name from what a subagent says, when the call that started it is not on the tape, or did not say."""
+        """Take the description of a subagent from its own message, when the call that started it is not on the tape."""
         call_id, said = message.parent_tool_use_id, message.task_description or message.subagent_type
         if call_id is not None and said and call_id not in self._agents:
             self._remember_agent(call_id, None, gist_of(said))
 
-    # --------------------------------------------------------------------------------------------------------------- tasks
-
     def task_started(self, message: TaskStarted) -> None:
-        """A subagent or a background shell begins."""
+        """Read the start of a subagent or of a background shell."""
         what = {"local_agent": "Subagent", "local_bash": "Background shell"}.get(message.task_type or "", "Task")
         name = f"{what} {message.subagent_type}" if message.subagent_type else what
         scene = self._scene
@@ -399,13 +385,12 @@ class Speech:
         self.tasks.began(message.task_id, name=name, event=event, t=scene.t)
 
     def task_ended(self, message: TaskNotification) -> None:
-        """A task is over."""
+        """Read the end of a task."""
         scene = self._scene
         call = self.tasks.ended(message.task_id, t=scene.t, status="error" if message.status == "failed" else "ok")
         if call is None:
             scene.add("tools", "task", f"Task {message.status}", gist=message.summary, sections=scene.text("summary", message.summary))
             return
-        scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status=message.status)
-        scene.shelf.extend(call.event, *scene.text("summary", message.summary))
+        scene.close(call, message.status, scene.text("summary", message.summary))
         if message.status == "failed":
             scene.worsen(call.event, "warning", f"{call.name} failed: {message.summary[:160]}")

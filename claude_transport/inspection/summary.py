@@ -1,4 +1,4 @@
-"""`TapeSummary`: the figures of one tape: plain data, to be shown, compared and asserted on."""
+"""`TapeSummary`: the figures of one tape, as plain data. `timeline.py` computes them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from claude_transport.wrappers.metrics_snapshot import ModelCounts, TokenCounts
 
 
 class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """From a prompt to its result. `t` is when it began, in seconds after the start of the tape: with its prompt, or with the result before
-    when the prompt was waiting already.
+    """One turn, from its prompt to its result. Times are seconds.
 
-    `outcome` is `ok`, the code of the failure (`result.overloaded`), or `result.missing` when the tape ends first. `prompts` is how many
-    prompts share it: several were merged or folded into one turn; none for a turn that a background task woke the session for.
-    `first_output` is seconds from the beginning to the model's first words. `tokens` are those that the result says, or where it says
-    none (an interrupted turn [07a]) those of the API messages seen. `cost_usd` is what was paid since the result before.
+    * `number`: from 1. `t`: its beginning, after the start of the tape: the time of its prompt, or of the result before it when the prompt
+      was waiting already. `seconds`: its duration.
+    * `prompts`: prompts that share the turn: several were merged, none when a background task woke the session. `prompt`: the first one.
+    * `outcome`: `ok`, the code of the failure (`result.overloaded`), or `result.missing` when the tape ends first. `detail`: more about it.
+    * `first_output`: from the beginning to the first words of the model.
+    * `tokens`: as the result says, or those of the API messages where it says none (an interrupted turn [07a]).
+    * `cost_usd`: paid since the result before.
     """
 
     number: int
@@ -37,10 +39,11 @@ class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallStats(msgspec.Struct, frozen=True, kw_only=True):
-    """All calls of one tool, or all control requests of one subtype from one side.
+    """The calls of one tool, or the control requests of one subtype from one side.
 
-    `errors` failed, `denied` were not allowed, `cancelled` were withdrawn by whoever had asked, `open` have no answer on the tape.
-    `seconds` is the sum over those that ended.
+    * `calls`: all of them. `errors`: failed. `denied`: not allowed. `cancelled`: withdrawn by the side that asked. `open`: without an
+      answer on the tape.
+    * `seconds`: the sum of the durations of those that ended. `longest`: the longest of them.
     """
 
     name: str
@@ -55,7 +58,7 @@ class CallStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that went wrong, or may have: `event` is the id of the event that tells more; None for a fault of the tape itself."""
+    """A fault, or a possible one, at `t` seconds. `event` is the id of the event that tells more; None for a fault of the tape itself."""
 
     t: float
     level: Literal["warning", "error"]
@@ -64,13 +67,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on a tape, counted. Times are seconds, sizes bytes, costs US dollars.
+    """The figures of a tape. Times are seconds, sizes bytes, costs US dollars.
 
-    `tokens` is the sum over the turns, each API message once, however many lines repeat it; `models` and `cost_usd` are everything that
-    was paid for, subagents and interrupted turns too. `messages_in` (host to CLI) and `messages_out` count lines by their wire type.
-    `unreadable_lines` hold no message. `problems` lists the first hundred; `problem_count` counts all of them, `error_count` the
-    serious ones. `is_torn` says that the recording
-    was interrupted in the middle of a line. `exit_code` and `signal` are those of the process, where the tape says so.
+    * `tokens`: the sum over the turns, each API message once. `models`, `cost_usd`: everything that was paid for, with subagents and
+      interrupted turns.
+    * `messages_in` (host to CLI), `messages_out`: lines by their wire type. `unreadable_lines`: lines without a message.
+    * `problems`: the first hundred. `problem_count`: all of them. `error_count`: those of level error.
+    * `is_torn`: the recording was interrupted in the middle of a line. `scrubbed`: secrets were removed while recording.
+    * `exit_code`, `signal`: of the process, where the tape says so.
     """
 
     cli_version: str | None = None
@@ -102,20 +106,20 @@ class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether there were turns, all of them ended well, and the process did not fail."""
+        """True when there was at least one turn, every turn succeeded, and the process did not fail."""
         return bool(self.turns) and all(turn.outcome == "ok" for turn in self.turns) and not self.exit_code and self.signal is None
 
     @property
     def tool_calls(self) -> int:
-        """Calls of all tools."""
+        """The number of calls of all tools."""
         return sum(tool.calls for tool in self.tools)
 
     @property
     def tool_errors(self) -> int:
-        """Calls of tools that failed or were denied."""
+        """The number of calls of tools that failed or were denied."""
         return sum(tool.errors + tool.denied for tool in self.tools)
 
     @property
     def control_requests(self) -> int:
-        """Control requests of both sides."""
+        """The number of control requests of both sides."""
         return sum(request.calls for request in self.requests)

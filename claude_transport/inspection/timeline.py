@@ -1,4 +1,8 @@
-"""`read_timeline()` and `summarize()`: a tape as figures and events, read once, in bounded memory."""
+"""`read_timeline()` and `summarize()`: read a tape into events and figures, in one pass and in bounded memory.
+
+`RecordSource` reads the records of a file of any size. `ControlLane` and `SessionLane` read two of the lanes; `speech.py` reads the others.
+`scene.py` collects the events, `summary.py` has the figures.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import stat
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
@@ -28,7 +33,7 @@ from claude_transport.inspection.scene import (
     json_text,
 )
 from claude_transport.inspection.speech import Speech
-from claude_transport.inspection.summary import Problem, TapeSummary
+from claude_transport.inspection.summary import TapeSummary
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import (
     CanUseTool,
@@ -76,465 +81,18 @@ from claude_transport.protocol.tape import (
 )
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 
-# --- `RecordSource`: the records of a tape one after the other, from a file of any size, a few megabytes of it at a time.
-
-
 OnProgress = Callable[[int, int], object]
-"""Called with the bytes read so far, and those there are."""
-
-_BLOCK_BYTES = 2**20
-"""Read at a time, and then on to the end of the line."""
-
-_MAX_LINE_BYTES = 2**31
-"""Bytes of one line: as JSON, a line of 256 MiB that is not UTF-8 has half as much. A file of any size may hold no newline at all."""
-
-_WITHDRAWAL = b"withdrawn in "
-"""What a note begins with that takes a line back (`protocol.tape.note_of_withdrawal`)."""
-
-
-class RecordSource:
-    """The records of `tape` (a file or a `Tape`), numbered from 1, without the lines that were withdrawn. Iterate it once.
-
-    Raises `ConfigurationError`, as `Tape.read` does, for what is no tape or cannot be read. Afterwards `is_torn` is known.
-    """
-
-    def __init__(self, tape: Tape | str | os.PathLike[str], *, on_progress: OnProgress | None = None) -> None:
-        self._tape = tape
-        self._on_progress = on_progress
-        self.header: TapeHeader = TapeHeader()
-        self.is_torn: bool = False
-
-    def __iter__(self) -> Iterator[tuple[int, TapeRecord]]:
-        tape = self._tape
-        if isinstance(tape, Tape):
-            self.header, self.is_torn = tape.header, tape.is_torn
-            yield from _without(_withdrawn_of(enumerate(tape, 1)), enumerate(tape, 1))
-            return
-        try:
-            with _open_seekable(tape) as file:
-                _refuse_other_files(file, name=Path(tape).name)
-                yield from self._read(file, name=Path(tape).name)
-        except OSError as error:
-            raise ConfigurationError(f"cannot read the tape {os.fspath(tape)}: {error.strerror or error}", option="path") from error
-
-    def _read(self, file: BinaryIO, *, name: str) -> Iterator[tuple[int, TapeRecord]]:
-        withdrawn: frozenset[int] = frozenset()
-        if any(_WITHDRAWAL in block for block in _blocks(file, name=name)):  # rare: only then is everything read twice
-            withdrawn = _withdrawn_of(self._records(file, name=name, on_progress=None))
-        yield from _without(withdrawn, self._records(file, name=name, on_progress=self._on_progress))
-
-    def _records(self, file: BinaryIO, *, name: str, on_progress: OnProgress | None) -> Iterator[tuple[int, TapeRecord]]:
-        total = file.seek(0, os.SEEK_END)
-        number = lines = done = 0
-        for block in _blocks(file, name=name):
-            tape = _parse(block, name=name, lines_before=lines, header=self.header)
-            if not lines:
-                self.header = tape.header
-            self.is_torn = tape.is_torn
-            lines += block.count(b"\n")
-            for record in tape:
-                number += 1
-                yield number, record
-            done += len(block)
-            if on_progress is not None:
-                on_progress(done, total)
-        if not total:
-            Tape.parse(b"", name=name)  # which says that it is empty, in the words of everywhere else
-
-
-def _parse(block: bytes, *, name: str, lines_before: int, header: TapeHeader) -> Tape:
-    if not lines_before:
-        return Tape.parse(block, name=name)
-    first = header.encode()
-    try:
-        return Tape.parse(first + block, name=name)
-    except ConfigurationError:
-        # once more, with as many lines before it as there were, so that the error names the right one
-        return Tape.parse(first + b"\n" * (lines_before - 1) + block, name=name)
-
-
-def _open_seekable(path: str | os.PathLike[str]) -> BinaryIO:
-    """The file, or a temporary copy of what a pipe has to say: it may have to be read twice."""
-    file = Path(path).open("rb")  # noqa: SIM115 - whoever called closes it
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    with file:
-        copy = tempfile.TemporaryFile()  # noqa: SIM115
-        shutil.copyfileobj(file, copy)
-        return copy
-
-
-def _refuse_other_files(file: BinaryIO, *, name: str) -> None:
-    """Raise for a file that does not begin as a tape does, before all of it is read in search of the end of its first line."""
-    file.seek(0)
-    beginning = file.read(_BLOCK_BYTES)
-    text = beginning.lstrip()
-    if text and not text.startswith(b"{"):
-        line = beginning[: len(beginning) - len(text)].count(b"\n") + 1
-        raise ConfigurationError(f"{name} is no tape, line {line}: every line of a tape is a JSON object", option="path")
-
-
-def _blocks(file: BinaryIO, *, name: str) -> Iterator[bytes]:
-    """The file from its beginning, in blocks of whole lines."""
-    file.seek(0)
-    lines = 1
-    while block := file.read(_BLOCK_BYTES):
-        if not block.endswith(b"\n"):
-            block += file.readline(_MAX_LINE_BYTES)
-            if not block.endswith(b"\n") and file.read(1):
-                lines += block.count(b"\n")
-                raise ConfigurationError(f"{name} is no tape, line {lines}: it is longer than {_MAX_LINE_BYTES} bytes", option="path")
-        lines += block.count(b"\n")
-        yield block
-
-
-def _without(withdrawn: frozenset[int], records: Iterator[tuple[int, TapeRecord]]) -> Iterator[tuple[int, TapeRecord]]:
-    return (pair for pair in records if pair[0] not in withdrawn) if withdrawn else records
-
-
-def _withdrawn_of(records: Iterator[tuple[int, TapeRecord]]) -> frozenset[int]:
-    """The numbers of the lines that were withdrawn, and of the notes that say so."""
-    # Stand-ins for the records, each of which says its number: what counts as withdrawn is decided in one place, the tape's own.
-    relevant = [
-        (number, record) for number, record in records if record.dir == "in" or (record.dir == "note" and _WITHDRAWAL in record.line)
-    ]
-    stand_ins = [TapeRecord(number, record.dir, record.line if record.dir == "note" else b"") for number, record in relevant]
-    kept = {record.t for record in without_withdrawn(stand_ins)}
-    return frozenset(number for number, _ in relevant if number not in kept)
-
-
-# --- `ControlLane`: the control requests of both sides, each with its answer and how long that took.
-
-
-Side = Literal["host", "claude"]
-
-_PERMISSION = "can_use_tool"
-
-
-class ControlLane:
-    """Reads requests, answers and withdrawals; `on_denied` is called with the id of a tool call that the host does not allow."""
-
-    def __init__(self, scene: Scene, *, on_denied: Callable[[str | None], object]) -> None:
-        self._scene = scene
-        self._on_denied = on_denied
-        self.host: CallBook = CallBook("host")
-        self.claude: CallBook = CallBook("claude")
-        self._asked_for: dict[int, str | None] = {}  # events of permission questions: the tool call
-
-    def _book(self, side: Side) -> CallBook:
-        return self.host if side == "host" else self.claude
-
-    def request(self, message: ControlRequest, *, by: Side) -> None:
-        """One side asks the other."""
-        scene, body = self._scene, message.request
-        name = body.subtype or "(no subtype)"
-        about, details = _about(body)
-        event = scene.add(
-            "control",
-            "request" if by == "host" else "question",
-            f"{name} {about}".strip(),
-            gist=details,
-            status="open",
-            sections=scene.text("request", json_text(body.to_dict())),
-        )
-        if isinstance(body, CanUseTool):
-            self._asked_for[event] = body.tool_use_id
-        self._book(by).began(message.request_id, name=name, event=event, t=scene.t)
-        if by == "host" and name == "initialize" and body.to_dict().get("jsonSchema") is not None:
-            scene.turns.expect_structure()
-
-    def response(self, message: ControlResponse, *, by: Side, kept: tuple[Section, ...] = ()) -> None:
-        """The answer of `by`; `kept` in place of one that is not whole on the tape."""
-        scene = self._scene
-        status = self._status(message, by)
-        call = self._book("claude" if by == "host" else "host").ended(message.request_id, t=scene.t, status=status)
-        shown = kept or scene.text("response", json_text(message.response.to_dict()))
-        if call is None:
-            level: Level = "warning" if status == "error" else "minor"
-            title = f"Answer of {by} to nothing that is open"
-            scene.add("control", "answer", title, gist=message.error or "", level=level, sections=shown)
-            return
-        scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status=status)
-        scene.shelf.extend(call.event, *shown)
-        asked_for = self._asked_for.pop(call.event, None)
-        if status == "error":
-            scene.worsen(call.event, "warning", f"{call.name} failed: {gist_of(message.error or 'no reason given')}")
-        elif status == "denied":
-            self._on_denied(asked_for)
-
-    def _status(self, message: ControlResponse, by: Side) -> str:
-        if not message.ok:
-            return "error"
-        behavior = message.payload.get("behavior")
-        if by == "host" and isinstance(behavior, str):
-            call = self.claude.find(message.request_id)
-            if call is not None and call.name == _PERMISSION:
-                return {"allow": "allowed", "deny": "denied"}.get(behavior, "ok")
-        return "ok"
-
-    def cancel(self, message: ControlCancelRequest, *, by: Side) -> None:
-        """`by` does not want an answer any more."""
-        scene = self._scene
-        call = self._book(by).ended(message.request_id, t=scene.t, status="cancelled")
-        if call is None:
-            scene.add("control", "cancel", f"{by} withdraws what is not open", level="minor")
-            return
-        self._asked_for.pop(call.event, None)
-        scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status="cancelled")
-
-    def ended(self) -> None:
-        """The tape is over: what has no answer, has none."""
-        for side in (self.host, self.claude):
-            for call in side.still_open():
-                self._scene.worsen(call.event, "warning", f"{call.name} has no answer")
-
-
-def _about(body: InboundBody) -> tuple[str, str]:
-    """What stands behind the subtype in the title, and the gist of the rest."""
-    match body:
-        case CanUseTool():
-            return body.tool_name, gist_of_input(body.input)
-        case HookCallback():
-            return body.event, str(body.input.get("tool_name") or body.callback_id)
-        case McpMessage():
-            params = body.message.get("params")
-            tool = params.get("name") if isinstance(params, dict) else None
-            return body.server_name, " ".join(str(word) for word in (body.message.get("method") or "answer", tool) if word)
-        case Elicitation():
-            return body.mcp_server_name, body.message
-        case _:
-            fields: dict[str, Any] = {key: value for key, value in body.to_dict().items() if key != "subtype"}
-            return "", gist_of_input(fields)
-
-
-# --- `SessionLane`: what the CLI says about itself, what its process prints, and what the recorder noted.
-
-
-_MINOR: Final = frozenset(
-    {
-        *("keep_alive", "tool_progress", "transcript_mirror", "command_lifecycle", "status", "session_state_changed", "thinking_tokens"),
-        *("task_progress", "task_updated", "background_tasks_changed", "control_request_progress", "commands_changed", "hook_progress"),
-        *("session_title_changed", "update_environment_variables"),
-    }
-)
-_ENVELOPE: Final = frozenset({"type", "subtype", "uuid", "session_id"})
-_WORDS: Final = {INPUT_ENDED: "The host ended its input", OUTPUT_ENDED: "The output ended", CLOSED: "The host closed the transport"}
-_MAX_STDERR_LINES: Final = 200
-"""Lines of standard error that are one event, when nothing else happens between them."""
-
-
-class SessionLane:
-    """Reads what belongs to no other lane."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._hooks = CallBook("claude")
-        self._session_ids: dict[str, None] = {}
-        self._last_init = ""
-        self._last_failed = False  # the last result was one: the exit code 1 that follows says nothing new
-        self._closed = False
-        self._stderr: tuple[int, list[str]] | None = None
-        self.exit_code: int | None = None
-        self.signal: int | None = None
-        self.retries: int = 0
-        self.stderr_lines: int = 0
-
-    @property
-    def session_ids(self) -> tuple[str, ...]:
-        """Those that were named, in order."""
-        return tuple(self._session_ids)
-
-    # ------------------------------------------------------------------------------------------------------- what was said
-
-    def message(self, message: Message) -> None:
-        """Anything that no other lane wants."""
-        match message:
-            case InitMessage():
-                self._init(message)
-            case ResultMessage():
-                self._result(message)
-            case HookStarted():
-                event = self._add(message, f"Hook {message.hook_name}", status="open")
-                self._hooks.began(message.hook_id, name=message.hook_name, event=event, t=self._scene.t)
-            case HookResponse():
-                self._hook_ended(message)
-            case DecodeFailure() | OversizedMessage():
-                self._unreadable(message)
-            case _:
-                title, gist, level = _told(message)
-                if isinstance(message, APIRetryMessage):
-                    self.retries += 1
-                self._add(message, title, gist=gist, level=level)
-
-    def _add(self, message: Message, title: str, *, gist: str = "", level: Level = "normal", **more: Any) -> int:
-        wire = message.to_dict()
-        kind = str(wire.get("subtype") or wire.get("type") or message.type)
-        return self._scene.add(
-            "session", kind, title, gist=gist, level=level, sections=self._scene.text("message", json_text(wire)), **more
-        )
-
-    def _init(self, message: InitMessage) -> None:
-        if message.session_id:
-            self._session_ids[gist_of(message.session_id)] = None
-        said = f"{message.model}, {message.permission_mode}, {len(message.tools)} tools, session {message.session_id or 'without an id'}"
-        level: Level = "minor" if said == self._last_init else "normal"  # it is repeated in every turn [10a]
-        self._last_init = said
-        self._add(message, "Session", gist=said, level=level)
-
-    def _result(self, message: ResultMessage) -> None:
-        """The result; the turn it ends is the last one that is known."""
-        turns = self._scene.turns.turns
-        repeated = message.prompt_uuids is None  # nobody's: it was said before
-        turn = None if repeated or not turns else turns[-1]
-        outcome = message.outcome
-        self._last_failed = message.is_error is True
-        said = message.result or " ".join(message.errors)
-        sections = (*self._scene.text("text", said), *self._scene.text("message", json_text(message.to_dict())))
-        self._scene.add(
-            "session",
-            "result",
-            "Result",
-            gist=said if outcome.ok else f"{outcome.text} {said}",
-            level="normal" if outcome.ok else "error",
-            status=outcome.code,
-            turn=None if turn is None else turn.number,
-            tokens=None if turn is None else turn.tokens,
-            cost_usd=None if turn is None else turn.cost_usd,
-            sections=sections,
-        )
-
-    def _hook_ended(self, message: HookResponse) -> None:
-        failed = message.exit_code not in (None, 0)
-        call = self._hooks.ended(message.hook_id, t=self._scene.t, status="error" if failed else "ok")
-        if call is None:
-            self._add(message, f"Hook {message.hook_name}", gist=message.output, level="warning" if failed else "normal")
-            return
-        scene = self._scene
-        scene.shelf.change(call.event, seconds=max(0.0, scene.t - call.t), status=message.outcome or ("error" if failed else "ok"))
-        scene.shelf.extend(call.event, *scene.text("answer", json_text(message.to_dict())))
-        if failed:
-            scene.worsen(call.event, "warning", f"hook {call.name} failed with exit code {message.exit_code}")
-
-    def _unreadable(self, message: DecodeFailure | OversizedMessage, *, by: str = "claude") -> None:
-        text = message.raw.decode("utf-8", "replace")
-        if isinstance(message, OversizedMessage):
-            title, why = "A line too long to be read", f"{message.size} bytes"
-        else:
-            title, why = f"A line of {by} that holds no message", f"{message.kind}: {message.error}"
-        level: Level = "minor" if isinstance(message, DecodeFailure) and message.kind == "blank" else "warning"
-        self._scene.add("session", "unreadable", title, gist=why, level=level, sections=self._scene.text("line", text))
-
-    # --------------------------------------------------------------------------------------------------- what the host said
-
-    def from_host(self, message: Message) -> None:
-        """A line of the host that is neither prompt nor control."""
-        if isinstance(message, DecodeFailure | OversizedMessage):
-            self._unreadable(message, by="the host")
-            return
-        level: Level = "minor" if message.type in _MINOR else "normal"
-        self._add(message, f"From the host: {message.type or 'a message without a type'}", level=level)
-
-    # -------------------------------------------------------------------------------------------------- what was not a line
-
-    def stderr(self, line: bytes) -> None:
-        """A line of standard error; those that follow each other are one event."""
-        self.stderr_lines += 1
-        text = line.decode("utf-8", "replace")
-        if self._stderr is None or len(self._stderr[1]) >= _MAX_STDERR_LINES:
-            event = self._scene.add("session", "stderr", "Standard error", gist=text)
-            self._stderr = (event, [])
-        event, lines = self._stderr
-        lines.append(text)
-        self._scene.shelf.change(event, sections=self._scene.text("lines", "\n".join(lines)))
-
-    def between(self) -> None:
-        """Something else happened: what comes on standard error now is another event."""
-        self._stderr = None
-
-    def note(self, line: bytes) -> None:
-        """What the recorder noted."""
-        ended = read_exit_note(line)
-        if ended is not None:
-            self._exit(*ended)
-            return
-        if line == CLOSED:
-            self._closed = True
-        if line in _WORDS:
-            self._scene.add("session", "note", _WORDS[line])
-            return
-        text = line.decode("utf-8", "replace")
-        failure = _failure_of(line)
-        if failure is not None:
-            where, error = str(failure.get("failure", "")), str(failure.get("error", ""))
-            said = f"{error}: {failure.get('message', '')} [{failure.get('code', '')}]"
-            self._scene.add("session", "failure", f"{where} failed", gist=said, level="error", sections=self._scene.text("note", text))
-            return
-        self._scene.add("session", "note", "Note", gist=text, level="minor", sections=self._scene.text("note", text))
-
-    def _exit(self, exit_code: int | None, signal: int | None) -> None:
-        self.exit_code, self.signal = exit_code, signal
-        how = f"with exit code {exit_code}" if signal is None else f"by signal {signal}"
-        expected = exit_code == 0 or (exit_code == 1 and self._last_failed) or (self._closed and signal is not None)
-        level: Level = "normal" if expected else "error"
-        self._scene.add("session", "exit", f"The process ended {how}", level=level)
-
-
-def _failure_of(line: bytes) -> dict[str, Any] | None:
-    if not line.startswith(b'{"failure"'):
-        return None
-    try:
-        value, _ = parse_json(line)
-    except JSONTextError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _told(message: Message) -> tuple[str, str, Level]:
-    """Title, gist and level of what the CLI reports."""
-    match message:
-        case APIRetryMessage():
-            status = message.error_status or message.error or "no answer"
-            wait = f"{message.attempt} of {message.max_retries}, in {as_float(message.retry_delay_ms) / 1000:.1f} s"
-            return "API retry", f"{status}: {wait}", "warning"
-        case ModelFallback():
-            return "Another model takes over", f"{message.original_model} → {message.fallback_model}", "warning"
-        case ModelRefusalNoFallback():
-            return "The model refused", message.content, "warning"
-        case CompactBoundary():
-            about = message.compact_metadata
-            return "The conversation was shortened", f"{about.pre_tokens:,} → {about.post_tokens or 0:,} tokens", "normal"
-        case ConversationReset():
-            return "A new conversation", message.new_conversation_id, "normal"
-        case RateLimitEvent():
-            info = message.rate_limit_info
-            good = info.status in ("", "allowed")
-            return "Rate limit", f"{info.status} {info.rate_limit_type or ''}".strip(), "minor" if good else "warning"
-        case Informational():
-            level: Level = "warning" if message.level in ("warning", "error") else "normal"
-            return "Information", message.content, level
-        case StatusMessage():
-            return "Status", message.status or message.permission_mode or "", "minor"
-        case CommandLifecycle():
-            return f"Prompt {message.state}", message.command_uuid, "minor"
-        case ControlRequestProgress():
-            return "A request is still at work", message.status, "minor"
-        case UnknownMessage():
-            return "A message of an unknown type", message.wire_type, "normal"
-        case _:
-            kind = message.subtype if isinstance(message, SystemMessage) else message.type
-            rest = {key: value for key, value in message.to_dict().items() if key not in _ENVELOPE}
-            return kind.replace("_", " ").capitalize(), json_text(rest) if rest else "", "minor" if kind in _MINOR else "normal"
-
+"""Called with the bytes read so far, and the size of the file."""
 
 _MAX_TYPES = 200
-"""Wire types counted one by one; a tape that makes up more of them does not grow the memory."""
+"""Wire types counted separately. More types count as `other`, so that a hostile tape cannot fill the memory."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A tape's figures, and its events in the order of their times.
+    """The figures of a tape, and its events in the order of their times.
 
-    `event_count` is how many there are on the tape: when that is more than `events` holds, those in the middle were left out.
-    `text_limit` is the length to which every section of text was cut, in characters.
+    `event_count` is the number of events on the tape. When it is more than `len(events)`, the events in the middle were left out.
+    `text_limit` is the length in characters to which each section of text was cut.
     """
 
     summary: TapeSummary
@@ -544,9 +102,14 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize(tape: Tape | str | os.PathLike[str], *, on_progress: OnProgress | None = None) -> TapeSummary:
-    """The figures of a tape: a `Tape`, or the path of one, of any size.
+    """Compute the figures of a tape of any size.
 
-    `on_progress` is called with the bytes read and the size of the file. Raises `ConfigurationError` for what is no tape.
+    Args:
+        tape: a `Tape`, or the path of a tape.
+        on_progress: called with the bytes read and the size of the file.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is not a tape.
     """
     return read_timeline(tape, max_events=1, max_text_chars=0, on_progress=on_progress).summary
 
@@ -558,11 +121,16 @@ def read_timeline(
     max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
     on_progress: OnProgress | None = None,
 ) -> Timeline:
-    """The figures and the events of a tape: a `Tape`, or the path of one, of any size.
+    """Read the figures and the events of a tape of any size.
 
-    Of more than `max_events` events, those in the middle are left out; texts are cut until there are at most about `max_text_chars`
-    characters of them. `on_progress` is called with the bytes read and the size of the file. Raises `ConfigurationError` for what is
-    no tape.
+    Args:
+        tape: a `Tape`, or the path of a tape.
+        max_events: events to return; of more events, those in the middle are left out.
+        max_text_chars: characters of text to return, about; longer texts are cut.
+        on_progress: called with the bytes read and the size of the file.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is not a tape.
     """
     source = RecordSource(tape, on_progress=on_progress)
     reading = _Reading(EventShelf(max_events=max_events, max_text_chars=max_text_chars))
@@ -572,22 +140,32 @@ def read_timeline(
 
 
 class _Reading:
-    """One pass over a tape: each record goes to the lane it belongs to."""
+    """One pass over a tape. Hands each record to its lane."""
 
     def __init__(self, shelf: EventShelf) -> None:
         self._scene = Scene(shelf)
         self._speech = Speech(self._scene)
         self._control = ControlLane(self._scene, on_denied=self._speech.denied)
         self._session = SessionLane(self._scene)
+        self._lanes: dict[type[Message], Callable[[Any], None]] = {
+            UserMessage: self._speech.user,
+            AssistantMessage: self._speech.assistant,
+            StreamEvent: self._speech.partial,
+            PermissionDeniedMessage: self._speech.refused,
+            TaskStarted: self._speech.task_started,
+            TaskNotification: self._speech.task_ended,
+            ControlRequest: partial(self._control.request, by="claude"),
+            ControlCancelRequest: partial(self._control.cancel, by="claude"),
+        }
         self._bytes = {"in": 0, "out": 0}
         self._types: dict[str, Counter[str]] = {"in": Counter(), "out": Counter()}
         self._unreadable = 0
 
     def read(self, number: int, record: TapeRecord) -> None:
-        """The next record."""
+        """Read the next record; `number` is its position on the tape, from 1."""
         scene = self._scene
         scene.record = number
-        scene.t = max(scene.t, record.t)  # a clock that was set back must not make anything take less than no time
+        scene.t = max(scene.t, record.t)  # a clock that was set back must not make a duration negative
         if record.dir == "err":
             self._session.stderr(record.line)
             return
@@ -628,25 +206,22 @@ class _Reading:
         scene = self._scene
         scene.settle(scene.turns.heard(message, scene.t))
         before = scene.shelf.count
-        handle = _LANES.get(type(message))
         if isinstance(message, ControlResponse):
             self._control.response(message, by="claude", kept=self._as_recorded(record))
-        elif handle is not None:
-            handle(self, message)
         else:
-            self._session.message(message)
+            self._lanes.get(type(message), self._session.message)(message)
         if scene.shelf.count > before and not isinstance(message, ControlResponse):
             scene.shelf.extend(scene.shelf.count, *self._as_recorded(record))
 
     def _as_recorded(self, record: TapeRecord) -> tuple[Section, ...]:
-        """What the tape has of a line that was trimmed while recording, and how long that was; nothing for a whole one."""
+        """Return a section with what the tape has of a line that was cut while recording; nothing for a whole line."""
         if record.trimmed_from_chars is None:
             return ()
         kept = self._scene.shelf.section("as recorded", record.line.decode("utf-8", "replace"))
         return (msgspec.structs.replace(kept, chars=record.trimmed_from_chars),)
 
     def finish(self, source: RecordSource) -> Timeline:
-        """Everything is read."""
+        """Close what is open, and return the timeline."""
         scene, speech, session = self._scene, self._speech, self._session
         speech.give_up(at_end=True)
         scene.settle(scene.turns.ended(scene.t))
@@ -654,7 +229,7 @@ class _Reading:
         for call in speech.tools.still_open():
             scene.worsen(call.event, "warning", f"{call.name} has no result")
         if source.is_torn:
-            scene.blame("warning", "the tape is torn: its last line is not whole, and was left out", event=None)
+            scene.blame("warning", "the recording was interrupted: the last line of the tape is not whole and was left out", event=None)
         turns, ledger = scene.turns.turns, scene.turns.ledger
         tokens = TokenCounts()
         for turn in turns:
@@ -683,25 +258,442 @@ class _Reading:
             stderr_lines=session.stderr_lines,
             exit_code=session.exit_code,
             signal=session.signal,
-            problems=_in_order(scene.problems),
+            problems=tuple(sorted(scene.problems, key=lambda problem: problem.t)),
             problem_count=scene.problem_count,
             error_count=scene.error_count,
         )
         return Timeline(summary=summary, events=scene.shelf.events(), event_count=scene.shelf.count, text_limit=scene.shelf.limit)
 
 
-def _in_order(problems: list[Problem]) -> tuple[Problem, ...]:
-    return tuple(sorted(problems, key=lambda problem: problem.t))
+_BLOCK_BYTES = 2**20
+"""Bytes read at a time, and then on to the end of the line."""
+
+_MAX_LINE_BYTES = 2**31
+"""Bytes of one line: as JSON, a line of 256 MiB that is not UTF-8 takes half as much. A hostile file may have no newline at all."""
+
+_WITHDRAWAL = b"withdrawn in "
+"""The beginning of a note that withdraws a line (`protocol.tape.note_of_withdrawal`)."""
 
 
-_LANES: dict[type[Message], Callable[[_Reading, Any], None]] = {
-    UserMessage: lambda reading, message: reading._speech.user(message),  # noqa: SLF001 - the table belongs to the class above
-    AssistantMessage: lambda reading, message: reading._speech.assistant(message),  # noqa: SLF001
-    StreamEvent: lambda reading, message: reading._speech.partial(message),  # noqa: SLF001
-    PermissionDeniedMessage: lambda reading, message: reading._speech.refused(message),  # noqa: SLF001
-    TaskStarted: lambda reading, message: reading._speech.task_started(message),  # noqa: SLF001
-    TaskNotification: lambda reading, message: reading._speech.task_ended(message),  # noqa: SLF001
-    ControlRequest: lambda reading, message: reading._control.request(message, by="claude"),  # noqa: SLF001
-    ControlCancelRequest: lambda reading, message: reading._control.cancel(message, by="claude"),  # noqa: SLF001
-}
-"""Which lane reads what; everything else belongs to the session."""
+class RecordSource:
+    """Yields the records of a tape with their numbers from 1, without withdrawn lines. Iterate it once; then `is_torn` is known.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is not a tape. The message is that of `Tape.read()`.
+    """
+
+    def __init__(self, tape: Tape | str | os.PathLike[str], *, on_progress: OnProgress | None = None) -> None:
+        self._tape = tape
+        self._on_progress = on_progress
+        self.header: TapeHeader = TapeHeader()
+        self.is_torn: bool = False
+
+    def __iter__(self) -> Iterator[tuple[int, TapeRecord]]:
+        tape = self._tape
+        if isinstance(tape, Tape):
+            self.header, self.is_torn = tape.header, tape.is_torn
+            yield from _without(_withdrawn_of(enumerate(tape, 1)), enumerate(tape, 1))
+            return
+        try:
+            with _open_seekable(tape) as file:
+                _refuse_other_files(file, name=Path(tape).name)
+                yield from self._read(file, name=Path(tape).name)
+        except OSError as error:
+            raise ConfigurationError(f"cannot read the tape {os.fspath(tape)}: {error.strerror or error}", option="path") from error
+
+    def _read(self, file: BinaryIO, *, name: str) -> Iterator[tuple[int, TapeRecord]]:
+        withdrawn: frozenset[int] = frozenset()
+        if any(_WITHDRAWAL in block for block in _blocks(file, name=name)):  # rare: only such a tape is read twice
+            withdrawn = _withdrawn_of(self._records(file, name=name, on_progress=None))
+        yield from _without(withdrawn, self._records(file, name=name, on_progress=self._on_progress))
+
+    def _records(self, file: BinaryIO, *, name: str, on_progress: OnProgress | None) -> Iterator[tuple[int, TapeRecord]]:
+        total = file.seek(0, os.SEEK_END)
+        number = lines = done = 0
+        for block in _blocks(file, name=name):
+            tape = _parse(block, name=name, lines_before=lines, header=self.header)
+            if not lines:
+                self.header = tape.header
+            self.is_torn = tape.is_torn
+            lines += block.count(b"\n")
+            for record in tape:
+                number += 1
+                yield number, record
+            done += len(block)
+            if on_progress is not None:
+                on_progress(done, total)
+        if not total:
+            Tape.parse(b"", name=name)  # raises the usual error for an empty file
+
+
+def _parse(block: bytes, *, name: str, lines_before: int, header: TapeHeader) -> Tape:
+    if not lines_before:
+        return Tape.parse(block, name=name)
+    first = header.encode()
+    try:
+        return Tape.parse(first + block, name=name)
+    except ConfigurationError:
+        # parse again behind as many lines as there were before, so that the error names the right line
+        return Tape.parse(first + b"\n" * (lines_before - 1) + block, name=name)
+
+
+def _open_seekable(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open the file, or a temporary copy of a pipe, because a tape may have to be read twice."""
+    file = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    with file:
+        copy = tempfile.TemporaryFile()  # noqa: SIM115
+        shutil.copyfileobj(file, copy)
+        return copy
+
+
+def _refuse_other_files(file: BinaryIO, *, name: str) -> None:
+    """Raise for a file that does not begin with JSON, before a huge file is searched for the end of its first line."""
+    file.seek(0)
+    beginning = file.read(_BLOCK_BYTES)
+    text = beginning.lstrip()
+    if text and not text.startswith(b"{"):
+        line = beginning[: len(beginning) - len(text)].count(b"\n") + 1
+        raise ConfigurationError(f"{name} is not a tape, line {line}: every line of a tape is a JSON object", option="path")
+
+
+def _blocks(file: BinaryIO, *, name: str) -> Iterator[bytes]:
+    """Yield the file from its beginning, in blocks of whole lines."""
+    file.seek(0)
+    lines = 1
+    while block := file.read(_BLOCK_BYTES):
+        if not block.endswith(b"\n"):
+            block += file.readline(_MAX_LINE_BYTES)
+            if not block.endswith(b"\n") and file.read(1):
+                lines += block.count(b"\n")
+                raise ConfigurationError(f"{name} is not a tape, line {lines}: it is longer than {_MAX_LINE_BYTES} bytes", option="path")
+        lines += block.count(b"\n")
+        yield block
+
+
+def _without(withdrawn: frozenset[int], records: Iterator[tuple[int, TapeRecord]]) -> Iterator[tuple[int, TapeRecord]]:
+    return (pair for pair in records if pair[0] not in withdrawn) if withdrawn else records
+
+
+def _withdrawn_of(records: Iterator[tuple[int, TapeRecord]]) -> frozenset[int]:
+    """Return the numbers of the withdrawn lines, and of the notes that withdraw them."""
+    # records whose time is their number: `protocol/tape.py` alone decides what is withdrawn
+    relevant = [
+        (number, record) for number, record in records if record.dir == "in" or (record.dir == "note" and _WITHDRAWAL in record.line)
+    ]
+    stand_ins = [TapeRecord(number, record.dir, record.line if record.dir == "note" else b"") for number, record in relevant]
+    kept = {record.t for record in without_withdrawn(stand_ins)}
+    return frozenset(number for number, _ in relevant if number not in kept)
+
+
+Side = Literal["host", "claude"]
+
+_PERMISSION = "can_use_tool"
+
+
+class ControlLane:
+    """Reads the control requests of both sides, with their answers and durations.
+
+    `on_denied` is called with the id of a tool call that the host does not allow.
+    """
+
+    def __init__(self, scene: Scene, *, on_denied: Callable[[str | None], object]) -> None:
+        self._scene = scene
+        self._on_denied = on_denied
+        self.host: CallBook = CallBook("host")
+        self.claude: CallBook = CallBook("claude")
+        self._asked_for: dict[int, str | None] = {}  # by the event of a permission question: the id of the tool call
+
+    def _book(self, side: Side) -> CallBook:
+        return self.host if side == "host" else self.claude
+
+    def request(self, message: ControlRequest, *, by: Side) -> None:
+        """Read a request from the side `by`."""
+        scene, body = self._scene, message.request
+        name = body.subtype or "(no subtype)"
+        about, details = _about(body)
+        event = scene.add(
+            "control",
+            "request" if by == "host" else "question",
+            f"{name} {about}".strip(),
+            gist=details,
+            status="open",
+            sections=scene.text("request", json_text(body.to_dict())),
+        )
+        if isinstance(body, CanUseTool):
+            self._asked_for[event] = body.tool_use_id
+        self._book(by).began(message.request_id, name=name, event=event, t=scene.t)
+        if by == "host" and name == "initialize" and body.to_dict().get("jsonSchema") is not None:
+            scene.turns.expect_structure()
+
+    def response(self, message: ControlResponse, *, by: Side, kept: tuple[Section, ...] = ()) -> None:
+        """Read an answer of the side `by`. `kept` replaces the text of an answer that is not whole on the tape."""
+        scene = self._scene
+        status = self._status(message, by)
+        call = self._book("claude" if by == "host" else "host").ended(message.request_id, t=scene.t, status=status)
+        shown = kept or scene.text("response", json_text(message.response.to_dict()))
+        if call is None:
+            level: Level = "warning" if status == "error" else "minor"
+            title = f"Answer of {by} to nothing that is open"
+            scene.add("control", "answer", title, gist=message.error or "", level=level, sections=shown)
+            return
+        scene.close(call, status, shown)
+        asked_for = self._asked_for.pop(call.event, None)
+        if status == "error":
+            scene.worsen(call.event, "warning", f"{call.name} failed: {gist_of(message.error or 'no reason given')}")
+        elif status == "denied":
+            self._on_denied(asked_for)
+
+    def _status(self, message: ControlResponse, by: Side) -> str:
+        if not message.ok:
+            return "error"
+        behavior = message.payload.get("behavior")
+        if by == "host" and isinstance(behavior, str):
+            call = self.claude.find(message.request_id)
+            if call is not None and call.name == _PERMISSION:
+                return {"allow": "allowed", "deny": "denied"}.get(behavior, "ok")
+        return "ok"
+
+    def cancel(self, message: ControlCancelRequest, *, by: Side) -> None:
+        """Read a withdrawal: the side `by` does not want an answer any more."""
+        scene = self._scene
+        call = self._book(by).ended(message.request_id, t=scene.t, status="cancelled")
+        if call is None:
+            scene.add("control", "cancel", f"{by} withdraws what is not open", level="minor")
+            return
+        self._asked_for.pop(call.event, None)
+        scene.close(call, "cancelled", ())
+
+    def ended(self) -> None:
+        """Note the end of the tape: open requests have no answer."""
+        for side in (self.host, self.claude):
+            for call in side.still_open():
+                self._scene.worsen(call.event, "warning", f"{call.name} has no answer")
+
+
+def _about(body: InboundBody) -> tuple[str, str]:
+    """Return what follows the subtype in the title, and one line about the rest."""
+    match body:
+        case CanUseTool():
+            return body.tool_name, gist_of_input(body.input)
+        case HookCallback():
+            return body.event, str(body.input.get("tool_name") or body.callback_id)
+        case McpMessage():
+            params = body.message.get("params")
+            tool = params.get("name") if isinstance(params, dict) else None
+            return body.server_name, " ".join(str(word) for word in (body.message.get("method") or "answer", tool) if word)
+        case Elicitation():
+            return body.mcp_server_name, body.message
+        case _:
+            fields: dict[str, Any] = {key: value for key, value in body.to_dict().items() if key != "subtype"}
+            return "", gist_of_input(fields)
+
+
+_MINOR: Final = frozenset(
+    {
+        *("keep_alive", "tool_progress", "transcript_mirror", "command_lifecycle", "status", "session_state_changed", "thinking_tokens"),
+        *("task_progress", "task_updated", "background_tasks_changed", "control_request_progress", "commands_changed", "hook_progress"),
+        *("session_title_changed", "update_environment_variables"),
+    }
+)
+_ENVELOPE: Final = frozenset({"type", "subtype", "uuid", "session_id"})
+_WORDS: Final = {INPUT_ENDED: "The host ended its input", OUTPUT_ENDED: "The output ended", CLOSED: "The host closed the transport"}
+_MAX_STDERR_LINES: Final = 200
+"""Lines of standard error in one event, when nothing else happens between them."""
+
+
+class SessionLane:
+    """Reads what the CLI reports about itself, what its process prints, and the notes of the recorder."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._hooks = CallBook("claude")
+        self._session_ids: dict[str, None] = {}
+        self._last_init = ""
+        self._last_failed = False  # the last result was an error: exit code 1 is expected then
+        self._closed = False
+        self._stderr: tuple[int, list[str]] | None = None
+        self.exit_code: int | None = None
+        self.signal: int | None = None
+        self.retries: int = 0
+        self.stderr_lines: int = 0
+
+    @property
+    def session_ids(self) -> tuple[str, ...]:
+        """The ids of the sessions on the tape, in order."""
+        return tuple(self._session_ids)
+
+    def message(self, message: Message) -> None:
+        """Read a message of the CLI that belongs to no other lane."""
+        match message:
+            case InitMessage():
+                self._init(message)
+            case ResultMessage():
+                self._result(message)
+            case HookStarted():
+                event = self._add(message, f"Hook {message.hook_name}", status="open")
+                self._hooks.began(message.hook_id, name=message.hook_name, event=event, t=self._scene.t)
+            case HookResponse():
+                self._hook_ended(message)
+            case DecodeFailure() | OversizedMessage():
+                self._unreadable(message)
+            case _:
+                title, gist, level = _told(message)
+                if isinstance(message, APIRetryMessage):
+                    self.retries += 1
+                self._add(message, title, gist=gist, level=level)
+
+    def _add(self, message: Message, title: str, *, gist: str = "", level: Level = "normal", **more: Any) -> int:
+        wire = message.to_dict()
+        kind = str(wire.get("subtype") or wire.get("type") or message.type)
+        return self._scene.add(
+            "session", kind, title, gist=gist, level=level, sections=self._scene.text("message", json_text(wire)), **more
+        )
+
+    def _init(self, message: InitMessage) -> None:
+        if message.session_id:
+            self._session_ids[gist_of(message.session_id)] = None
+        said = f"{message.model}, {message.permission_mode}, {len(message.tools)} tools, session {message.session_id or 'without an id'}"
+        level: Level = "minor" if said == self._last_init else "normal"  # the CLI repeats it in every turn [10a]
+        self._last_init = said
+        self._add(message, "Session", gist=said, level=level)
+
+    def _result(self, message: ResultMessage) -> None:
+        """Read a result. It ends the last known turn, unless it repeats an earlier result."""
+        turns = self._scene.turns.turns
+        repeated = message.prompt_uuids is None  # a repetition of an earlier result
+        turn = None if repeated or not turns else turns[-1]
+        outcome = message.outcome
+        self._last_failed = message.is_error is True
+        said = message.result or " ".join(message.errors)
+        sections = (*self._scene.text("text", said), *self._scene.text("message", json_text(message.to_dict())))
+        self._scene.add(
+            "session",
+            "result",
+            "Result",
+            gist=said if outcome.ok else f"{outcome.text} {said}",
+            level="normal" if outcome.ok else "error",
+            status=outcome.code,
+            turn=None if turn is None else turn.number,
+            tokens=None if turn is None else turn.tokens,
+            cost_usd=None if turn is None else turn.cost_usd,
+            sections=sections,
+        )
+
+    def _hook_ended(self, message: HookResponse) -> None:
+        failed = message.exit_code not in (None, 0)
+        call = self._hooks.ended(message.hook_id, t=self._scene.t, status="error" if failed else "ok")
+        if call is None:
+            self._add(message, f"Hook {message.hook_name}", gist=message.output, level="warning" if failed else "normal")
+            return
+        scene = self._scene
+        scene.close(call, message.outcome or ("error" if failed else "ok"), scene.text("answer", json_text(message.to_dict())))
+        if failed:
+            scene.worsen(call.event, "warning", f"hook {call.name} failed with exit code {message.exit_code}")
+
+    def _unreadable(self, message: DecodeFailure | OversizedMessage, *, by: str = "claude") -> None:
+        text = message.raw.decode("utf-8", "replace")
+        if isinstance(message, OversizedMessage):
+            title, why = "A line too long to be read", f"{message.size} bytes"
+        else:
+            title, why = f"A line of {by} that holds no message", f"{message.kind}: {message.error}"
+        level: Level = "minor" if isinstance(message, DecodeFailure) and message.kind == "blank" else "warning"
+        self._scene.add("session", "unreadable", title, gist=why, level=level, sections=self._scene.text("line", text))
+
+    def from_host(self, message: Message) -> None:
+        """Read a line of the host that is neither a prompt nor part of the control protocol."""
+        if isinstance(message, DecodeFailure | OversizedMessage):
+            self._unreadable(message, by="the host")
+            return
+        level: Level = "minor" if message.type in _MINOR else "normal"
+        self._add(message, f"From the host: {message.type or 'a message without a type'}", level=level)
+
+    def stderr(self, line: bytes) -> None:
+        """Read a line of standard error. Consecutive lines form one event."""
+        self.stderr_lines += 1
+        text = line.decode("utf-8", "replace")
+        if self._stderr is None or len(self._stderr[1]) >= _MAX_STDERR_LINES:
+            event = self._scene.add("session", "stderr", "Standard error", gist=text)
+            self._stderr = (event, [])
+        event, lines = self._stderr
+        lines.append(text)
+        self._scene.shelf.change(event, sections=self._scene.text("lines", "\n".join(lines)))
+
+    def between(self) -> None:
+        """Begin a new event for the next line of standard error, because something else happened."""
+        self._stderr = None
+
+    def note(self, line: bytes) -> None:
+        """Read a note of the recorder."""
+        ended = read_exit_note(line)
+        if ended is not None:
+            self._exit(*ended)
+            return
+        if line == CLOSED:
+            self._closed = True
+        if line in _WORDS:
+            self._scene.add("session", "note", _WORDS[line])
+            return
+        text = line.decode("utf-8", "replace")
+        failure = _failure_of(line)
+        if failure is not None:
+            where, error = str(failure.get("failure", "")), str(failure.get("error", ""))
+            said = f"{error}: {failure.get('message', '')} [{failure.get('code', '')}]"
+            self._scene.add("session", "failure", f"{where} failed", gist=said, level="error", sections=self._scene.text("note", text))
+            return
+        self._scene.add("session", "note", "Note", gist=text, level="minor", sections=self._scene.text("note", text))
+
+    def _exit(self, exit_code: int | None, signal: int | None) -> None:
+        self.exit_code, self.signal = exit_code, signal
+        how = f"with exit code {exit_code}" if signal is None else f"by signal {signal}"
+        expected = exit_code == 0 or (exit_code == 1 and self._last_failed) or (self._closed and signal is not None)
+        level: Level = "normal" if expected else "error"
+        self._scene.add("session", "exit", f"The process ended {how}", level=level)
+
+
+def _failure_of(line: bytes) -> dict[str, Any] | None:
+    if not line.startswith(b'{"failure"'):
+        return None
+    try:
+        value, _ = parse_json(line)
+    except JSONTextError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _told(message: Message) -> tuple[str, str, Level]:
+    """Return the title, the one-line text and the level of a report of the CLI."""
+    match message:
+        case APIRetryMessage():
+            status = message.error_status or message.error or "no answer"
+            wait = f"{message.attempt} of {message.max_retries}, in {as_float(message.retry_delay_ms) / 1000:.1f} s"
+            return "API retry", f"{status}: {wait}", "warning"
+        case ModelFallback():
+            return "Another model takes over", f"{message.original_model} → {message.fallback_model}", "warning"
+        case ModelRefusalNoFallback():
+            return "The model refused", message.content, "warning"
+        case CompactBoundary():
+            about = message.compact_metadata
+            return "The conversation was shortened", f"{about.pre_tokens:,} → {about.post_tokens or 0:,} tokens", "normal"
+        case ConversationReset():
+            return "A new conversation", message.new_conversation_id, "normal"
+        case RateLimitEvent():
+            info = message.rate_limit_info
+            good = info.status in ("", "allowed")
+            return "Rate limit", f"{info.status} {info.rate_limit_type or ''}".strip(), "minor" if good else "warning"
+        case Informational():
+            level: Level = "warning" if message.level in ("warning", "error") else "normal"
+            return "Information", message.content, level
+        case StatusMessage():
+            return "Status", message.status or message.permission_mode or "", "minor"
+        case CommandLifecycle():
+            return f"Prompt {message.state}", message.command_uuid, "minor"
+        case ControlRequestProgress():
+            return "A request is still at work", message.status, "minor"
+        case UnknownMessage():
+            return "A message of an unknown type", message.wire_type, "normal"
+        case _:
+            kind = message.subtype if isinstance(message, SystemMessage) else message.type
+            rest = {key: value for key, value in message.to_dict().items() if key not in _ENVELOPE}
+            return kind.replace("_", " ").capitalize(), json_text(rest) if rest else "", "minor" if kind in _MINOR else "normal"

@@ -1,9 +1,9 @@
 """What a session is told and reads beside its flags: settings, MCP servers, agents, and what the settings say about permissions.
 
-A launch carries JSON documents: they are read, checked and merged here as data. The CLI ignores a `--settings` *file* that is no JSON object
-without a word (observed on 2.1.329), and would run without the permission rules in it. So such a file is refused here.
+A launch carries JSON documents, which are read, checked and merged here. The CLI silently ignores a `--settings` *file* that is not a JSON
+object (observed on 2.1.329), and would run without the permission rules in it. So such a file is refused here.
 
-How the documents reach the CLI is in `payloads`. What the settings cost in credentials is in `credentials`.
+How the documents reach the CLI is decided in `payloads`. Which credential the settings choose is decided in `credentials`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`SessionPool`: sessions that are ready before anybody asks for them, and never more than so many.
+"""`SessionPool`: Claude sessions that are ready before they are needed, and never more than a given number.
 
-How that is done is in `stock`; here is what its users see.
+Each session serves one use and is then ended. `/clear` would begin a new conversation in the same process, but the permission mode, the
+model and the costs of the last user would stay (CLI 2.1.329, real; `tests/e2e/test_warm_sessions.py`).
 
-A session serves one use, and is ended. `/clear` would give a new conversation in the same process, but not a new process: the permission
-mode, the model and the costs of the last user stay (CLI 2.1.329, real; `tests/e2e/test_warm_sessions.py`).
+`stock.py` decides when sessions are started, handed out and ended.
 """
 
 from __future__ import annotations
@@ -22,55 +22,48 @@ from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.client.query import Query, QueryOptions
 from claude_transport.client.questions import CanUseToolCallback
 from claude_transport.client.reports import check_callback, check_number, raised_again
-from claude_transport.errors import (
-    ConfigurationError,
-    ConnectTimeout,
-    NotConnected,
-    TransportClosed,
-    UsageError,
-)
+from claude_transport.errors import ConfigurationError, ConnectTimeout, NotConnected, TransportClosed, UsageError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.pool.stock import MakeTransport, PooledSession, PoolLimits, PoolSnapshot, Recipe, Stock
 
-# --- How much memory a process holds, where the system says so in a file.
+DEFAULT_TIMEOUT = 60.0
+"""Seconds to wait for a session: much longer than a start, for callers that wait for others."""
+
+_DRAIN_TIMEOUT = 10.0
+"""Seconds for users to give their sessions back when the pool is closed."""
 
 
 def read_rss_bytes(pid: int) -> int | None:
-    """The resident memory of a process in bytes; None when it is gone, or where there is no `/proc` (anywhere but Linux)."""
+    """Return the resident memory of process `pid` in bytes, or None when the process is gone or the system has no `/proc`."""
     try:
-        # statm holds pages: size, resident, shared, ... (proc_pid_statm(5)). Read at every hand-out: a file of thirty bytes in memory.
+        # statm holds pages: size, resident, shared, … (proc_pid_statm(5)); it is read at every hand-out and is cheap
         resident = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
         return int(resident) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError, AttributeError):
         return None
 
 
-DEFAULT_TIMEOUT = 60.0
-"""Seconds that a session is waited for: far more than a start takes, for callers that queue behind others."""
-
-_DRAIN_TIMEOUT = 10.0
-"""Seconds that those who use a session get to give it back when the pool is closed."""
-
-
 class SessionPool:
-    """Sessions of one kind, started and initialised ahead: `async with pool.acquire() as query`.
+    """Starts and initialises sessions ahead of use: `async with pool.acquire() as query`.
 
     Args:
-        options: of every session. Those that name one conversation (`session_id`; `resume` without `fork_session`) are refused.
-        warm: how many are kept ready beyond those that are wanted now; 0 makes it a pool that only bounds.
-        cap: how many there are at most, in whatever state: starting, ready, in use, ending.
-        idle_ttl: seconds after which what is ready beyond `warm` is ended, the longest wait first.
-        max_age: seconds after which a session that waits is ended, and replaced; one in use is never touched.
-        max_rss_bytes: resident memory of its process over which a session that waits is ended, and replaced. Where `read_rss` does not
-            know, nothing is ended for it.
-        make_transport: makes the transport of every session, for other media, launchers and wrappers; a `SubprocessTransport` without it.
-        check_interval: seconds between two looks at what waits: is it there, does it answer, is it too old, too large, too many.
-        read_rss: bytes of resident memory by process id, or None; from `/proc` without it.
-        clock, sleep: seconds, and the wait for them, of `idle_ttl`, `max_age` and `check_interval`; give your own to let none pass.
-        arguments: as for `Query`, for every session: `can_use_tool`, `hooks`, `mcp_servers`, ... One object serves all sessions, at the
-            same time; `CallbackContext` and a hook's input tell them apart. `can_use_tool` may be replaced for one use, in `acquire()`.
+        options: the options of every session. `session_id`, and `resume` without `fork_session`, name one conversation and are refused.
+        warm: sessions to keep ready; 0 for a pool that only bounds their number.
+        cap: the most sessions at any time: starting, ready, in use or ending.
+        idle_ttl: seconds after which a ready session beyond `warm` is ended, the longest idle first.
+        max_age: seconds after which an idle session is ended and replaced. A session in use is never ended for its age.
+        max_rss_bytes: resident memory of its process above which an idle session is ended and replaced.
+        make_transport: makes the transport of a session from the options, for other media, launchers and wrappers. By default a
+            `SubprocessTransport`.
+        check_interval: seconds between two checks of the idle sessions.
+        read_rss: returns the resident bytes of a process id, or None when unknown. By default from `/proc`.
+        clock: returns the time for `idle_ttl` and `max_age`, in seconds.
+        sleep: waits the seconds of `check_interval`.
+        arguments: of every `Query`: `can_use_tool`, `hooks`, `mcp_servers`, …. One callback serves all sessions at the same time;
+            `CallbackContext` and the input of a hook tell them apart. `acquire()` may replace `can_use_tool` for one use.
 
-    Raises `ConfigurationError` for values that make no pool, and for options and arguments that no session would start with.
+    Raises:
+        ConfigurationError: a value is not valid, or no session would start with these options and arguments.
     """
 
     def __init__(
@@ -103,10 +96,8 @@ class SessionPool:
         state = "closed" if self._stock.is_over else "not started" if self._tending is None else "open"
         return f"<SessionPool {state}: {now}>"
 
-    # ------------------------------------------------------------------------------------------------- starting and closing
-
     async def start(self) -> None:
-        """Begin to keep sessions warm, in this event loop; does not wait for them (`warm_up()` does). Does nothing when it has begun."""
+        """Begin to keep sessions warm in this event loop, without waiting for them (see `warm_up()`). Does nothing the second time."""
         self._refuse_elsewhere()
         if self._stock.is_over:
             raise TransportClosed("the pool is closed")
@@ -122,9 +113,11 @@ class SessionPool:
         await self.aclose()
 
     async def warm_up(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Return when `warm` sessions are ready, or there is no place for more: for services that report when they are.
+        """Wait until `warm` sessions are ready, or until `cap` leaves no place for more. For services that report when they are ready.
 
-        Raises what a start failed with, once nothing is being started any more, and `ConnectTimeout` after `timeout` seconds.
+        Raises:
+            ConnectTimeout: the sessions were not ready after `timeout` seconds.
+            ClaudeTransportError: the last start failed with this error, and none is under way.
         """
         self._refuse_unless_open()
         with anyio.move_on_after(timeout):
@@ -133,12 +126,15 @@ class SessionPool:
             if self._stock.is_cold and self._stock.last_failure is not None:
                 raise raised_again(self._stock.last_failure)
             return
-        raise ConnectTimeout(f"the pool was not warm in {timeout:g} s", code="pool.not_warm", waited=timeout)
+        raise ConnectTimeout(f"the pool was not warm after {timeout:g} s: {self.snapshot()}", code="pool.not_warm", waited=timeout)
 
     async def aclose(self, *, drain_timeout: float = _DRAIN_TIMEOUT) -> None:
-        """End every session; nobody gets one any more. Those in use get `drain_timeout` seconds to be given back, and are then ended, too.
+        """End every session, and hand out no more. Callable from any task of the event loop.
 
-        From any task of the loop; a cancelled close still closes, and waits for nobody who uses one.
+        When the call is cancelled, the pool still closes, without waiting for sessions in use.
+
+        Args:
+            drain_timeout: seconds for users to give their sessions back; then these are ended, too.
         """
         self._refuse_elsewhere()
         check_number("drain_timeout", drain_timeout, positive=False)
@@ -155,23 +151,25 @@ class SessionPool:
             await self._draining.join()
             raise
 
-    # -------------------------------------------------------------------------------------------------------- for the users
-
     @asynccontextmanager
     async def acquire(self, *, timeout: float = DEFAULT_TIMEOUT, can_use_tool: CanUseToolCallback | None = None) -> AsyncIterator[Query]:
-        """A session that nobody else has or had, ended when the block is left: at once when one is ready, else in the order of asking.
+        """Hand out a session that was never used, and end it when the block is left. Callers are served in the order of asking.
 
-        `can_use_tool` takes the place of the pool's own for this use. Leaving interrupts what runs, and does not wait for the end.
+        Leaving the block interrupts a running turn and does not wait for the end of the process.
+
+        Args:
+            timeout: seconds to wait for a session.
+            can_use_tool: replaces the pool's `can_use_tool` for this use.
 
         Raises:
-            ConnectTimeout: none was free in `timeout` seconds; `code` is `pool.exhausted`.
-            CLIConnectionError, ConfigurationError, ...: what `Query.start()` raises; the start that was made for this call failed.
-            TransportClosed: the pool is closed, or was while this waited.
-            ConfigurationError: a `can_use_tool`, and the pool has none: its sessions were not started to ask.
+            ConnectTimeout: no session was free after `timeout` seconds; its `code` is `pool.exhausted`.
+            ClaudeTransportError: the start for this call failed, with an error of `Query.start()`.
+            TransportClosed: the pool is closed, or was closed during the wait.
+            ConfigurationError: `can_use_tool` is given, and the sessions were started without one.
         """
         check_callback("can_use_tool", can_use_tool)
         if can_use_tool is not None and not self._recipe.has_guard:
-            message = "this pool's sessions were not started to ask for permission: give the pool a can_use_tool, such as one that denies"
+            message = "the sessions of this pool were not started to ask for permission: give the pool a can_use_tool, too"
             raise ConfigurationError(message, option="can_use_tool")
         session = await self._take(timeout)
         try:
@@ -182,7 +180,7 @@ class SessionPool:
             self._stock.give_back(session)
 
     def snapshot(self) -> PoolSnapshot:
-        """What the pool does now, and what has been. Costs next to nothing."""
+        """Return the state of the pool: its sessions now, and what it has done so far. Cheap."""
         return self._stock.snapshot()
 
     async def _take(self, timeout: float) -> PooledSession:
@@ -198,12 +196,12 @@ class SessionPool:
             raise waiter.error
         if waiter.session is None:
             self._stock.withdraw(waiter)
-            raise ConnectTimeout(f"no session was free in {timeout:g} s: {self.snapshot()}", code="pool.exhausted", waited=timeout)
+            raise ConnectTimeout(f"no session was free after {timeout:g} s: {self.snapshot()}", code="pool.exhausted", waited=timeout)
         return waiter.session
 
     def _refuse_elsewhere(self) -> None:
         if self._loop is not None and not self._loop.is_current:
-            raise UsageError("this pool lives in another event loop: one pool for each", code="usage.wrong_loop")
+            raise UsageError("this pool belongs to another event loop: make one pool for each loop", code="usage.wrong_loop")
 
     def _refuse_unless_open(self) -> None:
         self._refuse_elsewhere()

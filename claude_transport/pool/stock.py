@@ -1,8 +1,10 @@
-"""`Stock`: the sessions of a pool, where each of them is, and what is done about it.
+"""`Stock`: the sessions of a pool, and the decisions to start them, hand them out and end them.
 
-Everything that happens (somebody asks, gives back, gives up; a session got ready, or is gone) ends in `_balance()`, which hands out what is
-there and starts what is missing. It does not wait, so nothing can come in between: a session is in one place at any moment, and a caller
-who is cancelled has it or has it not. Starting and ending are tasks of their own, because they outlive whoever caused them.
+Every event (a caller asks, gives back or gives up; a session is ready or has ended) ends in `_balance()`. It hands out what is ready and
+starts what is missing, without waiting. So a session is in one place at every moment, and a cancelled caller either has one or not.
+Starting and ending run in tasks of their own, because they outlive the caller that caused them.
+
+`pool.py` is the public face. `PoolLimits` decides how many sessions there are, `Recipe` makes them.
 """
 
 from __future__ import annotations
@@ -37,77 +39,46 @@ from claude_transport.printable import printable
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
 
-# --- `PooledSession`: one session of a pool, from its `SessionStart` to its one use; and `LateGuard`, whose callback comes with that use.
+logger: logging.Logger = logging.getLogger(__name__)
+
+_HEALTH_TIMEOUT = 5.0
+"""Seconds for an idle session to answer a check. The CLI takes 1 to 20 ms (docs/reference/protocol.md#answer-times)."""
+
+_GIVE_UP = 90.0
+"""Seconds for a session to end before its place is free again: more than all the bounds of a query's close together."""
+
+_AFTER_FAILURES = Backoff(first=1.0, maximum=60.0, jitter=0.0)
+"""Seconds without new warm sessions after several starts in a row have failed. A waiting caller gets one start at any time."""
 
 
-class LateGuard:
-    """A `can_use_tool` that is there when the session starts, and asks whoever was put in charge since."""
+class Retirement(StrEnum):
+    """Why the pool ended a session."""
 
-    def __init__(self, callback: CanUseToolCallback) -> None:
-        self.callback = callback
-        """Who is asked: the pool's own callback, until somebody who took the session brings another one."""
-
-    async def __call__(self, tool_name: str, given: dict[str, Any], context: CallbackContext) -> Allow | Deny:
-        return await self.callback(tool_name, given, context)
-
-
-class PooledSession:
-    """One session: its query, and since when it has been waiting (a time of the pool's clock)."""
-
-    __slots__ = ("guard", "idle_since", "query")
-
-    def __init__(self, query: Query, *, guard: LateGuard | None) -> None:
-        self.query: Query = query
-        self.guard: LateGuard | None = guard
-        """None when the pool was made without `can_use_tool`."""
-        self.idle_since: float = 0.0
+    USED = "used"
+    """Its one use is over."""
+    DIED = "died"
+    """Its process ended while it was idle."""
+    SILENT = "silent"
+    """It did not answer a check."""
+    AGE = "age"
+    """It was idle for longer than `max_age`."""
+    MEMORY = "memory"
+    """Its process holds more than `max_rss_bytes`."""
+    SURPLUS = "surplus"
+    """There were more than `warm`, and it was idle for `idle_ttl` seconds."""
+    CLOSING = "closing"
+    """The pool was closed."""
 
 
-class SessionStart:
-    """One attempt to start a session: the task at it, and what came of it: a session, an error, or neither when it was cancelled."""
-
-    __slots__ = ("error", "session", "task")
-
-    def __init__(self) -> None:
-        self.task: BackgroundTask | None = None
-        self.session: PooledSession | None = None
-        self.error: ClaudeTransportError | None = None
-
-
-# --- `Waiter`: somebody who waits for a session, and what becomes of it.
-
-
-class Waiter:
-    """One call of `acquire()`. It is settled once: with a session, or with the reason why there is none."""
-
-    __slots__ = ("at_once", "error", "session", "settled")
-
-    def __init__(self) -> None:
-        self.settled: anyio.Event = anyio.Event()
-        self.session: PooledSession | None = None
-        self.error: ClaudeTransportError | None = None
-        self.at_once: bool = False
-        """True when a session was there already."""
-
-    def give(self, session: PooledSession) -> None:
-        """This one is yours."""
-        self.session = session
-        self.settled.set()
-
-    def fail(self, error: ClaudeTransportError) -> None:
-        """There will be none."""
-        self.error = error
-        self.settled.set()
-
-
-# --- `PoolSnapshot`: what can be seen of a pool at one moment.
+_EXPECTED = frozenset({Retirement.USED, Retirement.SURPLUS, Retirement.AGE, Retirement.CLOSING})
 
 
 class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sessions of a pool do what, and what has been since it began.
+    """The state of a pool at one moment, and what it has done so far.
 
-    `live` is the sum of `idle`, `starting`, `in_use` and `ending`: no more than `cap`, at every moment. `waiting` are calls of `acquire()`.
-    `handed_out` counts what they got, `handed_out_warm` those that did not have to wait. `retired` counts the sessions that were ended, by
+    Now: sessions that are `idle`, `starting`, `in_use` and `ending`, and `waiting` calls of `acquire()`.
+
+    So far: sessions `started`, `failed_starts`, sessions `handed_out`, of these `handed_out_warm` without a wait, and sessions `retired` by
     `Retirement`.
     """
 
@@ -124,37 +95,19 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> int:
-        """Sessions that have, or may have, a process."""
+        """Sessions that have, or may have, a process. Never more than `cap`."""
         return self.idle + self.starting + self.in_use + self.ending
 
     def __str__(self) -> str:
         return f"{self.idle} idle, {self.starting} starting, {self.in_use} in use, {self.ending} ending, {self.waiting} waiting"
 
 
-# --- `PoolLimits`: how many sessions, how old and how large: what is to be started, and what has to go. Pure: no clock, no task.
-
-
-class Retirement(StrEnum):
-    """Why a session was ended."""
-
-    USED = "used"
-    """It has served its one use."""
-    DIED = "died"
-    """It had ended by itself while it waited."""
-    SILENT = "silent"
-    """It is there, but did not answer."""
-    AGE = "age"
-    """It waited for longer than `max_age`."""
-    MEMORY = "memory"
-    """Its process holds more than `max_rss_bytes`."""
-    SURPLUS = "surplus"
-    """It is one more than `warm`, and nobody wanted it for `idle_ttl` seconds."""
-    CLOSING = "closing"
-    """The pool was closed."""
-
-
 class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of one pool; times in seconds, sizes in bytes. Raises `ConfigurationError` for values that make no pool."""
+    """The limits of one pool, and the decisions that follow from them. Times are seconds, sizes bytes. Pure: no clock, no task.
+
+    Raises:
+        ConfigurationError: a value is not valid.
+    """
 
     warm: int = 1
     cap: int = 8
@@ -167,21 +120,28 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
         _check_count("warm", self.warm, least=0)
         if self.warm > self.cap:
             raise ConfigurationError(f"warm ({self.warm}) is more than cap ({self.cap}), which counts every session", option="warm")
-        _check_seconds("idle_ttl", self.idle_ttl)
-        _check_seconds("max_age", self.max_age)
+        for option in ("idle_ttl", "max_age"):
+            value: object = getattr(self, option)
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
+                raise ConfigurationError(f"{option} is {value!r}: use seconds above 0, or math.inf for no limit", option=option)
         if self.max_rss_bytes is not None:
             _check_count("max_rss_bytes", self.max_rss_bytes, least=1)
 
     def sessions_to_start(self, *, waiting: int, idle: int, starting: int, live: int, may_warm: bool = True) -> int:
-        """How many more to start: one for everybody who waits, `warm` for those who will, and never more than `cap` in all.
+        """Return how many more sessions to start: one for each waiting caller and `warm` in reserve, but not more than `cap` in all.
 
-        `live` counts every session that has, or may have, a process: idle, starting, in use, and ending.
+        Args:
+            waiting: callers that wait.
+            idle: sessions that are ready.
+            starting: sessions that are being started.
+            live: all sessions that have, or may have, a process.
+            may_warm: False to start none in reserve.
         """
         wanted = waiting + (self.warm if may_warm else 0)
         return max(0, min(wanted - idle - starting, self.cap - live))
 
     def retirement(self, *, has_ended: bool, age: float, rss_bytes: int | None) -> Retirement | None:
-        """Why a session that waits must not be handed out; None when it may. An unknown size is no reason."""
+        """Return why an idle session must not be handed out, or None when it may. An unknown size (None) is no reason."""
         if has_ended:
             return Retirement.DIED
         if age >= self.max_age:
@@ -191,9 +151,9 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def surplus(self, idle_for: Sequence[float]) -> int:
-        """How many of those that wait to let go: of what is more than `warm`, those that waited for `idle_ttl`, longest first.
+        """Return how many idle sessions to end: those beyond `warm` that were idle for `idle_ttl`.
 
-        `idle_for` is how long each has waited, the longest wait first.
+        `idle_for` has the seconds that each was idle, the longest first.
         """
         overdue = sum(waited >= self.idle_ttl for waited in idle_for)
         return max(0, min(overdue, len(idle_for) - self.warm))
@@ -201,25 +161,40 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_count(option: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"{option} is a whole number of at least {least}, not {value!r}", option=option)
-
-
-def _check_seconds(option: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
-        raise ConfigurationError(f"{option} is a number of seconds above 0 (math.inf for no limit), not {value!r}", option=option)
-
-
-# --- `Recipe`: what every session of a pool is made of.
+        raise ConfigurationError(f"{option} is {value!r}: use a whole number of at least {least}", option=option)
 
 
 MakeTransport = Callable[[ClaudeOptions], TransportLike]
-"""Called for every session: a new transport, not connected."""
+"""Makes the transport of one session, not connected."""
+
+
+class LateGuard:
+    """A `can_use_tool` that is there when the session starts, and calls `callback`, which a user of the session may replace."""
+
+    def __init__(self, callback: CanUseToolCallback) -> None:
+        self.callback = callback
+
+    async def __call__(self, tool_name: str, given: dict[str, Any], context: CallbackContext) -> Allow | Deny:
+        return await self.callback(tool_name, given, context)
+
+
+class PooledSession:
+    """One session of a pool: its query, and the time of the pool's clock since which it is idle."""
+
+    __slots__ = ("guard", "idle_since", "query")
+
+    def __init__(self, query: Query, *, guard: LateGuard | None) -> None:
+        self.query: Query = query
+        self.guard: LateGuard | None = guard
+        """None when the pool was made without `can_use_tool`."""
+        self.idle_since: float = 0.0
 
 
 class Recipe:
-    """Options, a way to make transports of them, and the arguments of the queries.
+    """Makes the sessions of a pool: the options, the transports, and the arguments of the queries.
 
-    Raises `ConfigurationError` for options that can serve one session only, and for arguments that no query would take.
+    Raises:
+        ConfigurationError: the options can serve one session only, or no query would accept the arguments.
     """
 
     def __init__(self, options: ClaudeOptions | None, *, make_transport: MakeTransport | None, arguments: QueryOptions) -> None:
@@ -229,15 +204,15 @@ class Recipe:
         check_callback("make_transport", make_transport)
         _check_for_many(self._options)
         if make_transport is None:
-            self.make()  # what is wrong with the arguments is found now, and not by the first session; nothing is started by it
+            self.make()  # raises now what the first session would raise; this starts nothing
 
     @property
     def has_guard(self) -> bool:
-        """True when the sessions are started in a way that they ask for permission."""
+        """True when the sessions are started with a `can_use_tool`."""
         return self._arguments.get("can_use_tool") is not None
 
     def make(self) -> PooledSession:
-        """A session, not started."""
+        """Return a session that is not started."""
         callback = self._arguments.get("can_use_tool")
         check_callback("can_use_tool", callback)
         guard = None if callback is None else LateGuard(callback)
@@ -247,32 +222,51 @@ class Recipe:
 
 def _check_for_many(options: object) -> None:
     if not isinstance(options, ClaudeOptions):
-        raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
+        raise ConfigurationError(f"options is a {type(options).__name__}: give a ClaudeOptions", option="options")
     if options.session_id is not None:
         raise ConfigurationError("session_id names one session, and a pool has many: leave it out", option="session_id")
     for option, is_set in (("resume", options.resume is not None), ("continue_conversation", options.continue_conversation)):
         if is_set and not options.fork_session:
-            message = f"{option} lets every session of the pool write on the same conversation: set fork_session, too"
+            message = f"{option} lets every session of the pool write to the same conversation: set fork_session, too"
             raise ConfigurationError(message, option=option)
 
 
-logger: logging.Logger = logging.getLogger(__name__)
+class SessionStart:
+    """One attempt to start a session: its task, and the session or the error that came of it; neither when it was cancelled."""
 
-_HEALTH_TIMEOUT = 5.0
-"""Seconds for an answer of a session that has nothing to do; the CLI takes 1 to 20 ms (docs/reference/protocol.md#answer-times)."""
+    __slots__ = ("error", "session", "task")
 
-_GIVE_UP = 90.0
-"""Seconds for a session to end, before its place is given to another: more than all the bounds of a query's own closing together."""
-
-_AFTER_FAILURES = Backoff(first=1.0, maximum=60.0, jitter=0.0)
-"""How long nothing is started on spare after so many starts in a row failed. Whoever waits for a session gets one start each anyway."""
+    def __init__(self) -> None:
+        self.task: BackgroundTask | None = None
+        self.session: PooledSession | None = None
+        self.error: ClaudeTransportError | None = None
 
 
-_EXPECTED = frozenset({Retirement.USED, Retirement.SURPLUS, Retirement.AGE, Retirement.CLOSING})
+class Waiter:
+    """One call of `acquire()`. It is settled once, with a session or with an error."""
+
+    __slots__ = ("at_once", "error", "session", "settled")
+
+    def __init__(self) -> None:
+        self.settled: anyio.Event = anyio.Event()
+        self.session: PooledSession | None = None
+        self.error: ClaudeTransportError | None = None
+        self.at_once: bool = False
+        """True when a session was ready."""
+
+    def give(self, session: PooledSession) -> None:
+        """Settle it with `session`."""
+        self.session = session
+        self.settled.set()
+
+    def fail(self, error: ClaudeTransportError) -> None:
+        """Settle it with `error`."""
+        self.error = error
+        self.settled.set()
 
 
 class Stock:
-    """The sessions of one pool in one event loop, from their start to their end; the arguments are those of `SessionPool`."""
+    """The sessions of one pool in one event loop. The arguments are those of `SessionPool`."""
 
     def __init__(self, limits: PoolLimits, recipe: Recipe, *, read_rss: Callable[[int], int | None], clock: Callable[[], float]) -> None:
         self._limits = limits
@@ -284,7 +278,7 @@ class Stock:
         self.is_over: bool = False
         """True when nothing is started or handed out any more."""
         self.idle: deque[PooledSession] = deque()
-        """Ready, the longest wait first."""
+        """Ready sessions, the longest idle first."""
         self.in_use: set[PooledSession] = set()
         self.ending: set[PooledSession] = set()
         self.starts: set[SessionStart] = set()
@@ -292,15 +286,23 @@ class Stock:
         self._change = anyio.Event()
         self._failures = 0  # in a row
         self.last_failure: ClaudeTransportError | None = None
-        """What the last start failed with; None when it did not."""
+        """The error of the last start; None when it succeeded."""
         self._warm_again_at = 0.0
         self._counts: Counter[str] = Counter()
         self._retired: Counter[str] = Counter()
 
-    # -------------------------------------------------------------------------------------------------- handing out, starting
+    def open(self, tend: Callable[[], Awaitable[object]]) -> BackgroundTask:
+        """Begin to keep sessions warm in this event loop. Return the task that runs `tend`."""
+        # sessions start in this context, not in that of the caller that happens to cause them
+        self._context = contextvars.copy_context()
+        tending = self.spawn(tend, name="claude session pool", at_end=self.refuse_all)
+        self._balance()
+        return tending
+
+    # Handing out and starting
 
     def ask(self) -> Waiter:
-        """Somebody wants a session, and has it already when one is ready."""
+        """Ask for a session. The waiter is settled already when one is ready."""
         waiter = Waiter()
         self._waiters.append(waiter)
         self._balance()
@@ -309,13 +311,13 @@ class Stock:
         return waiter
 
     def give_back(self, session: PooledSession) -> None:
-        """It has served its use."""
+        """End a session whose use is over."""
         if session in self.in_use:
             self._retire(session, Retirement.USED)
             self._changed()
 
     def withdraw(self, waiter: Waiter) -> None:
-        """Nobody waits any more. A session that was given already was not used, so the next one may have it."""
+        """Stop waiting. A session that the waiter has got already was not used, and goes to the next one."""
         session = waiter.session
         if session is None:
             if waiter in self._waiters:
@@ -330,7 +332,7 @@ class Stock:
             self._balance()
 
     def _balance(self) -> None:
-        """Give what is ready to those who wait, in the order of asking, and start what is missing."""
+        """Give ready sessions to the waiting callers in the order of asking, and start what is missing."""
         self._changed()
         if self.is_over:
             return
@@ -354,7 +356,7 @@ class Stock:
             )
 
     def _next_fit(self) -> PooledSession | None:
-        # the longest wait first: nobody has used any of them, and this way the fewest grow too old
+        # the longest idle first: all are unused, and so the fewest become too old
         while self.idle:
             session = self.idle.popleft()
             reason = self._reason_to_end(session)
@@ -369,7 +371,7 @@ class Stock:
             await session.query.start()
         except ClaudeTransportError as exc:
             start.error = exc
-        except Exception as exc:  # noqa: BLE001 - `make_transport` is somebody else's, and may raise anything
+        except Exception as exc:  # noqa: BLE001 - a `make_transport` of the user may raise anything
             start.error = CLIConnectionError(f"a session of the pool could not be made: {exc!r}")
             start.error.__cause__ = exc
         else:
@@ -384,9 +386,9 @@ class Stock:
             if self.is_over:
                 self._retire(session, Retirement.CLOSING)
             elif self._reason_to_end(session) is Retirement.MEMORY:
-                # started again and again, it would be too large again and again
+                # an error, because every new session would be too large again
                 self._retire(session, Retirement.MEMORY)
-                message = "a session that was just started holds more than max_rss_bytes: no session ever could be handed out"
+                message = "a new session holds more than max_rss_bytes, so none can be handed out: raise max_rss_bytes"
                 error = ConfigurationError(message, option="max_rss_bytes")
             else:
                 self.idle.append(session)
@@ -404,13 +406,12 @@ class Stock:
         if self._waiters:
             self._waiters.popleft().fail(error)
         elif not self.is_over:
-            logger.warning("a session could not be started on spare; none is for %g s: %s", pause, printable(error))
+            logger.warning("a warm session could not be started, the next try is in %g s: %s", pause, printable(error))
 
-    # ------------------------------------------------------------------------------------------------------ tending, ending
+    # Checking and ending
 
     async def tend(self, *, sleep: Callable[[float], Awaitable[object]], interval: float) -> None:
-        """Look at what waits, every `interval` seconds, for ever: at its age, its size, whether there is too much of it, and whether it
-        answers."""
+        """Check the idle sessions every `interval` seconds, until cancelled: their age, size and number, and whether they answer."""
         while True:
             await sleep(interval)
             for session in tuple(self.idle):
@@ -425,11 +426,11 @@ class Stock:
                     checks.start_soon(self._check, session)
 
     async def _check(self, session: PooledSession) -> None:
-        """Ask for something small. Whoever is handed the session meanwhile is not disturbed by it, and is not robbed of it."""
+        """Send a small request. A session that is handed out meanwhile is left to its caller."""
         try:
             await session.query.request("get_binary_version", timeout=_HEALTH_TIMEOUT)
         except ControlRequestFailed:
-            pass  # a refusal is a sign of life
+            pass  # it answered
         except ControlTimeout:
             self._end_idle(session, Retirement.SILENT)
         except ClaudeTransportError:
@@ -448,7 +449,7 @@ class Stock:
         pid = session.query.info.pid
         try:
             return None if pid is None else self._read_rss(pid)
-        except Exception:  # the reader may be somebody else's: a size that is not known is no reason to lose a session, or the pool
+        except Exception:  # a `read_rss` of the user may raise anything, and an unknown size is no reason to end a session
             logger.exception("the resident memory of process %s could not be read", pid)
             return None
 
@@ -458,12 +459,12 @@ class Stock:
             self._retire(session, reason)
 
     def _retire(self, session: PooledSession, reason: Retirement) -> None:
-        """End it, in a task of its own; until it has ended it takes one of the places."""
+        """End a session in a task of its own. It keeps its place until it has ended."""
         self.in_use.discard(session)
         self.ending.add(session)
         self._retired[reason] += 1
         logger.log(logging.DEBUG if reason in _EXPECTED else logging.INFO, "a session of the pool is ended: %s", reason)
-        session.query.abandon()  # at once, so that whoever had it cannot go on with it
+        session.query.abandon()  # at once, so that its last user cannot go on with it
         self.spawn(functools.partial(self._end, session), name="end of a pooled session", at_end=functools.partial(self._ended, session))
 
     async def _end(self, session: PooledSession) -> None:
@@ -471,39 +472,31 @@ class Stock:
         with anyio.move_on_after(_GIVE_UP):
             await closing.wait()
             return
-        logger.warning("a session did not end in %g s: its place is given to another", _GIVE_UP)
+        logger.warning("a session did not end in %g s: its place is given to another one", _GIVE_UP)
 
     def _ended(self, session: PooledSession) -> None:
         self.ending.discard(session)
         self._balance()
 
-    # ----------------------------------------------------------------------------------------------------- opening, closing
-
-    def open(self, tend: Callable[[], Awaitable[object]]) -> BackgroundTask:
-        """Begin, in this event loop: gives the task that tends it."""
-        # every session is started from here, not in the context of whoever happened to cause it
-        self._context = contextvars.copy_context()
-        tending = self.spawn(tend, name="claude session pool", at_end=self.refuse_all)
-        self._balance()
-        return tending
+    # Warming up and closing
 
     @property
     def is_cold(self) -> bool:
-        """True while fewer than `warm` are ready."""
+        """True while fewer than `warm` sessions are ready."""
         return len(self.idle) < self._limits.warm
 
     async def warmed(self) -> None:
-        """Return when it is not cold any more, or nothing is under way that would change that."""
+        """Wait until `warm` sessions are ready, or no start or end is under way that could lead to that."""
         while not self.is_over and self.is_cold and (self.starts or self.ending):
             await self._change.wait()
 
     def hurry(self) -> None:
-        """Drain without waiting for those who use a session."""
+        """Make `drain()` stop waiting for sessions in use."""
         self._is_in_hurry = True
         self._changed()
 
     async def drain(self, timeout: float) -> None:
-        """End everything; what is in use gets `timeout` seconds to be given back."""
+        """End every session. Those in use get `timeout` seconds to be given back."""
         self.refuse_all()
         for start in self.starts:
             if start.task is not None:
@@ -520,15 +513,17 @@ class Stock:
             await self._change.wait()
 
     def refuse_all(self) -> None:
-        """From now on nothing is started or handed out. Also when the event loop ends and nobody has closed the pool: it takes no new
-        tasks then, and the sessions' own are being cancelled."""
+        """Start and hand out nothing any more, and fail the waiting callers.
+
+        This also runs when the event loop ends before the pool was closed. It must start no task then.
+        """
         self.is_over = True
         while self._waiters:
             self._waiters.popleft().fail(TransportClosed("the pool was closed"))
         self._changed()
 
     def snapshot(self) -> PoolSnapshot:
-        """What the pool does now, and what has been. Costs next to nothing."""
+        """Return the state of the pool. Cheap."""
         return PoolSnapshot(
             idle=len(self.idle),
             starting=len(self.starts),
@@ -543,11 +538,11 @@ class Stock:
         )
 
     def spawn(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> BackgroundTask:
-        """A task that outlives whoever caused it."""
+        """Start a task that outlives its caller, in the context in which the pool was opened."""
         spawn = functools.partial(BackgroundTask.spawn, func, name=name, at_end=at_end)
         return spawn() if self._context is None else self._context.run(spawn)
 
     def _changed(self) -> None:
-        """Wake those who watch the pool; they look again."""
+        """Wake the tasks that wait for a change of the pool."""
         change, self._change = self._change, anyio.Event()
         change.set()

@@ -1,43 +1,25 @@
-"""Typed answers to what a host asks of the CLI, one module per noun; `claude_transport.client.controls` asks.
+"""Typed answers to the control requests that a host sends to the CLI; the methods of `client.controls` return them.
 
-An answer is never refused: what does not fit is left at its default and named in `misfits`, and `raw` is the whole payload. What a
-newer CLI adds is therefore at hand before this library has a name for it.
+A value that does not fit leaves its field at the default and is named in `misfits`; it is never an error. `raw` is the whole payload, so
+fields that only a newer CLI sends can be read there. `control` has the base class and the answer to `initialize`.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from msgspec import field
 
-from claude_transport.protocol.control import AgentInfo, CommandInfo, ModelInfo
+from claude_transport.protocol.control import AgentInfo, Answer, CommandInfo, ModelInfo
 from claude_transport.protocol.envelope import Number, Part
-from claude_transport.protocol.salvage import Salvaged
 
-# --- What every answer to a control request has.
-
-
-class Answer(Salvaged, frozen=True, kw_only=True):
-    """The payload of a successful control response, typed; `raw` is all of it, also what has no field here."""
-
-    @classmethod
-    def from_payload(cls, payload: Mapping[str, Any]) -> Self:
-        """The typed view of `ControlResponse.payload`; whatever does not fit is left at its default. Never raises.
-
-        With more misfits than can be looked through (see `salvage`), all fields hold their default and `misfits` names the keys.
-        """
-        unread = [name for name in cls.__struct_encode_fields__ if name in payload]
-        return cls._salvage(payload) or cls(misfits=tuple(unread), raw=dict(payload))
-
-
-# --- The answer to `get_context_usage`: what fills the context window. All sizes in tokens.
+# The answer to `get_context_usage`: what fills the context window. All sizes in tokens.
 
 
 class ContextCategory(Part, rename="camel", frozen=True, kw_only=True):
-    """One kind of content; `kind`: used, deferred (counted, but not loaded), buffer (kept free), free."""
+    """One category of content in the context window. `kind`: used, deferred (counted, but not loaded), buffer (kept free), free."""
 
     id: str = ""
     name: str = ""
@@ -48,7 +30,7 @@ class ContextCategory(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextCell(Part, rename="camel", frozen=True, kw_only=True):
-    """One square of the picture that the CLI itself draws; `percentage` of the window, `square_fullness` from 0 to 1."""
+    """One square of the grid that the CLI draws. `percentage` is of the whole window; `square_fullness` is from 0 to 1."""
 
     category_name: str = ""
     tokens: int = 0
@@ -59,7 +41,7 @@ class ContextCell(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextMemoryFile(Part, frozen=True, kw_only=True):
-    """A CLAUDE.md, or what else is read at the start."""
+    """A CLAUDE.md or another file that is read at the start of a session."""
 
     path: str = ""
     type: str = ""
@@ -67,7 +49,7 @@ class ContextMemoryFile(Part, frozen=True, kw_only=True):
 
 
 class ContextTool(Part, rename="camel", frozen=True, kw_only=True):
-    """A tool of an MCP server; one that is not loaded costs nothing yet."""
+    """A tool of an MCP server. A tool that is not loaded uses no tokens yet."""
 
     name: str = ""
     server_name: str = ""
@@ -76,7 +58,7 @@ class ContextTool(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextAgent(Part, rename="camel", frozen=True, kw_only=True):
-    """A subagent definition."""
+    """A subagent definition and the tokens it uses."""
 
     agent_type: str = ""
     source: str = ""
@@ -84,7 +66,7 @@ class ContextAgent(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextSkill(Part, frozen=True, kw_only=True):
-    """A skill's front matter."""
+    """A skill and the tokens that its front matter uses."""
 
     name: str = ""
     source: str = ""
@@ -92,7 +74,7 @@ class ContextSkill(Part, frozen=True, kw_only=True):
 
 
 class ContextSkills(Part, rename="camel", frozen=True, kw_only=True):
-    """How many skills there are, how many are described to the model, and what that costs."""
+    """The number of skills, how many of them are described to the model, and the tokens this uses."""
 
     total_skills: int = 0
     included_skills: int = 0
@@ -101,7 +83,7 @@ class ContextSkills(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextSlashCommands(Part, rename="camel", frozen=True, kw_only=True):
-    """How many slash commands there are, how many are described to the model, and what that costs."""
+    """The number of slash commands, how many of them are described to the model, and the tokens this uses."""
 
     total_commands: int = 0
     included_commands: int = 0
@@ -109,7 +91,7 @@ class ContextSlashCommands(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class TokenShare(Part, rename="camel", frozen=True, kw_only=True):
-    """What one kind of attachment (`tokens`) or one tool (`call_tokens` and `result_tokens`) takes."""
+    """Tokens used by one kind of attachment (`tokens`), or by one tool (`call_tokens` and `result_tokens`)."""
 
     name: str = ""
     tokens: int | None = None
@@ -118,7 +100,7 @@ class TokenShare(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class MessageBreakdown(Part, rename="camel", frozen=True, kw_only=True):
-    """What the conversation itself is made of."""
+    """Tokens used by the conversation, by kind of message."""
 
     tool_call_tokens: int = 0
     tool_result_tokens: int = 0
@@ -132,10 +114,10 @@ class MessageBreakdown(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextUsage(Answer, rename="camel", frozen=True, kw_only=True):
-    """What fills the context window. [08a, 08b]
+    """The use of the context window, in tokens. [08a, 08b]
 
-    Estimates with `detail="summary"` (8 ms), counted by the API in full (1.1 s, it asks the API to count). `max_tokens` is what can be
-    used, `raw_max_tokens` the model's window, `percentage` a whole number.
+    With `detail="summary"` the numbers are estimates (8 ms). Otherwise the CLI asks the API to count (1.1 s). `max_tokens` is what can be
+    used, `raw_max_tokens` is the model's window, and `percentage` is a whole number.
     """
 
     total_tokens: int = 0
@@ -156,18 +138,18 @@ class ContextUsage(Answer, rename="camel", frozen=True, kw_only=True):
     is_auto_compact_enabled: bool = False
     grid_rows: tuple[tuple[ContextCell, ...], ...] = ()
     api_usage: dict[str, Any] | None = None
-    """The usage of the last API response, None before the first."""
+    """The usage that the last API response reported; None before the first response."""
 
     def category(self, id: str) -> ContextCategory | None:  # noqa: A002 - the wire's own name for it
-        """The category with this id (`messages`, `system_prompt`, `free_space`, …), or None."""
+        """Return the category with this id (`messages`, `system_prompt`, `free_space`, …), or None."""
         return next((category for category in self.categories if category.id == id), None)
 
 
-# --- Answers about files: read, rewound, changed, suggested.
+# Answers about files: read, rewound, changed, suggested.
 
 
 class RewindResult(Answer, rename="camel", frozen=True, kw_only=True):
-    """What a rewind did, or with `dry_run` would do: counts and paths come with a dry run only, and so does `error`. [08a]"""
+    """The result of a rewind of files. Counts, paths and `error` come only with `dry_run`. [08a]"""
 
     can_rewind: bool = False
     error: str | None = None
@@ -178,14 +160,17 @@ class RewindResult(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class FileSuggestions(Answer, frozen=True, kw_only=True):
-    """Paths that match what was typed, seen from `cwd`. [08a]"""
+    """Paths below `cwd` that match the typed text. [08a]"""
 
     suggestions: tuple[Any, ...] = ()
     cwd: str = ""
 
 
 class FileContents(Answer, frozen=True, kw_only=True):
-    """A file, as text or as base64 (`encoding`). `lossy` when bytes that are no UTF-8 were replaced, `truncated` at `max_bytes`. [08a]"""
+    """The contents of a file, as text or as base64 (`encoding`). [08a]
+
+    `lossy` is True when bytes that are not UTF-8 were replaced, `truncated` when the file was cut at `max_bytes`.
+    """
 
     contents: str = ""
     abs_path: str = field(name="absPath", default="")
@@ -196,17 +181,17 @@ class FileContents(Answer, frozen=True, kw_only=True):
 
     @property
     def data(self) -> bytes:
-        """The bytes: decoded from base64, or the text in UTF-8."""
+        """The contents as bytes: decoded from base64, or the text encoded in UTF-8."""
         if self.encoding == "base64":
             try:
                 return base64.b64decode(self.contents)
             except binascii.Error:
-                return b""  # not base64 after all; `contents` still has what came
+                return b""  # not valid base64; `contents` still has the text
         return self.contents.encode("utf-8", "surrogatepass")
 
 
 class PlanInfo(Answer, frozen=True, kw_only=True):
-    """The session's plan, when there is one. [08a]"""
+    """The plan of the session, if it has one. [08a]"""
 
     exists: bool = False
     content: str | None = None
@@ -214,7 +199,7 @@ class PlanInfo(Answer, frozen=True, kw_only=True):
 
 
 class DiffStats(Part, rename="camel", frozen=True, kw_only=True):
-    """How much has changed."""
+    """The number of changed files and lines."""
 
     files_count: int = 0
     lines_added: int = 0
@@ -222,7 +207,7 @@ class DiffStats(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ChangedFile(Part, rename="camel", frozen=True, kw_only=True):
-    """One changed file; `status`: added, modified, removed, renamed, copied."""
+    """One changed file. `status`: added, modified, removed, renamed, copied."""
 
     path: str = ""
     added: int = 0
@@ -233,7 +218,7 @@ class ChangedFile(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class DiffHunk(Part, rename="camel", frozen=True, kw_only=True):
-    """A hunk of a unified diff: `lines` begin with a space, `+` or `-`."""
+    """A hunk of a unified diff. Each line begins with a space, `+` or `-`."""
 
     old_start: int = 0
     old_lines: int = 0
@@ -243,14 +228,14 @@ class DiffHunk(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class DiffFile(Part, frozen=True, kw_only=True):
-    """The hunks of one file; untracked files have none."""
+    """The hunks of one file. Untracked files have none."""
 
     path: str = ""
     hunks: tuple[DiffHunk, ...] = ()
 
 
 class WorkspaceDiff(Part, rename="camel", frozen=True, kw_only=True):
-    """What has changed in the working tree."""
+    """The changes in the working tree."""
 
     stats: DiffStats = DiffStats()
     files: tuple[ChangedFile, ...] = field(name="perFileStats", default=())
@@ -261,24 +246,24 @@ class WorkspaceDiff(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class WorkspaceDiffAnswer(Answer, rename="camel", frozen=True, kw_only=True):
-    """The changes, or None and the reason: `no-repository`, … [08a]"""
+    """The changes in the working tree, or None with a `no_diff_reason`: `no-repository`, … [08a]"""
 
     diff: WorkspaceDiff | None = None
     no_diff_reason: str | None = None
 
 
-# --- Answers about MCP servers.
+# Answers about MCP servers.
 
 
 class McpServerInfo(Part, frozen=True, kw_only=True):
-    """What a server says it is."""
+    """The name and version that an MCP server reports about itself."""
 
     name: str = ""
     version: str = ""
 
 
 class McpServerTool(Part, frozen=True, kw_only=True):
-    """A tool of a connected server; `annotations` as the CLI reads them (`readOnly`, `destructive`, …)."""
+    """A tool of a connected MCP server. `annotations` use the CLI's names (`readOnly`, `destructive`, …)."""
 
     name: str = ""
     description: str | None = None
@@ -286,10 +271,10 @@ class McpServerTool(Part, frozen=True, kw_only=True):
 
 
 class McpServerStatus(Part, frozen=True, kw_only=True):
-    """How one server is. [06l, 08a]
+    """The state of one MCP server. [06l, 08a]
 
-    `status`: connected, failed, disabled, pending, needs-auth. `scope` and `source` say who configured it: `sdk` for those of the host,
-    `dynamic` for those of `mcp_set_servers`.
+    `status`: connected, failed, disabled, pending, needs-auth. `scope` and `source` say where it was configured: `sdk` for a server of the
+    host, `dynamic` for one of `mcp_set_servers`.
     """
 
     name: str = ""
@@ -304,13 +289,13 @@ class McpServerStatus(Part, frozen=True, kw_only=True):
 
 
 class McpServerStatuses(Answer, frozen=True, kw_only=True):
-    """How every server is. [08a]"""
+    """The state of every MCP server. [08a]"""
 
     servers: tuple[McpServerStatus, ...] = field(name="mcpServers", default=())
 
 
 class McpServersChange(Answer, frozen=True, kw_only=True):
-    """What came of a new set of servers: `errors` by server name, for servers that are there but could not be connected. [06l, 08a]"""
+    """The result of setting the MCP servers. `errors` names the servers that were added but could not be connected. [06l, 08a]"""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -318,7 +303,9 @@ class McpServersChange(Answer, frozen=True, kw_only=True):
 
 
 class McpCallResult(Answer, frozen=True, kw_only=True):
-    """The result of a tool that was called past the model. `is_error` is the tool's own word; `staging` comes with a time limit."""
+    """The result of an MCP tool that the host called, without the model. The tool sets `is_error`; `staging` comes only when a time
+    limit was given.
+    """
 
     content: tuple[dict[str, Any], ...] | str = ()
     is_error: bool = field(name="isError", default=False)
@@ -327,29 +314,29 @@ class McpCallResult(Answer, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """All text of the result."""
+        """All text blocks of the result, joined."""
         if isinstance(self.content, str):
             return self.content
         return "".join(str(block.get("text", "")) for block in self.content if block.get("type") == "text")
 
 
 class McpResourceContents(Answer, frozen=True, kw_only=True):
-    """A resource: MCP content objects with `uri`, `mimeType` and `text` or `blob`."""
+    """An MCP resource: a tuple of MCP content objects with `uri`, `mimeType` and `text` or `blob`."""
 
     contents: tuple[dict[str, Any], ...] = ()
 
 
-# --- Answers about models, and about what they have cost.
+# Answers about models and their cost.
 
 
 class ModelListing(Answer, frozen=True, kw_only=True):
-    """The models that can be chosen. [08a]"""
+    """The models that can be selected. [08a]"""
 
     models: tuple[ModelInfo, ...] = ()
 
 
 class ModelSpending(Part, rename="camel", frozen=True, kw_only=True):
-    """What one model was used for in this session, in tokens and US dollars. [08a]"""
+    """Tokens and cost (US dollars) of one model in this session. [08a]"""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -363,11 +350,11 @@ class ModelSpending(Part, rename="camel", frozen=True, kw_only=True):
     canonical_model: str | None = None
     provider: str | None = None
     cost_basis: str | None = None
-    """`list` for list prices."""
+    """`list` when the cost was computed from list prices."""
 
 
 class SessionSpending(Part, frozen=True, kw_only=True):
-    """What this process has used so far; times in milliseconds, `model_usage` by model name. [08a]"""
+    """Tokens, cost and time (milliseconds) since this process started. The keys of `model_usage` are model names. [08a]"""
 
     total_cost_usd: Number = 0
     total_api_duration_ms: Number = 0
@@ -378,10 +365,10 @@ class SessionSpending(Part, frozen=True, kw_only=True):
 
 
 class UsageInfo(Answer, frozen=True, kw_only=True):
-    """What was used, and how much of a subscription's limits is left. [08a]
+    """Usage of this session, and the remaining limits of a subscription. [08a]
 
-    `rate_limits` and `behaviors` are None with an API key. *Declared*: `rate_limits` holds windows (`five_hour`, `seven_day`, …), each
-    with `utilization` and `resets_at`.
+    `rate_limits` and `behaviors` are None with an API key. *Declared*: `rate_limits` holds windows (`five_hour`, `seven_day`, …), each with
+    `utilization` and `resets_at`.
     """
 
     session: SessionSpending = SessionSpending()
@@ -391,11 +378,11 @@ class UsageInfo(Answer, frozen=True, kw_only=True):
     behaviors: dict[str, Any] | None = None
 
 
-# --- Answers about what is allowed, and about who is asked: permission rules, hooks, the sandbox.
+# Answers about permission rules, hooks and the sandbox.
 
 
 class PermissionRuleInfo(Part, frozen=True, kw_only=True):
-    """One rule, e.g. `Bash(ls)`; `behavior`: allow, deny, ask; `source`: flagSettings, userSettings, session, …"""
+    """One permission rule, such as `Bash(ls)`. `behavior`: allow, deny, ask. `source`: flagSettings, userSettings, session, …"""
 
     rule: str = ""
     behavior: str = ""
@@ -405,7 +392,7 @@ class PermissionRuleInfo(Part, frozen=True, kw_only=True):
 
 
 class PermissionRuleState(Part, rename="camel", frozen=True, kw_only=True):
-    """The rules, and where they apply."""
+    """The permission rules and the directories they apply to."""
 
     rules: tuple[PermissionRuleInfo, ...] = ()
     workspace_directories: tuple[Any, ...] = ()
@@ -448,7 +435,7 @@ class HookListingEvent(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class HookListing(Answer, rename="camel", frozen=True, kw_only=True):
-    """The hooks of the settings files, and every event there could be one for. Hooks of the host are not among them. [08a]"""
+    """The hooks of the settings files, and all events that a hook can have. Hooks of the host are not listed. [08a]"""
 
     events: tuple[Any, ...] = ()
     hooks: tuple[dict[str, Any], ...] = ()
@@ -457,7 +444,7 @@ class HookListing(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class SandboxInfo(Answer, frozen=True, kw_only=True):
-    """How commands are sandboxed; `mode`: disabled, … [08a]"""
+    """The sandbox in which commands run. `mode`: disabled, … [08a]"""
 
     supported: bool = False
     enabled: bool = False
@@ -468,11 +455,11 @@ class SandboxInfo(Answer, frozen=True, kw_only=True):
     dependencies: dict[str, Any] = field(default_factory=dict)
 
 
-# --- Answers about the session as a whole.
+# Answers about the session as a whole.
 
 
 class BinaryVersion(Answer, rename="camel", frozen=True, kw_only=True):
-    """Which CLI this is; `build_time` in ISO 8601. [08a]"""
+    """The version of the CLI; `build_time` is in ISO 8601. [08a]"""
 
     version: str = ""
     build_time: str = ""
@@ -480,38 +467,38 @@ class BinaryVersion(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class StatusRow(Part, frozen=True, kw_only=True):
-    """One fact, as text for people."""
+    """One fact of the status, as text for people."""
 
     label: str = ""
     value: str = ""
 
 
 class StatusSection(Part, frozen=True, kw_only=True):
-    """Facts under one heading."""
+    """The facts under one heading of the status."""
 
     title: str = ""
     rows: tuple[StatusRow, ...] = ()
 
 
 class StatusInfo(Answer, frozen=True, kw_only=True):
-    """What `/status` shows, as text for people. [08a]"""
+    """The content of `/status`, as text for people. [08a]"""
 
     sections: tuple[StatusSection, ...] = ()
 
     def value(self, label: str) -> str | None:
-        """The value of the first row with this label (`Session ID`, `Model`, `cwd`, …), or None."""
+        """Return the value of the first row with this label (`Session ID`, `Model`, `cwd`, …), or None."""
         return next((row.value for section in self.sections for row in section.rows if row.label == label), None)
 
 
 class ExportedConversation(Answer, frozen=True, kw_only=True):
-    """The conversation as plain text, and what its file could be called. [08a]"""
+    """The conversation as plain text, and a suggested file name. [08a]"""
 
     text: str = ""
     default_filename: str = ""
 
 
 class ForkResult(Answer, frozen=True, kw_only=True):
-    """Whether the conversation was forked: stream-json sessions answer success with `forked=False` and `reason="unsupported"`. [08a]"""
+    """The result of a fork request. A stream-json session answers `forked=False` with `reason="unsupported"`. [08a]"""
 
     forked: bool = False
     error: str | None = None
@@ -519,24 +506,24 @@ class ForkResult(Answer, frozen=True, kw_only=True):
 
 
 class SideAnswer(Answer, frozen=True, kw_only=True):
-    """The model's answer to a question beside the conversation; `synthetic` when no model gave it. [08a]"""
+    """The model's answer to a side question, which is not part of the conversation. `synthetic` is True when no model wrote it. [08a]"""
 
     response: str | None = None
     synthetic: bool = False
 
 
 class SessionTitle(Answer, frozen=True, kw_only=True):
-    """A title made from a description."""
+    """A session title that was made from a description."""
 
     title: str | None = None
 
 
 class CwdChange(Answer, frozen=True, kw_only=True):
-    """What came of a change of directory.
+    """The result of a change of the working directory.
 
-    `status` `ok`: the session is in `cwd`, `changed` says whether it was elsewhere before. `needs_trust`: nothing was done; ask the user
-    whether `trust_root` is to be trusted, and repeat with this `directory` as `trusted_directory`. `rejected`: nothing was done, for
-    `reason` (`busy` while a turn or hook is running), in words `message`.
+    `status` `ok`: the session is in `cwd`; `changed` is True when it was in another directory before. `needs_trust`: nothing changed; ask
+    the user whether to trust `trust_root`, then repeat the request with this `directory` as `trusted_directory`. `rejected`: nothing
+    changed; `reason` is for programs (`busy` while a turn or hook runs), `message` for people.
     """
 
     status: str = ""
@@ -550,7 +537,7 @@ class CwdChange(Answer, frozen=True, kw_only=True):
 
 
 class ConversationRewind(Answer, rename="camel", frozen=True, kw_only=True):
-    """Whether the conversation was cut back to before a message; `prefill_text` is what that message said."""
+    """The result of cutting the conversation back to before a message. `prefill_text` is the text of that message."""
 
     rewound: bool = False
     target_message_uuid: str | None = None
@@ -560,18 +547,18 @@ class ConversationRewind(Answer, rename="camel", frozen=True, kw_only=True):
     reason: str | None = None
 
 
-# --- Answers about settings, and about what is loaded by them: plugins, skills, memory.
+# Answers about settings, plugins, skills and memory.
 
 
 class SettingsSource(Part, frozen=True, kw_only=True):
-    """What one place contributes: userSettings, projectSettings, localSettings, flagSettings, policySettings."""
+    """The settings from one source: userSettings, projectSettings, localSettings, flagSettings, policySettings."""
 
     source: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
 
 
 class AppliedSettings(Part, frozen=True, kw_only=True):
-    """What the session runs with now, after everything has had its say."""
+    """The settings that the session uses now, after all sources were merged."""
 
     model: str | None = None
     effort: str | None = None
@@ -579,7 +566,7 @@ class AppliedSettings(Part, frozen=True, kw_only=True):
 
 
 class SettingsInfo(Answer, frozen=True, kw_only=True):
-    """The settings: merged (`effective`), by place (`sources`, weakest first), and what is in use. [08a, 08c]"""
+    """The settings: merged (`effective`), by source (`sources`, weakest first), and those in use (`applied`). [08a, 08c]"""
 
     effective: dict[str, Any] = field(default_factory=dict)
     sources: tuple[SettingsSource, ...] = ()
@@ -588,7 +575,7 @@ class SettingsInfo(Answer, frozen=True, kw_only=True):
 
 
 class PluginInfo(Part, frozen=True, kw_only=True):
-    """A plugin that is loaded."""
+    """A loaded plugin."""
 
     name: str = ""
     path: str = ""
@@ -597,7 +584,7 @@ class PluginInfo(Part, frozen=True, kw_only=True):
 
 
 class CacheImpact(Part, frozen=True, kw_only=True):
-    """What a reload that was held back would change. *Declared.*"""
+    """The changes that a held reload would make. *Declared.*"""
 
     mcp_servers_added: tuple[str, ...] = ()
     mcp_servers_removed: tuple[str, ...] = ()
@@ -605,7 +592,7 @@ class CacheImpact(Part, frozen=True, kw_only=True):
 
 
 class ReloadedPlugins(Answer, frozen=True, kw_only=True):
-    """What there is after the plugins were read again. With `held` nothing was changed yet. [08a]"""
+    """The plugins, commands, agents and MCP servers after a reload. With `held` nothing was changed yet. [08a]"""
 
     commands: tuple[CommandInfo, ...] = ()
     agents: tuple[AgentInfo, ...] = ()
@@ -617,25 +604,25 @@ class ReloadedPlugins(Answer, frozen=True, kw_only=True):
 
 
 class SkillListing(Answer, frozen=True, kw_only=True):
-    """The skills, after they were read again. [08a]"""
+    """The skills after a reload. [08a]"""
 
     skills: tuple[CommandInfo, ...] = ()
 
 
 class OutputStyles(Answer, frozen=True, kw_only=True):
-    """The output styles, after they were read again. [08a]"""
+    """The output styles after a reload. [08a]"""
 
     available_output_styles: tuple[str, ...] = ()
 
 
 class SkillsInfo(Answer, frozen=True, kw_only=True):
-    """The skills that the user can manage; none of the built-in ones. [08a]"""
+    """The skills that the user can manage, without the built-in ones. [08a]"""
 
     skills: tuple[dict[str, Any], ...] = ()
 
 
 class MemoryFile(Part, frozen=True, kw_only=True):
-    """A file that is read at the start, or would be; `kind`: user, project, …"""
+    """A file that is read at the start of a session if it exists. `kind`: user, project, …"""
 
     kind: str = ""
     path: str = ""
@@ -645,7 +632,7 @@ class MemoryFile(Part, frozen=True, kw_only=True):
 
 
 class MemoryFolder(Part, frozen=True, kw_only=True):
-    """A folder of memories."""
+    """A folder of memory files."""
 
     kind: str = ""
     path: str = ""
@@ -654,7 +641,7 @@ class MemoryFolder(Part, frozen=True, kw_only=True):
 
 
 class MemoryInfo(Answer, frozen=True, kw_only=True):
-    """What is remembered between sessions, and where. [08a]"""
+    """The memory files and folders that are kept between sessions. [08a]"""
 
     files: tuple[MemoryFile, ...] = ()
     folders: tuple[MemoryFolder, ...] = ()
@@ -662,25 +649,25 @@ class MemoryInfo(Answer, frozen=True, kw_only=True):
     auto_memory: dict[str, Any] = field(default_factory=dict)
 
 
-# --- Answers about what is under way: turns, queued messages, background tasks.
+# Answers about running turns, queued messages and background tasks.
 
 
 class InterruptReceipt(Answer, frozen=True, kw_only=True):
-    """Which queued messages an interrupt left alone, and which it dropped, by uuid. [07c, 07f]"""
+    """Uuids of the queued messages that an interrupt kept, and of those it dropped. [07c, 07f]"""
 
     still_queued: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
 
 
 class MessageCancellation(Answer, frozen=True, kw_only=True):
-    """Whether a queued message was dropped; False when it had been taken up already, or was never there. [10e]"""
+    """The result of cancelling a queued message. `cancelled` is False when its turn already began, or when the uuid is unknown. [10e]"""
 
     cancelled: bool = False
     message_uuid: str | None = None
 
 
 class TaskOutput(Answer, frozen=True, kw_only=True):
-    """What a background shell has written so far; `truncated` when `output` is not all of the `total_bytes`. [24d]"""
+    """The output of a background shell so far. `truncated` is True when `output` is not all of the `total_bytes`. [24d]"""
 
     output: str = ""
     total_bytes: int = 0

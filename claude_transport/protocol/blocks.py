@@ -1,7 +1,7 @@
-"""Content blocks: what the inside of an assistant or user message is made of.
+"""Content blocks: the parts of an assistant or user message.
 
-The shapes are those of the Messages API; `text`, `thinking`, `tool_use` and `tool_result` are in the recordings, the others come from
-the API's own declarations. A block this page does not know, or whose shape is wrong, arrives as `UnknownBlock`.
+The shapes are those of the Messages API. `text`, `thinking`, `tool_use` and `tool_result` are in the recordings; the others come from the
+API's own declarations. A block of an unknown type, or one whose shape does not fit, becomes an `UnknownBlock`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from claude_transport.protocol.envelope import FALLBACK_TAG, Part
 
 
 class Block(Part, tag_field="type", frozen=True, kw_only=True):
-    """Any content block; `.type` is the wire's."""
+    """Base of all content blocks."""
 
     @property
     def type(self) -> str:
-        """The wire's `type`."""
+        """The `type` on the wire."""
         return str(self.__struct_config__.tag)
 
 
 class TextBlock(Block, tag="text", frozen=True, kw_only=True):
-    """Text; `citations` only when the API cites."""
+    """Text. `citations` is set only when the API cites sources."""
 
     text: str = ""
     citations: tuple[Any, ...] | None = None
@@ -31,20 +31,20 @@ class TextBlock(Block, tag="text", frozen=True, kw_only=True):
 
 
 class ThinkingBlock(Block, tag="thinking", frozen=True, kw_only=True):
-    """The model's reasoning; `signature` proves to the API that it wrote it. [recording 03]"""
+    """Thinking of the model. The API checks by `signature` that the text is its own. [recording 03]"""
 
     thinking: str = ""
     signature: str = ""
 
 
 class RedactedThinkingBlock(Block, tag="redacted_thinking", frozen=True, kw_only=True):
-    """Reasoning that only the API can read."""
+    """Thinking that only the API can read."""
 
     data: str = ""
 
 
 class ToolUseBlock(Block, tag="tool_use", frozen=True, kw_only=True):
-    """The model wants tool `name` run with `input`, which belongs to the tool and stays a dict."""
+    """A tool call of the model: the tool `name` with `input`, which the tool defines and which stays a dict."""
 
     id: str = ""
     name: str = ""
@@ -54,7 +54,7 @@ class ToolUseBlock(Block, tag="tool_use", frozen=True, kw_only=True):
 
 
 class ToolResultBlock(Block, tag="tool_result", frozen=True, kw_only=True):
-    """What the tool answered: text, or blocks. `is_error` is absent (None) on most successes."""
+    """The result of a tool: text or blocks. `is_error` is None on most successes."""
 
     tool_use_id: str = ""
     content: str | tuple[ContentBlock, ...] | None = None
@@ -63,7 +63,7 @@ class ToolResultBlock(Block, tag="tool_result", frozen=True, kw_only=True):
 
 
 class ServerToolUseBlock(Block, tag="server_tool_use", frozen=True, kw_only=True):
-    """A tool that the API itself runs (web search, code execution)."""
+    """A call of a tool that the API runs itself (web search, code execution)."""
 
     id: str = ""
     name: str = ""
@@ -72,7 +72,7 @@ class ServerToolUseBlock(Block, tag="server_tool_use", frozen=True, kw_only=True
 
 
 class MCPToolUseBlock(Block, tag="mcp_tool_use", frozen=True, kw_only=True):
-    """A tool of an MCP server that the API itself talks to."""
+    """A call of a tool of an MCP server to which the API is connected."""
 
     id: str = ""
     name: str = ""
@@ -81,39 +81,40 @@ class MCPToolUseBlock(Block, tag="mcp_tool_use", frozen=True, kw_only=True):
 
 
 class ServerToolResultBlock(Block, frozen=True, kw_only=True):
-    """Base of the answers of the API's own tools; `content` is a list of results, or one object that describes an error."""
+    """Base of the results of the API's own tools. `content` is a list of results, or one object that describes an error."""
 
     tool_use_id: str = ""
     content: Any = None
 
 
 class WebSearchToolResultBlock(ServerToolResultBlock, tag="web_search_tool_result", frozen=True, kw_only=True):
-    """What a web search found."""
+    """The result of a web search."""
 
 
 class WebFetchToolResultBlock(ServerToolResultBlock, tag="web_fetch_tool_result", frozen=True, kw_only=True):
-    """What was fetched from the web."""
+    """The content that was fetched from the web."""
 
 
 class CodeExecutionToolResultBlock(ServerToolResultBlock, tag="code_execution_tool_result", frozen=True, kw_only=True):
-    """What code run by the API gave."""
+    """The output of code that the API ran."""
 
 
 class AdvisorToolResultBlock(ServerToolResultBlock, tag="advisor_tool_result", frozen=True, kw_only=True):
-    """What the advisor model said (option `advisor`).
+    """The answer of the advisor model (option `advisor`).
 
-    `content` has the `type` `advisor_result` (with `text`), `advisor_redacted_result`, or `advisor_tool_result_error` (with `error_code`).
+    The `type` of `content` is `advisor_result` (with `text`), `advisor_redacted_result`, or `advisor_tool_result_error` (with
+    `error_code`).
     """
 
 
 class MCPToolResultBlock(ServerToolResultBlock, tag="mcp_tool_result", frozen=True, kw_only=True):
-    """What an MCP server answered to the API."""
+    """The answer of an MCP server to the API."""
 
     is_error: bool | None = None
 
 
 class ImageBlock(Block, tag="image", frozen=True, kw_only=True):
-    """A picture; `source` is base64 data, a URL, or a file id."""
+    """An image. `source` is base64 data, a URL, or a file id."""
 
     source: dict[str, Any] = field(default_factory=dict)
     cache_control: dict[str, Any] | None = None
@@ -130,7 +131,7 @@ class DocumentBlock(Block, tag="document", frozen=True, kw_only=True):
 
 
 class SearchResultBlock(Block, tag="search_result", frozen=True, kw_only=True):
-    """One hit of the host's own search, citable by the model."""
+    """One result of a search by the host, which the model can cite."""
 
     source: str = ""
     title: str = ""
@@ -140,35 +141,35 @@ class SearchResultBlock(Block, tag="search_result", frozen=True, kw_only=True):
 
 
 class ToolReferenceBlock(Block, tag="tool_reference", frozen=True, kw_only=True):
-    """A tool named by a tool search."""
+    """A tool that a tool search found."""
 
     tool_name: str = ""
 
 
 class ContainerUploadBlock(Block, tag="container_upload", frozen=True, kw_only=True):
-    """A file put into the API's code container."""
+    """A file that was put into the API's code container."""
 
     file_id: str = ""
 
 
 class UnknownBlock(Block, tag=FALLBACK_TAG, frozen=True, kw_only=True):
-    """A block of a type this version does not know, or with a shape that does not fit; `data` is the whole object."""
+    """A block of an unknown type, or one whose shape does not fit; `data` is the whole object."""
 
     data: dict[str, Any] = field(default_factory=dict)
 
     @property
     def type(self) -> str:
-        """The wire's `type`, or an empty string when there was none."""
+        """The `type` on the wire, or an empty string when there is none."""
         kind = self.data.get("type")
         return kind if isinstance(kind, str) else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The object as it came."""
+        """Return the object as it came."""
         return dict(self.data)
 
     @classmethod
     def from_wire(cls, data: Any) -> Block | None:
-        """Objects are kept, bare text counts as a text block, anything else is no block at all."""
+        """Wrap an object, turn bare text into a text block, and return None for anything else."""
         if isinstance(data, dict):
             return cls(data=data)
         return TextBlock(text=data) if isinstance(data, str) else None
@@ -194,4 +195,4 @@ ContentBlock: TypeAlias = (
     | ContainerUploadBlock
     | UnknownBlock
 )
-"""Everything that the content of a message may be made of."""
+"""Any block that the content of a message can hold."""

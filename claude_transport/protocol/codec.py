@@ -1,14 +1,14 @@
-"""Lines to messages: one decode, straight from the bytes, and a ladder of ever more patient readers for what does not fit.
+"""Lines to messages: one fast decode, and a ladder of more lenient readers for lines that do not fit.
 
-The rungs, each counted:
+The rungs, each with its own counter:
 
-1. *typed*: msgspec reads the line into one of the Structs.
-2. *salvaged*: the `type` is known but something in it is not: unknown blocks become `UnknownBlock`, odd fields keep their default.
-3. *unknown*: the `type` is not known, or there is none, or salvaging would cost too much: `UnknownMessage`.
-4. *lossy*: only the standard library can read it, or it is not UTF-8 (see `jsontext`); then 2 or 3.
-5. `DecodeFailure` (*noise*, *malformed*) or `OversizedMessage` (*oversized*): that one line is lost, and said to be.
+1. *typed*: msgspec decodes the line into its class.
+2. *salvaged*: the `type` is known, but some values do not fit. Unknown blocks become `UnknownBlock`; other fields keep their default.
+3. *unknown*: the `type` is missing or unknown, or too many values do not fit: `UnknownMessage`.
+4. *lossy*: the line is not UTF-8, or only the standard library can read it (see `envelope.parse_json`); then 2 or 3.
+5. `DecodeFailure` (*noise*, *malformed*) or `OversizedMessage` (*oversized*): this one line is lost, and reported.
 
-A newer CLI never ends a session, and every message keeps its line.
+So a newer CLI never ends a session. Every message keeps its original line. `framing` cuts the stream into lines before this.
 """
 
 from __future__ import annotations
@@ -55,44 +55,44 @@ _CLASSES: Final[dict[str, type[Message]]] = {str(cls.__struct_config__.tag): cls
 
 _decode: Final[Callable[[bytes], Message]] = msgspec.json.Decoder(_AnyMessage).decode
 _decode_dict: Final[Callable[[bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
-# A system line is decoded twice, first to learn its subtype: they are rare, and msgspec knows only one tag per Struct. Most subtypes
-# never come, and making the decoders of all of them would take half of the time that importing this module does.
+# A system line is decoded twice, first for its subtype: such lines are rare, and msgspec supports one tag per Struct. Their decoders are
+# made at first use: most subtypes never come, and making all decoders took half of this module's import time.
 _subtype_decoders: Final[dict[str, Callable[[bytes], SystemMessage]]] = {}
 
-# What msgspec raises for bytes it does not like: its own errors, UnicodeDecodeError (a ValueError), and for 10 000 brackets RecursionError.
+# What msgspec raises for bad input: its own errors, UnicodeDecodeError (a ValueError), and RecursionError for 10 000 nested brackets.
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _BYTES_ONLY: Final[frozenset[type]] = frozenset({bytes})
 
 _BOM: Final = b"\xef\xbb\xbf"
-_HEAD_BYTES: Final = 1024  # kept of a line over `max_line_bytes`, to recognise it in a log
-_MAX_GLUED_TRIES: Final = 8  # places in a noise line where JSON may begin; each costs a parse, so a hostile line is bounded
-_GLUED_BYTES: Final = 64 * 2**10  # that those tries may read, besides as many bytes as the line has
+_HEAD_BYTES: Final = 1024  # kept of a line over `max_line_bytes`, to identify it in a log
+_MAX_GLUED_TRIES: Final = 8  # places in a noise line at which a parse is tried; bounds the work for a hostile line
+_GLUED_BYTES: Final = 64 * 2**10  # bytes that those tries may read beyond the length of the line
 
 
 class DecodeCounters(msgspec.Struct, kw_only=True):
-    """How many lines ended on which rung. Each line counts once, except that noise glued in front of a message adds one to `noise`."""
+    """The number of lines that ended on each rung. A line counts once; noise in front of a message also adds one to `noise`."""
 
     lines: int = 0
-    """All lines, blank ones included."""
+    """All lines, including blank ones."""
     typed: int = 0
     salvaged: int = 0
     unknown: int = 0
-    """An unknown `type`, or a known one with more misfits than are saved."""
+    """Lines with an unknown `type`, or with too many values that do not fit."""
     lossy: int = 0
     noise: int = 0
     malformed: int = 0
-    """No JSON object: broken, an array, a scalar, too deep."""
+    """Lines that are not a JSON object: broken JSON, an array, a scalar, nested too deeply."""
     oversized: int = 0
     blank: int = 0
     dicts: int = 0
-    """Lines the dict view read at once, without looking at what they say."""
+    """Lines that the dict view decoded at once, without checking their content."""
 
 
 class _Reading(NamedTuple):
-    """One line read: the message (None for a blank line), the rung it ended on, and the noise that stood in front of it.
+    """One decoded line: the message (None for a blank line), its rung, and the noise in front of it.
 
-    `reach` is how far into a failed object its reader has come, in bytes.
+    `reach` is the number of bytes that the reader of a malformed object read.
     """
 
     message: Message | None
@@ -102,17 +102,25 @@ class _Reading(NamedTuple):
 
 
 def decode_message(line: bytes) -> Message:
-    """The message in `line`: typed, or an `UnknownMessage`, `DecodeFailure` or `OversizedMessage`. Never raises, whatever the bytes."""
+    """Decode one line to a typed message. Never raises for any bytes.
+
+    Returns:
+        A typed message; an `UnknownMessage` for an unknown `type`; a `DecodeFailure` or `OversizedMessage` for a line without a message.
+    """
     message = _read(line).message
     return message if message is not None else DecodeFailure(kind="blank", error="a blank line", raw=bytes(line))
 
 
 class LineDecoder:
-    """Decodes the lines of one stream, in batches: `messages()` for the typed view, `dicts()` and `as_dict()` for the plain one.
+    """Decodes the lines of one stream, in batches: `messages()` for typed messages, `dicts()` and `as_dict()` for plain dicts.
 
-    Lines that hold no message stay in their place as `DecodeFailure` or `OversizedMessage`. With `strict=True` the first one raises
-    `CLIJSONDecodeError` or `LineTooLong` instead, and `before_failure` holds what the same batch gave before it.
-    `max_line_bytes` is for lines that come from no framer (which has its own limit). `on_noise` is called with every piece of noise.
+    A line without a message becomes a `DecodeFailure` or `OversizedMessage` in its place.
+
+    Args:
+        strict: raise `CLIJSONDecodeError` or `LineTooLong` for such a line instead. `before_failure` then has the messages of the same
+            batch before it.
+        max_line_bytes: the limit for lines that do not come from a framer, which has its own limit.
+        on_noise: called with each piece of noise.
     """
 
     __slots__ = ("_max_line_bytes", "_on_noise", "_strict", "before_failure", "counters", "kinds")
@@ -126,10 +134,10 @@ class LineDecoder:
         self.counters: DecodeCounters = DecodeCounters()
         self.before_failure: list[Message] | list[dict[str, Any]] = []
         self.kinds: AbstractSet[object] = frozenset()
-        """The types of the messages of the last batch: most of who is told of a batch wants to know that there is nothing for it."""
+        """The types of the messages in the last batch. Observers use it to skip a batch without looking at each message."""
 
     def messages(self, lines: Sequence[bytes]) -> list[Message]:
-        """One message for each line, in order; blank lines give none."""
+        """Decode a batch of lines: one message for each line, in order. Blank lines give none."""
         if self._max_line_bytes is not None:
             lines = self._bounded(lines)
         if (plain := _read_plain(lines)) is not None:
@@ -143,7 +151,7 @@ class LineDecoder:
         remaining, line = iter(lines), b""
         try:
             while True:
-                try:  # around the whole batch: a good line costs a decode, two looks at a class, and keeping its bytes
+                try:  # one `try` for the whole batch keeps the cost of a good line low
                     for line in remaining:
                         message = decode(line)
                         if message.__class__ is SystemMessage or line.__class__ is not bytes:
@@ -170,7 +178,11 @@ class LineDecoder:
         return out
 
     def dicts(self, lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[DecodeFailure | OversizedMessage]]:
-        """The objects on the lines, and beside them what was left out because it is none. Duplicate keys: the last one counts."""
+        """Decode a batch of lines to dicts. Of duplicate keys the last one counts.
+
+        Returns:
+            The objects, and the failures for lines that are not objects.
+        """
         out: list[dict[str, Any]] = []
         failures: list[DecodeFailure | OversizedMessage] = []
         try:
@@ -186,7 +198,7 @@ class LineDecoder:
         return out, failures
 
     def as_dict(self, line: bytes) -> dict[str, Any] | DecodeFailure | OversizedMessage | None:
-        """The object on one line; None for a blank line. What its `type` is, or whether it has one, does not matter here."""
+        """Decode one line to a dict, whatever its `type`. Returns None for a blank line."""
         counters = self.counters
         counters.lines += 1
         if self._max_line_bytes is not None:
@@ -195,7 +207,7 @@ class LineDecoder:
             try:
                 message = _decode_dict(line)
             except _REFUSED:
-                pass  # read again below, by something more patient
+                pass  # read again below, more leniently
             else:
                 counters.dicts += 1
                 return message
@@ -209,7 +221,7 @@ class LineDecoder:
         return [OversizedLine(line[:_HEAD_BYTES], size=len(line), limit=limit) if len(line) > limit else line for line in lines]
 
     def _rescue(self, line: bytes, number: int) -> Message | None:
-        """What the patient rungs make of `line`, counted; raises for a failure when strict."""
+        """Decode a line with the lenient rungs and count it; raises for a failure when strict."""
         message, rung, noise, _ = _read(line)
         setattr(self.counters, rung, getattr(self.counters, rung) + 1)
         if noise:
@@ -229,14 +241,11 @@ def _error_for(message: DecodeFailure | OversizedMessage) -> ProtocolError:
     if isinstance(message, OversizedMessage):
         text = f"line {number} has {message.size} bytes, over the limit of {message.limit}"
         return LineTooLong(text, size=message.size, limit=message.limit)
-    return CLIJSONDecodeError(f"line {number} is no JSON object: {message.error}", line=message.raw, line_number=number)
-
-
-# ---------------------------------------------------------------------------------------------------------------- the ladder
+    return CLIJSONDecodeError(f"line {number} is not a JSON object: {message.error}", line=message.raw, line_number=number)
 
 
 def _read_plain(lines: Sequence[bytes]) -> tuple[list[Message], set[type[Message]]] | None:
-    """A batch in which nothing is special: its messages and their types, without a step of the interpreter for each; else None."""
+    """Decode a batch in which every line is plain, without interpreter steps for each line; None for other batches."""
     if len(lines) == 1:
         return _read_alone(lines[0])
     if not _BYTES_ONLY.issuperset(map(type, lines)):
@@ -254,7 +263,7 @@ def _read_plain(lines: Sequence[bytes]) -> tuple[list[Message], set[type[Message
 
 
 def _read_alone(line: bytes) -> tuple[list[Message], set[type[Message]]] | None:
-    """The same for a batch of one, which is what a conversation gets that nobody hurries."""
+    """Do the same for a batch of one line, which is the usual case in a conversation."""
     if line.__class__ is not bytes:
         return None
     try:
@@ -268,16 +277,16 @@ def _read_alone(line: bytes) -> tuple[list[Message], set[type[Message]]] | None:
 
 
 def _second_look(message: Message, line: bytes) -> Message:
-    """The message by its subtype, where it is a system message; refuses lines that are more than bytes."""
+    """Decode a system message as the class of its subtype. Raises `ValueError` for a line of a bytes subclass."""
     if line.__class__ is not bytes:
-        raise ValueError("not plain bytes")  # an OversizedLine whose head happens to be whole JSON is still oversized
+        raise ValueError("not plain bytes")  # an OversizedLine stays oversized even if its head is valid JSON
     if isinstance(message, SystemMessage) and (decode := _decoder_of(message.subtype)) is not None:
         return decode(line)
     return message
 
 
 def _decoder_of(subtype: str) -> Callable[[bytes], SystemMessage] | None:
-    """The decoder of this subtype, if it has a Struct of its own."""
+    """Return the decoder of a subtype, or None when it has no class of its own."""
     decode = _subtype_decoders.get(subtype)
     if decode is None and (cls := SYSTEM_SUBTYPES.get(subtype)) is not None:
         decode = _subtype_decoders[subtype] = msgspec.json.Decoder(cls).decode
@@ -285,11 +294,11 @@ def _decoder_of(subtype: str) -> Callable[[bytes], SystemMessage] | None:
 
 
 def _read(line: bytes) -> _Reading:
-    """Every rung, for one line."""
+    """Decode one line with all rungs."""
     if isinstance(line, OversizedLine):
         return _Reading(OversizedMessage(size=line.size, limit=line.limit, raw=bytes(line)), "oversized")
     if not isinstance(line, (bytes, bytearray, memoryview)):
-        raise UsageError(f"a line is bytes, not {type(line).__name__}")
+        raise UsageError(f"a line must be bytes, not {type(line).__name__}")
     line = bytes(line)
     body = line.strip().removeprefix(_BOM).lstrip()
     if not body:
@@ -304,13 +313,13 @@ def _read(line: bytes) -> _Reading:
 
 
 def _read_object(line: bytes) -> _Reading:
-    """A line that starts like an object."""
+    """Decode a line that begins with `{`."""
     try:
         message = _second_look(_decode(line), line)
         force_setattr(message, "raw", line)
         return _Reading(message, "typed")
     except _REFUSED:
-        pass  # the next rungs say what to make of it
+        pass  # try the next rungs
     try:
         value, lossy = parse_json(line)
     except JSONTextError as error:
@@ -324,7 +333,7 @@ def _read_object(line: bytes) -> _Reading:
 
 
 def _build(value: dict[str, Any], *, lossy: bool) -> tuple[Message, str]:
-    """A message of an object that the typed union refused."""
+    """Make a message of an object that the typed decoder refused; returns it with its rung."""
     kind = value.get("type")
     cls = _CLASSES.get(kind) if isinstance(kind, str) else None
     if cls is None:
@@ -345,7 +354,7 @@ def _unknown(kind: object, *, lossy: bool) -> tuple[Message, str]:
 
 
 def _read_noise(line: bytes) -> _Reading:
-    """Noise, unless a message with a `type` is glued to its end (an object without one may well be part of a log line)."""
+    """Look for a message at the end of a noise line. It needs a `type`: an object without one may be part of a log line."""
     at, unread = -1, len(line) + _GLUED_BYTES
     for _ in range(_MAX_GLUED_TRIES):
         at = line.find(b'{"', at + 1)

@@ -1,22 +1,33 @@
-"""Control frames: the requests each side may make of the other, beside the conversation.
+"""Control frames: the requests that host and CLI send each other beside the conversation, and their answers.
 
-The envelope is the same in both directions. What the CLI asks of its host is typed here; what the host asks of the CLI is built by the
-`encode_…` functions, which return whole lines. Ids of the two directions are separate spaces, and a request may have none [18l].
+Requests of the CLI are typed classes here. Lines of the host are built by the `encode_…` functions. Both directions use the same envelope,
+but their ids are separate, and a request may have no id [18l]. Typed answers of the CLI are in `answers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from msgspec import field
 
 from claude_transport.errors import UsageError
 from claude_transport.protocol.blocks import Block
-from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN, Message, Part, encode_line
-from claude_transport.protocol.salvage import salvage
+from claude_transport.protocol.envelope import FALLBACK_TAG, Message, Part, encode_line
+from claude_transport.protocol.salvage import Salvaged
 
-# --- The answer to `initialize`: what this CLI is, who pays, and what it can do.
+
+class Answer(Salvaged, frozen=True, kw_only=True):
+    """Base of the typed answers to control requests; `raw` is the whole payload, including keys without a field here."""
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any]) -> Self:
+        """Read `ControlResponse.payload`. A value that does not fit leaves its field at the default. Never raises.
+
+        When too many values do not fit (see `salvage`), all fields hold their default and `misfits` names all keys.
+        """
+        unread = [name for name in cls.__struct_encode_fields__ if name in payload]
+        return cls._salvage(payload) or cls(misfits=tuple(unread), raw=dict(payload))
 
 
 class CommandInfo(Part, frozen=True, kw_only=True):
@@ -30,7 +41,7 @@ class CommandInfo(Part, frozen=True, kw_only=True):
 
 
 class AgentInfo(Part, frozen=True, kw_only=True):
-    """A subagent that can be launched."""
+    """A subagent that can be started."""
 
     name: str = ""
     description: str = ""
@@ -38,7 +49,7 @@ class AgentInfo(Part, frozen=True, kw_only=True):
 
 
 class ModelInfo(Part, rename="camel", frozen=True, kw_only=True):
-    """A model that can be chosen: `value` is what `set_model` takes, `resolved_model` what it stands for."""
+    """A model that can be selected. Pass `value` to `set_model`; `resolved_model` is the full name that it stands for."""
 
     value: str = ""
     resolved_model: str | None = None
@@ -53,7 +64,7 @@ class ModelInfo(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class AccountInfo(Part, rename="camel", frozen=True, kw_only=True):
-    """Who pays, as far as the CLI says it; with no credential at all `token_source` is `none`. [25f]"""
+    """The account that pays, as far as the CLI reports it. Without any credential, `token_source` is `none`. [25f]"""
 
     email: str | None = None
     organization: str | None = None
@@ -63,8 +74,8 @@ class AccountInfo(Part, rename="camel", frozen=True, kw_only=True):
     api_provider: str | None = None
 
 
-class InitializationInfo(Part, frozen=True, kw_only=True):
-    """The payload of the answer to `initialize` [02]; `raw` is all of it. Feature-test on `capabilities`, not on the version."""
+class InitializationInfo(Answer, frozen=True, kw_only=True):
+    """The answer to `initialize`: what this CLI is and can do [02]. Test for a feature with `capabilities`, not with the version."""
 
     commands: tuple[CommandInfo, ...] = ()
     agents: tuple[AgentInfo, ...] = ()
@@ -87,43 +98,24 @@ class InitializationInfo(Part, frozen=True, kw_only=True):
     disallowed_tools_applied: bool | None = None
     mcp_servers_applied: bool | None = None
     sdk_mcp_manifests_parked: dict[str, Any] | None = None
-    """What became of each `sdk_mcp_server_manifests`: `parked` when it counts; or already_connected, malformed, not_honoured, …"""
+    """The state of each of the `sdk_mcp_server_manifests`: `parked` when it was accepted; else already_connected, malformed,
+    not_honoured, …
+    """
     analytics_disabled: bool | None = None
-    misfits: tuple[str, ...] = field(name=HIDDEN + "misfits", default=())
-    """Wire paths of what did not fit and holds its default instead."""
-    raw: dict[str, Any] = field(name=HIDDEN + "raw", default_factory=dict)
-
-    @classmethod
-    def from_payload(cls, payload: Mapping[str, Any]) -> InitializationInfo:
-        """The typed view of `ControlResponse.payload`; whatever does not fit is left at its default. Never raises."""
-        misfits: list[str] = []
-        data = dict(payload)
-        info = salvage(cls, data, misfits=misfits)
-        if info is None:  # more misfits than can be looked through
-            info, misfits = cls(), [name for name in cls.__struct_encode_fields__ if name in data]
-        known = {name: getattr(info, name) for name in cls.__struct_fields__ if name not in {"raw", "misfits"}}
-        return cls(**known, misfits=tuple(misfits), raw=data)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole payload."""
-        return dict(self.raw) if self.raw else super().to_dict()
-
-
-# ------------------------------------------------------------------------------------------------------------- permissions
 
 
 class PermissionRule(Part, rename="camel", frozen=True, kw_only=True):
-    """A tool, and optionally which of its uses: `PermissionRule(tool_name="Bash", rule_content="npm test")`."""
+    """A tool, and optionally which uses of it: `PermissionRule(tool_name="Bash", rule_content="npm test")`."""
 
     tool_name: str = ""
     rule_content: str | None = None
 
 
 class PermissionUpdate(Part, frozen=True, kw_only=True):
-    """A change of the permission rules, suggested by the CLI or ordered by the host. [04a]
+    """A change of the permission rules, suggested by the CLI or sent by the host. [04a]
 
-    `type`: addRules, replaceRules, removeRules (with `rules` and `behavior`: allow, deny, ask), setMode (with `mode`),
-    addDirectories, removeDirectories (with `directories`). `destination`: userSettings, projectSettings, localSettings, session, cliArg.
+    `type`: addRules, replaceRules, removeRules (with `rules` and `behavior`: allow, deny, ask), setMode (with `mode`), addDirectories,
+    removeDirectories (with `directories`). `destination`: userSettings, projectSettings, localSettings, session, cliArg.
     """
 
     type: str = ""
@@ -134,20 +126,19 @@ class PermissionUpdate(Part, frozen=True, kw_only=True):
     destination: str | None = None
 
 
-# -------------------------------------------------------------------------------------------------------- CLI → host bodies
-
-
 class InboundBody(Part, tag_field="subtype", frozen=True, kw_only=True):
-    """Base of what a control request asks for."""
+    """Base of the bodies of control requests."""
 
     @property
     def subtype(self) -> str:
-        """The wire's `subtype`."""
+        """The `subtype` on the wire."""
         return str(self.__struct_config__.tag)
 
 
 class CanUseTool(InboundBody, tag="can_use_tool", frozen=True, kw_only=True):
-    """May this tool run? The CLI waits for ever, and may withdraw the question by a cancel. [04a, 04l, 07g]"""
+    """Asks whether a tool may run. The CLI waits without a time limit, and may withdraw the question with a cancel request. [04a, 04l,
+    07g]
+    """
 
     tool_name: str = ""
     input: dict[str, Any] = field(default_factory=dict)
@@ -169,7 +160,7 @@ class CanUseTool(InboundBody, tag="can_use_tool", frozen=True, kw_only=True):
 
 
 class HookCallback(InboundBody, tag="hook_callback", frozen=True, kw_only=True):
-    """A hook of the host is to run; `input` is the event, with `hook_event_name` inside. [05a]"""
+    """Asks the host to run one of its hooks. `input` is the event, with its `hook_event_name`. [05a]"""
 
     callback_id: str = ""
     input: dict[str, Any] = field(default_factory=dict)
@@ -177,15 +168,15 @@ class HookCallback(InboundBody, tag="hook_callback", frozen=True, kw_only=True):
 
     @property
     def event(self) -> str:
-        """The event's name (`PreToolUse`, …), or an empty string."""
+        """The name of the event (`PreToolUse`, …), or an empty string."""
         name = self.input.get("hook_event_name")
         return name if isinstance(name, str) else ""
 
 
 class McpMessage(InboundBody, tag="mcp_message", frozen=True, kw_only=True):
-    """A JSON-RPC `message` for the host's MCP server `server_name`. [06a]
+    """Carries a JSON-RPC `message` for the host's MCP server `server_name`. [06a]
 
-    A reply without `mcp_response`, or with another JSON-RPC id, hangs the tool call for good [06q, 06r].
+    Answer with `mcp_response` and the same JSON-RPC id. Otherwise the tool call never ends [06q, 06r].
     """
 
     server_name: str = ""
@@ -193,7 +184,7 @@ class McpMessage(InboundBody, tag="mcp_message", frozen=True, kw_only=True):
 
 
 class Elicitation(InboundBody, tag="elicitation", frozen=True, kw_only=True):
-    """An MCP server asks the user something; `mode`: form, url. [06m]"""
+    """Asks the user a question of an MCP server. `mode`: form, url. [06m]"""
 
     mcp_server_name: str = ""
     message: str = ""
@@ -208,7 +199,7 @@ class Elicitation(InboundBody, tag="elicitation", frozen=True, kw_only=True):
 
 
 class RequestUserDialog(InboundBody, tag="request_user_dialog", frozen=True, kw_only=True):
-    """The host is to show a dialog of a kind it said it supports. *Declared.*"""
+    """Asks the host to show a dialog of a kind that it declared to support. *Declared.*"""
 
     dialog_kind: str = ""
     payload: Any = None
@@ -216,23 +207,23 @@ class RequestUserDialog(InboundBody, tag="request_user_dialog", frozen=True, kw_
 
 
 class UnknownControl(InboundBody, tag=FALLBACK_TAG, frozen=True, kw_only=True):
-    """A request this version has no class for, in either direction: its subtype, and all its other fields."""
+    """A request without a class of its own, in either direction: its subtype and all its other fields."""
 
     wire_subtype: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
 
     @property
     def subtype(self) -> str:
-        """The wire's `subtype`, or an empty string."""
+        """The `subtype` on the wire, or an empty string."""
         return self.wire_subtype
 
     def to_dict(self) -> dict[str, Any]:
-        """The body as it came."""
+        """Return the body as it came."""
         return {"subtype": self.wire_subtype, **self.fields} if self.wire_subtype else dict(self.fields)
 
     @classmethod
     def from_wire(cls, data: Any) -> UnknownControl | None:
-        """The body around any object."""
+        """Wrap any JSON object; None for other values."""
         if not isinstance(data, dict):
             return None
         subtype = data.get("subtype")
@@ -244,23 +235,20 @@ class UnknownControl(InboundBody, tag=FALLBACK_TAG, frozen=True, kw_only=True):
 ControlBody: TypeAlias = CanUseTool | HookCallback | McpMessage | Elicitation | RequestUserDialog | UnknownControl
 
 
-# ---------------------------------------------------------------------------------------------------------------- envelopes
-
-
 class ControlRequest(Message, tag_field="type", tag="control_request", frozen=True, kw_only=True):
-    """The other side wants something and waits for a `ControlResponse` with the same id."""
+    """A request from the other side, which waits for a `ControlResponse` with the same id."""
 
     request_id: str | None = None
     request: ControlBody = UnknownControl()
 
     @property
     def subtype(self) -> str:
-        """What is asked for."""
+        """The kind of the request."""
         return self.request.subtype
 
 
 class ControlReply(Part, frozen=True, kw_only=True):
-    """What stands in `ControlResponse.response`. Only a repeated `initialize` or an error carries pending requests. [02b]"""
+    """The content of `ControlResponse.response`. Pending requests come only with a repeated `initialize` or with an error. [02b]"""
 
     subtype: str = ""
     request_id: str | None = None
@@ -273,52 +261,49 @@ class ControlReply(Part, frozen=True, kw_only=True):
 
 
 class ControlResponse(Message, tag_field="type", tag="control_response", frozen=True, kw_only=True):
-    """The answer to a request. Many successes carry no payload at all."""
+    """The answer to a control request. Many successful answers have no payload."""
 
     response: ControlReply = ControlReply()
 
     @property
     def request_id(self) -> str | None:
-        """The id of the request that is answered; None when that request had none. [18l]"""
+        """The id of the request that this answers; None when the request had no id. [18l]"""
         return self.response.request_id
 
     @property
     def ok(self) -> bool:
-        """Whether the request succeeded."""
+        """True when the request succeeded."""
         return self.response.subtype == "success"
 
     @property
     def error(self) -> str | None:
-        """What went wrong, for people; None on success."""
+        """The error text for people; None on success."""
         return self.response.error
 
     @property
     def error_code(self) -> str | None:
-        """What went wrong, for programs, when the CLI says it: unsupported_request, invalid_mode, bypass_not_launched."""
+        """The error code for programs, if the CLI sent one: unsupported_request, invalid_mode, bypass_not_launched."""
         return self.response.error_code
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The answer itself; empty when there is none."""
+        """The content of the answer; empty when it has none."""
         return self.response.response or {}
 
 
 class ControlCancelRequest(Message, tag_field="type", tag="control_cancel_request", frozen=True, kw_only=True):
-    """The request `request_id` needs no answer any more; one that still comes is ignored. [07g]"""
+    """Withdraws the request `request_id`. An answer that still comes is ignored. [07g]"""
 
     request_id: str | None = None
 
 
-# ----------------------------------------------------------------------------------------------------------------- builders
-
-
 def encode_control_request(request_id: str | None, subtype: str, /, **fields: Any) -> bytes:
-    """The line that asks for `subtype`; fields are in wire spelling, and None is sent as null (`set_model` needs that)."""
+    """Encode the line of a control request. `fields` are in wire spelling; None is sent as null, which `set_model` needs."""
     return encode_line(_with_id({"type": "control_request"}, request_id) | {"request": {"subtype": subtype, **fields}})
 
 
 def encode_control_success(request_id: str | None, response: Mapping[str, Any] | Part | None = None) -> bytes:
-    """The line that answers `request_id` with success; without `response` the key is left out, as the CLI does."""
+    """Encode the line that answers `request_id` with success. Without `response` the key is left out, as the CLI does."""
     reply = _with_id({"subtype": "success"}, request_id)
     if response is not None:
         reply["response"] = response
@@ -326,7 +311,7 @@ def encode_control_success(request_id: str | None, response: Mapping[str, Any] |
 
 
 def encode_control_error(request_id: str | None, error: str, error_code: str | None = None) -> bytes:
-    """The line that answers `request_id` with an error text and, for programs, a code."""
+    """Encode the line that answers `request_id` with an error text for people and an optional code for programs."""
     reply = _with_id({"subtype": "error"}, request_id) | {"error": error}
     if error_code is not None:
         reply["error_code"] = error_code
@@ -334,7 +319,7 @@ def encode_control_error(request_id: str | None, error: str, error_code: str | N
 
 
 def encode_cancel(request_id: str) -> bytes:
-    """The line that says an answer to `request_id` is not needed any more."""
+    """Encode the line that withdraws the request `request_id`."""
     return encode_line({"type": "control_cancel_request", "request_id": request_id})
 
 
@@ -348,13 +333,19 @@ def encode_user_message(
     should_query: bool | None = None,
     client_composed: bool | None = None,
 ) -> bytes:
-    """The line that says `content` (text or blocks) to the model.
+    """Encode the line that sends a user message to the model.
 
-    A `uuid` makes the CLI report what becomes of the message; a repeated one is dropped (docs/reference/protocol.md#repeated-uuids).
-    `should_query=False` adds it to the conversation without asking the model [10d]. Raises `UsageError` for bad content or priority.
+    Args:
+        content: text, or a list of blocks.
+        uuid: makes the CLI report the state of the message; a repeated uuid is dropped (docs/reference/protocol.md#repeated-uuids).
+        priority: the place in the CLI's queue.
+        should_query: False adds the message to the conversation without asking the model [10d].
+
+    Raises:
+        UsageError: `content` or `priority` is not valid.
     """
     if priority not in (None, "now", "next", "later"):
-        raise UsageError(f"priority is 'now', 'next' or 'later', not {priority!r}")
+        raise UsageError(f"priority must be 'now', 'next' or 'later', not {priority!r}")
     optional = {
         "parent_tool_use_id": parent_tool_use_id,
         "session_id": session_id,
@@ -372,12 +363,12 @@ def _with_id(envelope: dict[str, Any], request_id: str | None) -> dict[str, Any]
 
 
 def _checked(content: object) -> str | list[Block | Mapping[str, Any]]:
-    """Text, or blocks: what else there is would end the CLI (a message it does not understand is fatal [18h])."""
+    """Return text or a list of blocks; the CLI exits on anything else [18h]."""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence) or isinstance(content, (bytes, bytearray)):
-        raise UsageError(f"content is text or a list of blocks, not {type(content).__name__}")
+        raise UsageError(f"content must be text or a list of blocks, not a {type(content).__name__}")
     for block in content:
         if not isinstance(block, (Block, Mapping)):
-            raise UsageError(f"a content block is a Block or a dict, not {type(block).__name__}")
+            raise UsageError(f"a content block must be a Block or a dict, not a {type(block).__name__}")
     return list(content)

@@ -1,7 +1,7 @@
-"""What a result means: fine or failed, whose fault, and whether trying again can help.
+"""What a result means: success or which failure, and whether a retry can help.
 
-Decided from the structured fields, in the order of how much they say; words in the text are only the last resort.
-`subtype` alone says nothing: every API failure arrives as `"success"` with `is_error: true` (docs/reference/protocol.md#results).
+The structured fields decide, the most specific one first; words in the text are the last resort. `subtype` is not enough: every API failure
+arrives as `"success"` with `is_error: true` (docs/reference/protocol.md#results).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from claude_transport import errors
 
 
 class ReportedResult(Protocol):
-    """What a `ResultMessage` says about how the run went. (The message itself asks this module, so it cannot be named here.)"""
+    """The fields of a `ResultMessage` that are needed here. (`messages` imports this module, so the class cannot be named.)"""
 
     @property
     def is_error(self) -> bool: ...
@@ -49,7 +49,7 @@ class ReportedResult(Protocol):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The meaning of a result. `text` is fit for users: it holds neither secrets nor model output."""
+    """The meaning of a result. `text` can be shown to users: it contains no secrets and no model output."""
 
     ok: bool
     code: str
@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """One row of the taxonomy."""
+    """One kind of failure: the error class, the text, and what differs from the class."""
 
     error: type[errors.ResultError]
     text: str
@@ -139,7 +139,7 @@ _BY_ASSISTANT_ERROR: Final = {
     "invalid_request": _INVALID,
 }
 
-# In this order: a text that speaks of both is a rate limit. A number counts only as a word of its own: request ids hold digits.
+# The first match wins, so a text about both is a rate limit. A status must be a whole word, because request ids contain digits.
 _BY_KEYWORD: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), failure)
     for pattern, failure in (
@@ -155,7 +155,7 @@ _BY_KEYWORD: Final = tuple(
 
 
 def diagnose(result: ReportedResult) -> Outcome:
-    """The meaning of `result`. A failure is a strictly true `is_error`, or a schema that was asked for and not kept to [13d]."""
+    """Return the meaning of `result`. It failed when `is_error` is True, or when a requested JSON schema was not followed [13d]."""
     failure = _failure_of(result)
     if failure is None:
         return Outcome(ok=True, code="ok", category="ok")
@@ -171,7 +171,7 @@ def diagnose(result: ReportedResult) -> Outcome:
 
 
 def error_for(result: ReportedResult) -> errors.ResultError | None:
-    """The exception that says what went wrong; None when nothing did."""
+    """Return the exception for a failed `result`; None when it succeeded."""
     failure = _failure_of(result)
     if failure is None:
         return None
@@ -194,9 +194,9 @@ def _failure_of(result: ReportedResult) -> _Failure | None:
 
 
 def _structured(result: ReportedResult) -> _Failure | None:
-    """What the fields say that mean one thing only."""
+    """Decide by the fields that have only one meaning."""
     if result.api_error_status in (400, 402) and "credit balance" in _text_of(result).lower():
-        return _BILLING  # the status alone would say "invalid request" [11_400_credit]
+        return _BILLING  # by the status alone it would be an invalid request [11_400_credit]
     structured = (
         _BY_SUBTYPE.get(result.subtype)
         or _BY_TERMINAL_REASON.get(result.terminal_reason or "")
@@ -207,7 +207,7 @@ def _structured(result: ReportedResult) -> _Failure | None:
         return structured
     never_began = result.terminal_reason is None and result.num_turns == 0
     if result.startup_failure_reason or (never_began and result.subtype == "error_during_execution"):
-        return _START  # a zeroed result without a terminal_reason is how a start fails [16g]
+        return _START  # a failed start has a result of zeros without a terminal_reason [16g]
     if result.stop_reason == "refusal":
         return _REFUSED
     reported = _BY_ASSISTANT_ERROR.get(result.assistant_error or "")
@@ -215,8 +215,8 @@ def _structured(result: ReportedResult) -> _Failure | None:
 
 
 def _by_words(result: ReportedResult) -> _Failure:
-    """The last resort, also to tell apart what the CLI reports under one name: every 529 is a `server_error` [11_529]."""
-    refused = result.api_error_status == 400  # words may say what was wrong with the request, but not that it was something else
+    """Decide by the words. They also separate what the CLI reports under one name: every 529 is a `server_error` [11_529]."""
+    refused = result.api_error_status == 400  # then the words cannot mean a rate limit, overload, credential or server error
     for pattern, failure in _BY_KEYWORD:
         if pattern.search(_text_of(result)) and not (refused and failure in (_RATE_LIMIT, _OVERLOADED, _AUTH, _SERVER)):
             return failure

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, TypeAlias
 
@@ -108,10 +108,9 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 wire[wire_name] = to_wire(value)
         return wire
 
-    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
-        for name, wire_name in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
-            if not wire_name.startswith(HIDDEN):
-                yield name, getattr(self, name)
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+        return [(name, getattr(self, name)) for name, wire_name in names if not wire_name.startswith(HIDDEN)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -348,15 +347,20 @@ def encode_line(obj: Mapping[str, Any] | Message) -> bytes:
         if not isinstance(obj, Message):
             raise UsageError(f"cannot write a {type(obj).__name__} as a line; pass a mapping or a Message")
         return encode_message(obj)
+    return encode_json(obj if isinstance(obj, dict) else dict(obj)) + b"\n"
+
+
+def encode_json(value: object) -> bytes:
+    """Encode a JSON value as UTF-8 without line ends. Raises `UsageError` for what JSON cannot express."""
     try:
-        text = _encode(obj if isinstance(obj, dict) else dict(obj))
+        text = _encode(value)
         for plain, escaped in _LINE_ENDS:
             if plain in text:
                 text = text.replace(plain, escaped)
         try:
-            return text.encode() + b"\n"
+            return text.encode()
         except UnicodeEncodeError:  # a lone surrogate, which can only be written as an escape
-            return _encode_ascii(obj if isinstance(obj, dict) else dict(obj)).encode() + b"\n"
+            return _encode_ascii(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the object cannot be written as JSON: {error}") from error
 

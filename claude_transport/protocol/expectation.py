@@ -1,4 +1,7 @@
-"""`Expectation`: what a script or a tape expects the host to say next, and `ExpectationFailed`, when it says something else."""
+"""What a script or a tape expects the host to write next, and the error when the host writes something else.
+
+Scripts (`transports.script`) and tapes (`tape`, `transports.replay`) both use it.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ _SHOWN_CHARS = 400
 
 
 class ExpectationFailed(UsageError, AssertionError):
-    """The host did not say what the script or the tape expects at `step`: `expected` and `actual` say what, in words.
+    """Raised when the host writes something else than the script or tape expects. Compare `expected` with `actual` at `step`.
 
-    It is an `AssertionError`, too, so that test runners show it as a failed test.
+    It is also an `AssertionError`, so that test runners show it as a failed test.
     """
 
     code = "testing.expectation_failed"
@@ -28,30 +31,30 @@ class ExpectationFailed(UsageError, AssertionError):
 
     @classmethod
     def at(cls, step: str, *, expected: str, actual: str, why: str = "") -> ExpectationFailed:
-        """The error for one step, with all of it in its message."""
+        """Make the error for one step; the message contains all of it."""
         return cls(f"{step}: expected {expected}, got {actual}" + (f" ({why})" if why else ""), step=step, expected=expected, actual=actual)
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """One message as it should be: `fields` it must have (others may be there), and a `predicate` it must satisfy.
+    """One expected message: the `fields` it must have, and a `predicate` it must satisfy. Other fields are allowed.
 
-    A mapping among the fields is again a part of what must be there; a callable is given the value and says whether it will do.
+    A mapping among the fields is compared in the same way. A callable gets the value and returns True when it is accepted.
     """
 
     fields: Mapping[str, Any] = {}
     predicate: Callable[[dict[str, Any]], object] | None = None
 
     def misfit(self, message: dict[str, Any]) -> str | None:
-        """What is wrong with `message`, in words; None when it is as expected."""
+        """Return what is wrong with `message`, in words; None when it is as expected."""
         wrong = _misfit(self.fields, message, path="")
         if wrong is not None:
             return wrong
         if self.predicate is not None and not self.predicate(message):
-            return f"{_name(self.predicate)} says no"
+            return f"{_name(self.predicate)} returned False"
         return None
 
     def is_request(self, subtype: str) -> bool:
-        """Whether it asks for a control request of this subtype by name."""
+        """True when this expects a control request with this subtype."""
         request = self.fields.get("request")
         return self.fields.get("type") == "control_request" and isinstance(request, Mapping) and request.get("subtype") == subtype
 
@@ -71,9 +74,9 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 def describe_message(message: Any) -> str:
-    """A message in a few words for an error: its type, its subtype, and the beginning of it."""
+    """Describe a message in a few words for an error: its type, its subtype and its beginning."""
     if not isinstance(message, dict):
-        return f"no JSON object: {_shown(message)}"
+        return f"a line that is not a JSON object: {_shown(message)}"
     request = message.get("request")
     subtype = f" {request.get('subtype')}" if isinstance(request, dict) else ""
     return f"{message.get('type', 'a message without a type')}{subtype} {_shown(message)}"
@@ -86,7 +89,7 @@ def _misfit(expected: Any, actual: Any, *, path: str) -> str | None:
         for name, value in expected.items():
             where = f"{path}.{name}" if path else str(name)
             if name not in actual:
-                return f"there is no {where}"
+                return f"{where} is missing"
             wrong = _misfit(value, actual[name], path=where)
             if wrong is not None:
                 return wrong
@@ -97,7 +100,7 @@ def _misfit(expected: Any, actual: Any, *, path: str) -> str | None:
         misfits = (_misfit(want, have, path=f"{path}[{index}]") for index, (want, have) in enumerate(zip(expected, actual, strict=True)))
         return next((wrong for wrong in misfits if wrong is not None), None)
     if callable(expected):
-        return None if expected(actual) else f"{path} is {_shown(actual)}, and {_name(expected)} says no"
+        return None if expected(actual) else f"{path} is {_shown(actual)}, for which {_name(expected)} returned False"
     return None if expected == actual else f"{path} is {_shown(actual)}, not {_shown(expected)}"
 
 

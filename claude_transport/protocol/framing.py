@@ -1,66 +1,62 @@
-"""Chunks of bytes in, whole lines out: the only place that knows where a message ends.
+"""Chunks of bytes in, whole lines out. Only this module knows where a message ends.
 
-Only the byte 0x0A ends a line. U+2028, U+2029, U+0085, VT and FF inside a JSON string are data (`str.splitlines` would
-cut there), and a chunk may end anywhere, also inside a UTF-8 sequence. Nothing here looks at JSON.
+Only the byte 0x0A ends a line. U+2028, U+2029, U+0085, VT and FF inside a JSON string are data (`str.splitlines` would split there). A
+chunk may end anywhere, even inside a UTF-8 sequence. JSON is read in `codec`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Self
-
-# --- A line that was too long to keep: its head, its true size, and the limit it broke.
 
 
 class OversizedLine(bytes):
-    """The first bytes of a line longer than the limit; `size` and `limit` are in bytes.
+    """The first bytes of a line that is longer than the limit; `size` and `limit` are in bytes.
 
-    It travels through `read_lines()` like any other line, so that readers that only look at bytes need no special
-    case, and becomes an `OversizedMessage` (or `LineTooLong`) where lines are decoded.
+    `read_lines()` returns it like any other line. The decoder makes an `OversizedMessage` of it, or raises `LineTooLong` when strict.
     """
 
     size: int
     limit: int
 
     def __new__(cls, head: bytes, *, size: int, limit: int) -> Self:
-        """A line of `size` bytes of which only `head` was kept."""
+        """Make a line of `size` bytes of which only `head` was kept."""
         self = super().__new__(cls, head)
         self.size = size
         self.limit = limit
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (bytes(self), self.size, self.limit))
+        return (partial(OversizedLine, bytes(self), size=self.size, limit=self.limit), ())
 
     def __repr__(self) -> str:
         return f"OversizedLine({bytes(self)[:40]!r}…, size={self.size}, limit={self.limit})"
 
 
-def _rebuild(head: bytes, size: int, limit: int) -> OversizedLine:
-    return OversizedLine(head, size=size, limit=limit)
-
-
 DEFAULT_MAX_LINE_BYTES = 256 * 2**20
-"""Bytes one line may have. The CLI has no limit of its own: it repeats a whole answer in one line, and images come inline."""
+"""Default limit of a line in bytes. The CLI has no limit: a whole answer is one line, and images are inline."""
 
 _HEAD_BYTES = 1024
-"""Bytes kept of a line that is too long: enough to recognise it in a log."""
+"""Bytes that are kept of a line that is too long, to identify it in a log."""
 
 _CRUMB_BYTES = 1024
-"""A piece smaller than this is copied together with its neighbours: as an object of its own it could cost forty times its size."""
+"""A smaller piece is copied together with its neighbours: as an object of its own it could use forty times its size."""
 
 _SHORT_BYTES = 512
-"""A line of fewer bytes is better split off together with its neighbours (see `_split`)."""
+"""Shorter lines are faster to split all at once (see `_split`)."""
 
 _GATHERED_BYTES = 64 * 2**10
-"""Crumbs gathered into one piece: buffers that grow for ever are moved for ever (measured: a quarter of the speed)."""
+"""Size at which collected crumbs become a piece. A buffer that grows without end is moved again and again, which cost a quarter of the
+speed.
+"""
 
 
 class LineFramer:
-    """Splits a stream of chunks into lines of at most `max_line_bytes` bytes, terminators removed, blank lines left out.
+    """Splits a stream of chunks into lines of at most `max_line_bytes` bytes, without terminators and blank lines.
 
-    What is held of the unfinished line is never more than `max_line_bytes`, however small the chunks it came in (a line is copied
-    once more when it is handed out). Of a longer line only the head and the size are kept, it is delivered in its place as an
-    `OversizedLine`, and the next line is not affected. The work is linear in the bytes fed.
+    At most `max_line_bytes` of an unfinished line are kept, however small its chunks. (Returning the line copies it once more.) Of a longer
+    line only the beginning and the size are kept. It is returned in its place as an `OversizedLine`, and the next line is not affected. The
+    work is linear in the bytes fed.
     """
 
     __slots__ = ("_crumbs", "_head_bytes", "_pieces", "_size", "max_line_bytes")
@@ -77,11 +73,11 @@ class LineFramer:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of the unfinished line that are held in memory."""
+        """Bytes of the unfinished line that are kept in memory."""
         return sum(map(len, self._pieces)) + len(self._crumbs)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, in order; an empty list when it completes none."""
+        """Return the lines that `chunk` completes, in order; an empty list when it completes none."""
         lines = _split(chunk)
         tail = lines.pop()
         if lines:
@@ -97,7 +93,7 @@ class LineFramer:
         return lines
 
     def finish(self) -> bytes:
-        """What was left without a terminator at the end of the stream (b"" when nothing was), forgetting it."""
+        """Return the unfinished line at the end of the stream and forget it; b"" when there is none."""
         line = b"".join([*self._pieces, self._crumbs])
         if self._size > self.max_line_bytes:
             line = OversizedLine(line, size=self._size, limit=self.max_line_bytes)
@@ -112,7 +108,7 @@ class LineFramer:
         if self._size > self.max_line_bytes:
             if not was_oversized:
                 self._keep_only_the_head()
-            # The head is the same wherever the chunks were cut.
+            # this makes the head the same for every way to cut the chunks
             self._crumbs += piece[: self._head_bytes - len(self._crumbs)]
         elif len(piece) < _CRUMB_BYTES:
             self._crumbs += piece
@@ -142,10 +138,10 @@ class LineFramer:
 
 
 def _split(chunk: bytes) -> list[bytes]:
-    """What is between the newlines of `chunk`, as `chunk.split(b"\\n")` gives it.
+    r"""Split `chunk` at newlines, as `chunk.split(b"\n")` does.
 
-    `split()` looks at one byte after the other, `find()` at many at once: for long lines that is ten times as fast, for short ones the
-    steps of the interpreter cost more. The first line tells nothing, since it may be the end of a long one.
+    For long lines, `find()` is ten times as fast as `split()`, because it checks many bytes at once. For short lines, its loop costs more.
+    The length of the first line says nothing: it may be the end of a long one.
     """
     lines: list[bytes] = []
     start = 0

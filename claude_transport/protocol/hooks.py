@@ -792,32 +792,23 @@ def _encode(event: HookEvent, output: object) -> dict[str, Any]:
     match output:
         case None:
             return {}
-        case HookOutput():
-            return _encode_whole(event, output)
-        case SpecificOutput():
-            return {_SPECIFIC: _encode_specific(event, output)}
         case AsyncHookOutput():
             return {"async": True} if output.timeout is None else {"async": True, "asyncTimeout": round(output.timeout * 1000)}
+        case SpecificOutput():
+            return _encode(event, HookOutput(specific=output))
+        case HookOutput():
+            wire = _present(output)
+            extra = wire.pop("extra", {})
+            if output.specific is not None:
+                if event not in output.specific.events:
+                    name, events = type(output.specific).__name__, ", ".join(sorted(output.specific.events))
+                    raise UsageError(f"a {event} hook cannot return a {name}, which is for {events}")
+                wire[_SPECIFIC] = _present(output.specific)
+            return {**_encode_mapping(event, wire), **extra}
         case Mapping():
             return _encode_mapping(event, output)
         case _:
             raise UsageError(f"a {event} hook returned a {type(output).__name__}; return None, a HookOutput, a SpecificOutput or a mapping")
-
-
-def _encode_whole(event: HookEvent, output: HookOutput) -> dict[str, Any]:
-    wire = _present(output)
-    wire.pop("extra", None)
-    if output.specific is not None:
-        wire[_SPECIFIC] = _encode_specific(event, output.specific)
-    return {**_checked(event, HookOutput, wire), **to_wire(output.extra)}
-
-
-def _encode_specific(event: HookEvent, output: SpecificOutput) -> dict[str, Any]:
-    if event not in output.events:
-        raise UsageError(f"a {event} hook cannot return a {type(output).__name__}, which is for {', '.join(sorted(output.events))}")
-    wire = _present(output)
-    _convert(event, type(output), wire)
-    return {"hookEventName": str(event), **wire}
 
 
 def _encode_mapping(event: HookEvent, output: Mapping[str, Any]) -> dict[str, Any]:
@@ -831,7 +822,8 @@ def _encode_mapping(event: HookEvent, output: Mapping[str, Any]) -> dict[str, An
     specific = wire.get(_SPECIFIC)
     if specific is not None:
         wire[_SPECIFIC] = _checked_specific(event, specific)
-    return _checked(event, HookOutput, wire)
+    _check(event, HookOutput, {key: value for key, value in wire.items() if key != _SPECIFIC})
+    return wire
 
 
 def _encode_loosely(event: HookEvent, output: Mapping[str, Any]) -> dict[str, Any]:
@@ -891,16 +883,11 @@ def _checked_specific(event: HookEvent, specific: object) -> dict[str, Any]:
         if fields:
             raise UsageError(f"the event {event} has no {_SPECIFIC}; leave it out")
         return {"hookEventName": str(event)}
-    _convert(event, cls, fields)
+    _check(event, cls, fields)
     return {"hookEventName": str(event), **fields}
 
 
-def _checked(event: HookEvent, cls: type[HookOutput], wire: dict[str, Any]) -> dict[str, Any]:
-    _convert(event, cls, {key: value for key, value in wire.items() if key != _SPECIFIC})
-    return wire
-
-
-def _convert(event: HookEvent, cls: type[msgspec.Struct], wire: dict[str, Any]) -> None:
+def _check(event: HookEvent, cls: type[msgspec.Struct], wire: dict[str, Any]) -> None:
     """Raise `UsageError` when `wire` is not a valid `cls`. (A Struct checks types only when it is decoded.)"""
     try:
         msgspec.convert(wire, cls, str_keys=True)

@@ -1,9 +1,10 @@
-"""The messages of a conversation, typed to the leaf; payloads that are not ours (tool input, API events, schemas) stay dicts.
+"""The messages of a conversation as typed classes. Payloads that belong to others (tool input, API events, schemas) stay dicts.
 
-Wire spelling (`permissionMode`, `modelUsage`) is turned into Python spelling here and nowhere else. Every field has a default: a CLI
-that leaves something out, or is newer than this page, never breaks a stream. What a class does not name is still in `to_dict()`.
+Names on the wire (`permissionMode`, `modelUsage`) become Python names here. Every field has a default, so a CLI that is newer, or that
+leaves a field out, never breaks a stream. Keys without a field are still in `to_dict()`.
 
-Sources: recordings of CLI 2.1.329 (names in brackets); *declared* means published in type declarations and never seen.
+`codec` turns lines into these classes. Names in brackets are recordings of CLI 2.1.329; *declared* means published in type declarations,
+but never seen.
 """
 
 from __future__ import annotations
@@ -18,11 +19,303 @@ from claude_transport.protocol.blocks import ContentBlock, TextBlock, ToolResult
 from claude_transport.protocol.diagnosis import Outcome, diagnose, error_for
 from claude_transport.protocol.envelope import HIDDEN, Message, ModelUsage, Number, Part, Usage
 
-# --- Messages that accompany a conversation without being part of it: limits, progress, lifecycle, resets, mirrors, keep-alives.
+# What is said: assistant, user, stream events, results.
+
+
+class APIMessage(Part, frozen=True, kw_only=True):
+    """The message of the Messages API, usually with **one** content block and without a `stop_reason`.
+
+    An API message with N blocks arrives as N `AssistantMessage`s with the same `id` and the same usage. So count usage once per `id`, or
+    take it from the result.
+    """
+
+    always_written: ClassVar[frozenset[str]] = frozenset({"content"})
+
+    id: str = ""
+    type: str = "message"
+    role: str = "assistant"
+    model: str = ""
+    content: tuple[ContentBlock, ...] = ()
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    usage: Usage | None = None
+    stop_details: dict[str, Any] | None = None
+    container: dict[str, Any] | None = None
+    context_management: dict[str, Any] | None = None
+    diagnostics: Any = None
+
+
+class AssistantMessage(Message, tag_field="type", tag="assistant", frozen=True, kw_only=True):
+    """Text, thinking and tool calls of the model, one block at a time. API errors arrive as this class too, with `error` set and
+    `is_synthetic` True. [11_*]
+    """
+
+    message: APIMessage = APIMessage()
+    parent_tool_use_id: str | None = None
+    session_id: str | None = None
+    uuid: str | None = None
+    timestamp: str | None = None
+    request_id: str | None = None
+    error: str | None = None
+    is_api_error_message: bool | None = None
+    api_error_status: int | None = None
+    api_error_type: str | None = None
+    api_error: str | None = None
+    aborted: bool | None = None
+    user_message_uuid: str | None = None
+    user_message_uuids: tuple[str, ...] = ()
+    tool_use_meta: tuple[dict[str, Any], ...] | None = None
+    agent_id: str | None = None
+    subagent_type: str | None = None
+    task_description: str | None = None
+    thinking_duration_ms: Number | None = None
+    thinking_display: str | None = None
+    local_command_source: str | None = None
+    local_command_run: dict[str, Any] | None = None
+
+    @property
+    def content(self) -> tuple[ContentBlock, ...]:
+        """The content blocks."""
+        return self.message.content
+
+    @property
+    def model(self) -> str:
+        """The model that answered; `<synthetic>` when the CLI wrote the message itself."""
+        return self.message.model
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined by newlines. Blocks without text add nothing."""
+        return "\n".join(block.text for block in self.message.content if isinstance(block, TextBlock) and block.text)
+
+    @property
+    def tool_uses(self) -> tuple[ToolUseBlock, ...]:
+        """The tool calls among the blocks."""
+        return tuple(block for block in self.message.content if isinstance(block, ToolUseBlock))
+
+    @property
+    def is_synthetic(self) -> bool:
+        """True when the CLI wrote the message itself, as it does for API errors and slash commands."""
+        return self.message.model == "<synthetic>"
+
+
+class UserContent(Part, frozen=True, kw_only=True):
+    """The content of `UserMessage.message`: text or blocks."""
+
+    always_written: ClassVar[frozenset[str]] = frozenset({"content"})
+
+    role: str = "user"
+    content: str | tuple[ContentBlock, ...] = ""
+
+
+class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=True):
+    """A message with the role `user`. Sent to the CLI it is a prompt. From the CLI it is mostly tool results, or a repeated prompt
+    (`is_replay`).
+    """
+
+    message: UserContent = UserContent()
+    parent_tool_use_id: str | None = None
+    session_id: str | None = None
+    uuid: str | None = None
+    timestamp: str | None = None
+    priority: str | None = None
+    should_query: bool | None = field(name="shouldQuery", default=None)
+    client_composed: bool | None = None
+    is_synthetic: bool | None = field(name="isSynthetic", default=None)
+    is_replay: bool | None = field(name="isReplay", default=None)
+    origin: dict[str, Any] | None = None
+    """What caused a message that is not a prompt of this host, at least its `kind`. None when the wire's object has no kind."""
+    tool_use_result: Any = None
+    tool_result_meta: tuple[dict[str, Any], ...] | None = None
+    agent_id: str | None = None
+    subagent_type: str | None = None
+    task_description: str | None = None
+    pasted_content: tuple[Any, ...] | None = None
+    inline_pastes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Drop an origin without a kind."""
+        _drop_nameless_origin(self)
+
+    @property
+    def content(self) -> str | tuple[ContentBlock, ...]:
+        """The text or the content blocks."""
+        return self.message.content
+
+    @property
+    def text(self) -> str:
+        """The text, or the text blocks joined by newlines."""
+        content = self.message.content
+        if isinstance(content, str):
+            return content
+        return "\n".join(block.text for block in content if isinstance(block, TextBlock) and block.text)
+
+    @property
+    def tool_results(self) -> tuple[ToolResultBlock, ...]:
+        """The tool results among the blocks."""
+        content = self.message.content
+        return () if isinstance(content, str) else tuple(block for block in content if isinstance(block, ToolResultBlock))
+
+
+class StreamEvent(Message, tag_field="type", tag="stream_event", frozen=True, kw_only=True):
+    """A raw event of the Messages API stream; sent only with `include_partial_messages`. [03]
+
+    The complete `AssistantMessage` of a block arrives **before** the `content_block_stop` of that block.
+    """
+
+    event: dict[str, Any] = field(default_factory=dict)
+    parent_tool_use_id: str | None = None
+    session_id: str | None = None
+    uuid: str | None = None
+    api_message_id: str | None = None
+    ttft_ms: Number | None = None
+    thinking_display: str | None = None
+    user_message_uuid: str | None = None
+    user_message_uuids: tuple[str, ...] = ()
+    owed_rows: tuple[Any, ...] | None = None
+    abandoned_blocks: dict[str, Any] | None = None
+
+    def _delta(self, key: str) -> str:
+        delta = self.event.get("delta") if self.event.get("type") == "content_block_delta" else None
+        value = delta.get(key) if isinstance(delta, dict) else None
+        return value if isinstance(value, str) else ""
+
+    @property
+    def event_type(self) -> str:
+        """The type of the API event: `message_start`, `content_block_delta`, …"""
+        kind = self.event.get("type")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def delta_type(self) -> str:
+        """The type of the delta: `text_delta`, `thinking_delta`, `input_json_delta`, …; empty for other events than
+        `content_block_delta`.
+        """
+        return self._delta("type")
+
+    @property
+    def text(self) -> str:
+        """The piece of answer text in this event, or an empty string."""
+        return self._delta("text")
+
+    @property
+    def thinking(self) -> str:
+        """The piece of thinking in this event, or an empty string."""
+        return self._delta("thinking")
+
+
+class PermissionDenial(Part, frozen=True, kw_only=True):
+    """A tool call that was denied."""
+
+    tool_name: str = ""
+    tool_use_id: str = ""
+    tool_input: dict[str, Any] = field(default_factory=dict)
+
+
+class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_only=True):
+    """The end of a turn. Test `is_error`, never `subtype`: API failures arrive as `subtype: "success"` with `is_error: true`. [11_*]
+
+    `usage` is for this turn. `total_cost_usd` (US dollars) and `model_usage` are totals since the process started. Other messages may
+    follow.
+    """
+
+    subtype: str = ""
+    is_error: bool = False
+    result: str | None = None
+    duration_ms: Number = 0
+    duration_api_ms: Number = 0
+    num_turns: int = 0
+    stop_reason: str | None = None
+    session_id: str | None = None
+    uuid: str | None = None
+    total_cost_usd: Number = 0
+    usage: Usage = Usage()
+    model_usage: dict[str, ModelUsage] = field(name="modelUsage", default_factory=dict)
+    permission_denials: tuple[PermissionDenial, ...] = ()
+    result_index: int | None = None
+    errors: tuple[str, ...] = ()
+    structured_output: Any = None
+    terminal_reason: str | None = None
+    api_error_status: int | None = None
+    api_error_type: str | None = None
+    api_error: str | None = None
+    startup_failure_reason: str | None = None
+    invalid_config_file: dict[str, Any] | None = None
+    deferred_tool_use: dict[str, Any] | None = None
+    """The tool call that a PreToolUse hook deferred: `id`, `name`, `input`. A process that resumes the session handles it first."""
+    origin: dict[str, Any] | None = None
+    local_command: str | None = None
+    user_message_uuid: str | None = None
+    user_message_uuids: tuple[str, ...] = ()
+    queued_turn_count: int | None = None
+    ttft_ms: Number | None = None
+    ttft_stream_ms: Number | None = None
+    time_to_request_ms: Number | None = None
+    first_content_frame_ms: Number | None = None
+    request_sent_wall_ms: Number | None = None
+    first_request_input_tokens: int | None = None
+    first_request_cache_read_input_tokens: int | None = None
+    model_usage_since_last_result: dict[str, ModelUsage] | None = None
+    subagent_stats: dict[str, Any] | None = None
+    safety_stops: int | None = None
+    fast_mode_state: str | None = None
+    fast_mode_disabled_reason: str | None = None
+    assistant_error: str | None = field(name=HIDDEN + "assistant_error", default=None)
+    """The `error` of the turn's last assistant message. Not on the wire: `Conversation` fills it in."""
+    resets_at: dt.datetime | None = field(name=HIDDEN + "resets_at", default=None)
+    """When the limit of the last `rate_limit_event` ends, in UTC. Not on the wire: `Conversation` fills it in."""
+    prompt_uuids: tuple[str, ...] | None = field(name=HIDDEN + "prompt_uuids", default=None)
+    """Uuids of the prompts that this result answers, the main one first. Empty for a turn that no prompt of this conversation started;
+    None when no `Conversation` has seen the result. Not on the wire.
+    """
+    expects_structured_output: bool = field(name=HIDDEN + "expects_structured_output", default=False)
+    """True when a JSON schema was requested. A success without `structured_output` is then a failure. Not on the wire: `Conversation`
+    fills it in.
+    """
+
+    def __post_init__(self) -> None:
+        """Drop an origin without a kind."""
+        _drop_nameless_origin(self)
+
+    @property
+    def is_unsolicited(self) -> bool:
+        """True when no user message started this turn: the end of a background task woke the session. [15a, 24a]
+
+        The CLI may add a queued prompt to such a turn. That prompt is then in `prompt_uuids`.
+        """
+        return self.origin is not None and self.origin.get("kind") == "task-notification"
+
+    @property
+    def answers_a_prompt(self) -> bool:
+        """True when this is the result of a prompt of this host: decided by `prompt_uuids`, or by `origin` when that is None.
+
+        A session that is resumed at a deferred tool call begins with a turn of its own, whose result looks like any other.
+        """
+        return not self.is_unsolicited if self.prompt_uuids is None else bool(self.prompt_uuids)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Success or failure, with the kind of failure and whether a retry can help."""
+        return diagnose(self)
+
+    def raise_for_error(self) -> Self:
+        """Return the result when the run succeeded; else raise the `ResultError` that describes the failure."""
+        error = error_for(self)
+        if error is not None:
+            raise error
+        return self
+
+
+def _drop_nameless_origin(message: UserMessage | ResultMessage) -> None:
+    if message.origin is not None and not isinstance(message.origin.get("kind"), str):
+        force_setattr(message, "origin", None)
+
+
+# Events of the session: limits, progress, lifecycle, resets, mirrors.
 
 
 class RateLimitInfo(Part, rename="camel", frozen=True, kw_only=True):
-    """Where the account stands; status: allowed, allowed_warning, rejected. Times are seconds since the epoch."""
+    """The state of the account's limits. `status`: allowed, allowed_warning, rejected. Times are seconds since the epoch."""
 
     status: str = ""
     resets_at: Number | None = None
@@ -36,15 +329,15 @@ class RateLimitInfo(Part, rename="camel", frozen=True, kw_only=True):
 
     @property
     def resets_at_time(self) -> dt.datetime | None:
-        """When the limit lifts, as an aware datetime in UTC; None when unknown or no real time."""
+        """When the limit ends, as an aware datetime in UTC; None when unknown, or when the number is not a valid time."""
         try:
             return None if self.resets_at is None else dt.datetime.fromtimestamp(self.resets_at, dt.UTC)
-        except (ValueError, OverflowError, OSError):  # a number, but no moment that a calendar knows
+        except (ValueError, OverflowError, OSError):  # outside of the years that datetime can hold
             return None
 
 
 class RateLimitEvent(Message, tag_field="type", tag="rate_limit_event", frozen=True, kw_only=True):
-    """The account's limits changed; only with a subscription login. [25d, 25l]"""
+    """The limits of the account changed. Sent only with a subscription login. [25d, 25l]"""
 
     rate_limit_info: RateLimitInfo = RateLimitInfo()
     session_id: str | None = None
@@ -52,7 +345,9 @@ class RateLimitEvent(Message, tag_field="type", tag="rate_limit_event", frozen=T
 
 
 class ToolProgress(Message, tag_field="type", tag="tool_progress", frozen=True, kw_only=True):
-    """A tool is still running; the first comes after 30 s. `parent_tool_use_id` is the tool use, `tool_use_id` this heartbeat. [17c]"""
+    """A tool is still running. The first one comes after 30 s. `parent_tool_use_id` is the tool call; `tool_use_id` only identifies this
+    message. [17c]
+    """
 
     tool_use_id: str = ""
     tool_name: str = ""
@@ -65,7 +360,7 @@ class ToolProgress(Message, tag_field="type", tag="tool_progress", frozen=True, 
 
 
 class CommandLifecycle(Message, tag_field="type", tag="command_lifecycle", frozen=True, kw_only=True):
-    """What became of the user message `command_uuid`: queued, started, completed, cancelled. Undeclared, but sent. [07a]"""
+    """The user message `command_uuid` changed its state: queued, started, completed, cancelled. Sent, but not declared. [07a]"""
 
     command_uuid: str = ""
     state: str = ""
@@ -74,7 +369,7 @@ class CommandLifecycle(Message, tag_field="type", tag="command_lifecycle", froze
 
 
 class ConversationReset(Message, tag_field="type", tag="conversation_reset", frozen=True, kw_only=True):
-    """`/clear`: a new conversation began, and the `session_id` of later messages is another one. [18za]"""
+    """`/clear` began a new conversation. Later messages have another `session_id`. [18za]"""
 
     new_conversation_id: str = ""
     trigger: str | None = None
@@ -85,24 +380,24 @@ class ConversationReset(Message, tag_field="type", tag="conversation_reset", fro
 
 
 class TranscriptMirror(Message, tag_field="type", tag="transcript_mirror", frozen=True, kw_only=True):
-    """Lines that were added to the transcript at `file_path`; comes before the result, and once more after the end of input. [16o]"""
+    """Lines that were added to the transcript at `file_path`. Comes before the result, and once more after the end of input. [16o]"""
 
     file_path: str = field(name="filePath", default="")
     entries: tuple[Any, ...] = ()
 
 
 class KeepAlive(Message, tag_field="type", tag="keep_alive", frozen=True, kw_only=True):
-    """Nothing happened; accepted in both directions, not seen on stdio. [18p]"""
+    """A message without content. Both sides accept it; it was not seen on stdio. [18p]"""
 
 
 class UpdateEnvironmentVariables(Message, tag_field="type", tag="update_environment_variables", frozen=True, kw_only=True):
-    """Host → CLI: sets environment variables in the running CLI, which accepts it without an answer. [18q]"""
+    """Host to CLI: sets environment variables in the running CLI. The CLI does not answer. [18q]"""
 
     variables: dict[str, str] = field(default_factory=dict)
 
 
 class ActiveGoal(Message, tag_field="type", tag="active_goal", frozen=True, kw_only=True):
-    """The goal the session pursues, or None. *Declared.*"""
+    """The goal of the session, or None. *Declared.*"""
 
     value: dict[str, Any] | None = None
     session_id: str | None = None
@@ -110,7 +405,7 @@ class ActiveGoal(Message, tag_field="type", tag="active_goal", frozen=True, kw_o
 
 
 class AuthStatus(Message, tag_field="type", tag="auth_status", frozen=True, kw_only=True):
-    """How signing in goes. *Declared.*"""
+    """The progress of a login. *Declared.*"""
 
     is_authenticating: bool = field(name="isAuthenticating", default=False)
     output: tuple[str, ...] = ()
@@ -120,7 +415,7 @@ class AuthStatus(Message, tag_field="type", tag="auth_status", frozen=True, kw_o
 
 
 class PromptSuggestion(Message, tag_field="type", tag="prompt_suggestion", frozen=True, kw_only=True):
-    """What the user might say next. *Declared.*"""
+    """A suggestion for the user's next prompt. *Declared.*"""
 
     suggestion: str = ""
     session_id: str | None = None
@@ -128,7 +423,7 @@ class PromptSuggestion(Message, tag_field="type", tag="prompt_suggestion", froze
 
 
 class ToolUseSummary(Message, tag_field="type", tag="tool_use_summary", frozen=True, kw_only=True):
-    """A few tool uses in one sentence. *Declared.*"""
+    """One sentence about several tool calls. *Declared.*"""
 
     summary: str = ""
     preceding_tool_use_ids: tuple[str, ...] = ()
@@ -136,11 +431,37 @@ class ToolUseSummary(Message, tag_field="type", tag="tool_use_summary", frozen=T
     uuid: str | None = None
 
 
-# --- `system` messages: one class per subtype the CLI is known to send; any other stays a plain `SystemMessage`.
+class SessionForked(Message, frozen=True, kw_only=True):
+    """The running session (`actual`) is not the expected one (`expected`). Delivered right after the init message that names it; never
+    on the wire.
+
+    `expected` is the id from the options (`session_id`, else `resume`), or the session before. `requested` is True when the options asked
+    for a fork: then the resumed session stays unchanged, and new messages belong to `actual` only. When it is False, check your stored
+    session ids: an older CLI, another machine or a third-party transport may answer a resume with a new session. A `/clear` sends
+    `ConversationReset` instead.
+
+    CLI 2.1.329 keeps the id of a resumed session [16b], uses the id it is given [16d, 16m], and makes a new one only for a fork.
+    """
+
+    expected: str = ""
+    actual: str = ""
+    requested: bool = False
+
+    @property
+    def type(self) -> str:
+        """Always `session_forked`, which is never sent on the wire; `raw` is empty."""
+        return "session_forked"
+
+    def to_dict(self) -> dict[str, str | bool]:
+        """Return the type and the fields."""
+        return {"type": self.type, "expected": self.expected, "actual": self.actual, "requested": self.requested}
+
+
+# `system` messages: one class for each known subtype. First those about the session and the turn.
 
 
 class SystemMessage(Message, tag_field="type", tag="system", frozen=True, kw_only=True):
-    """Something the CLI reports about itself; `.subtype` says what, and is all that is known of a new subtype."""
+    """A report of the CLI about itself. `subtype` says which; an unknown subtype stays a plain `SystemMessage`."""
 
     subtype: str = ""
     session_id: str | None = None
@@ -148,11 +469,8 @@ class SystemMessage(Message, tag_field="type", tag="system", frozen=True, kw_onl
     user_message_uuids: tuple[str, ...] = ()
 
 
-# ------------------------------------------------------------------------------------------------------ session and turn
-
-
 class MCPServerState(Part, frozen=True, kw_only=True):
-    """An MCP server in `InitMessage.mcp_servers`; status: connected, failed, needs-auth, pending, disabled."""
+    """An MCP server in `InitMessage.mcp_servers`. `status`: connected, failed, needs-auth, pending, disabled."""
 
     name: str = ""
     status: str = ""
@@ -170,7 +488,7 @@ class PluginState(Part, frozen=True, kw_only=True):
 class InitMessage(SystemMessage, frozen=True, kw_only=True):
     """The state of the session, sent at the start of **every** turn, not once per process. [10a]
 
-    Feature-test on `capabilities`, not on `claude_code_version`.
+    Test for features with `capabilities`, not with `claude_code_version`.
     """
 
     subtype: str = "init"
@@ -204,7 +522,7 @@ class InitMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class StatusMessage(SystemMessage, frozen=True, kw_only=True):
-    """What the session is doing: `requesting`, `compacting`, or None; also sent after the permission mode changed. [03, 18za]"""
+    """The session's activity: `requesting`, `compacting`, or None. Also sent after the permission mode changed. [03, 18za]"""
 
     subtype: str = "status"
     status: str | None = None
@@ -214,7 +532,9 @@ class StatusMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class SessionStateChanged(SystemMessage, frozen=True, kw_only=True):
-    """`running`, `requires_action` or `idle`; only when switched on by the environment. [02f]"""
+    """The session is `running`, `idle`, or waits for the user (`requires_action`). Sent only when an environment variable enables it.
+    [02f]
+    """
 
     subtype: str = "session_state_changed"
     state: str = ""
@@ -229,7 +549,7 @@ class SessionTitleChanged(SystemMessage, frozen=True, kw_only=True):
 
 
 class CompactMetadata(Part, frozen=True, kw_only=True):
-    """How a conversation was shortened; counts are tokens."""
+    """How a conversation was compacted. Counts are tokens."""
 
     trigger: str = ""
     pre_tokens: int = 0
@@ -241,7 +561,7 @@ class CompactMetadata(Part, frozen=True, kw_only=True):
 
 
 class CompactBoundary(SystemMessage, frozen=True, kw_only=True):
-    """Everything before this was replaced by a summary. [18za]"""
+    """Everything before this message was replaced by a summary. [18za]"""
 
     subtype: str = "compact_boundary"
     compact_metadata: CompactMetadata = CompactMetadata()
@@ -249,7 +569,7 @@ class CompactBoundary(SystemMessage, frozen=True, kw_only=True):
 
 
 class CommandsChanged(SystemMessage, frozen=True, kw_only=True):
-    """The full new list of slash commands. [08a]"""
+    """The complete new list of slash commands. [08a]"""
 
     subtype: str = "commands_changed"
     commands: tuple[dict[str, Any], ...] = ()
@@ -268,7 +588,7 @@ class Informational(SystemMessage, frozen=True, kw_only=True):
 
 
 class Notification(SystemMessage, frozen=True, kw_only=True):
-    """A short notice that replaces an earlier one with the same `key`. [05j]"""
+    """A short notice for the user. It replaces an earlier notice with the same `key`. [05j]"""
 
     subtype: str = "notification"
     key: str = ""
@@ -279,7 +599,7 @@ class Notification(SystemMessage, frozen=True, kw_only=True):
 
 
 class ThinkingTokens(SystemMessage, frozen=True, kw_only=True):
-    """An estimate of how much the model has been thinking, in tokens. [03]"""
+    """An estimate of the tokens that the model has used for thinking so far. [03]"""
 
     subtype: str = "thinking_tokens"
     estimated_tokens: int = 0
@@ -287,24 +607,26 @@ class ThinkingTokens(SystemMessage, frozen=True, kw_only=True):
 
 
 class LocalCommandOutput(SystemMessage, frozen=True, kw_only=True):
-    """What a slash command printed. *Declared.*"""
+    """The output of a slash command. *Declared.*"""
 
     subtype: str = "local_command_output"
     content: str = ""
 
 
 class WorkerShuttingDown(SystemMessage, frozen=True, kw_only=True):
-    """The worker goes away on purpose; a resumed session repeats old ones. *Declared.*"""
+    """The worker shuts down on purpose. A resumed session repeats old ones. *Declared.*"""
 
     subtype: str = "worker_shutting_down"
     reason: str = ""
 
 
-# ----------------------------------------------------------------------------------------------------- the API and models
+# `system` messages about the API and models.
 
 
 class APIRetryMessage(SystemMessage, frozen=True, kw_only=True):
-    """The CLI waits `retry_delay_ms` and calls the API again; `error_status` is None when there was no HTTP answer. [11_500_then_ok]"""
+    """The CLI waits `retry_delay_ms` and then calls the API again. `error_status` is None when there was no HTTP response.
+    [11_500_then_ok]
+    """
 
     subtype: str = "api_retry"
     attempt: int = 0
@@ -315,7 +637,7 @@ class APIRetryMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class ModelFallback(SystemMessage, frozen=True, kw_only=True):
-    """Another model has taken over, for instance after repeated 529s. Undeclared, but seen on 2.1.329."""
+    """Another model took over, for example after repeated 529 errors. Seen on 2.1.329, but not declared."""
 
     subtype: str = "model_fallback"
     trigger: str = ""
@@ -325,7 +647,7 @@ class ModelFallback(SystemMessage, frozen=True, kw_only=True):
 
 
 class ModelRefusalFallback(SystemMessage, frozen=True, kw_only=True):
-    """The model refused, and another one is asked. *Declared.*"""
+    """The model refused, and another model is asked. *Declared.*"""
 
     subtype: str = "model_refusal_fallback"
     trigger: str = ""
@@ -342,7 +664,7 @@ class ModelRefusalFallback(SystemMessage, frozen=True, kw_only=True):
 
 
 class ModelRefusalNoFallback(SystemMessage, frozen=True, kw_only=True):
-    """The model refused, and there is nobody else to ask."""
+    """The model refused, and there is no other model to ask."""
 
     subtype: str = "model_refusal_no_fallback"
     original_model: str = ""
@@ -353,7 +675,7 @@ class ModelRefusalNoFallback(SystemMessage, frozen=True, kw_only=True):
     content: str = ""
 
 
-# ------------------------------------------------------------------------------------------------------------------ storage
+# `system` messages about storage.
 
 
 class MemoryRecall(SystemMessage, frozen=True, kw_only=True):
@@ -365,7 +687,7 @@ class MemoryRecall(SystemMessage, frozen=True, kw_only=True):
 
 
 class FilesPersisted(SystemMessage, frozen=True, kw_only=True):
-    """Files were uploaded, or failed to be. *Declared.*"""
+    """Files were uploaded; those that could not be are in `failed`. *Declared.*"""
 
     subtype: str = "files_persisted"
     files: tuple[dict[str, Any], ...] = ()
@@ -374,7 +696,7 @@ class FilesPersisted(SystemMessage, frozen=True, kw_only=True):
 
 
 class MirrorError(SystemMessage, frozen=True, kw_only=True):
-    """The transcript could not be mirrored to the host's store. *Declared.*"""
+    """The transcript could not be mirrored to the store of the host. *Declared.*"""
 
     subtype: str = "mirror_error"
     error: str = ""
@@ -382,16 +704,16 @@ class MirrorError(SystemMessage, frozen=True, kw_only=True):
 
 
 class SessionWritesLost(SystemMessage, frozen=True, kw_only=True):
-    """Parts of the transcript could not be written. *Declared, by name only*: see `to_dict()` for what it says."""
+    """Parts of the transcript could not be written. Only the name is *declared*; `to_dict()` has its content."""
 
     subtype: str = "session_writes_lost"
 
 
-# --- `system` messages about work under way: tool calls that were denied, tasks, hooks, long requests, installations.
+# `system` messages about denied tool calls, tasks, hooks, long requests and installations.
 
 
 class PermissionDeniedMessage(SystemMessage, frozen=True, kw_only=True):
-    """A tool call was denied without asking anybody. [04h]"""
+    """A tool call was denied without asking the user or the host. [04h]"""
 
     subtype: str = "permission_denied"
     tool_name: str = ""
@@ -403,7 +725,7 @@ class PermissionDeniedMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskUsage(Part, frozen=True, kw_only=True):
-    """What a task has used so far."""
+    """Tokens, tool calls and time that a task has used so far."""
 
     total_tokens: int = 0
     tool_uses: int = 0
@@ -411,7 +733,7 @@ class TaskUsage(Part, frozen=True, kw_only=True):
 
 
 class TaskStarted(SystemMessage, frozen=True, kw_only=True):
-    """A subagent (`local_agent`) or background shell (`local_bash`) has started. [15a, 24a]"""
+    """A subagent (`local_agent`) or background shell (`local_bash`) started. [15a, 24a]"""
 
     subtype: str = "task_started"
     task_id: str = ""
@@ -426,7 +748,7 @@ class TaskStarted(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskProgress(SystemMessage, frozen=True, kw_only=True):
-    """What a running task is at. [15a]"""
+    """The progress of a running task. [15a]"""
 
     subtype: str = "task_progress"
     task_id: str = ""
@@ -440,7 +762,7 @@ class TaskProgress(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskPatch(Part, frozen=True, kw_only=True):
-    """What changed about a task; None means unchanged. `end_time` is in ms since the epoch."""
+    """The changed fields of a task; None means unchanged. `end_time` is in milliseconds since the epoch."""
 
     status: str | None = None
     description: str | None = None
@@ -450,7 +772,7 @@ class TaskPatch(Part, frozen=True, kw_only=True):
 
 
 class TaskUpdated(SystemMessage, frozen=True, kw_only=True):
-    """Something about a task changed; status: completed, killed, … [15a]"""
+    """A task changed. Its status is completed, killed, … [15a]"""
 
     subtype: str = "task_updated"
     task_id: str = ""
@@ -459,7 +781,7 @@ class TaskUpdated(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskNotification(SystemMessage, frozen=True, kw_only=True):
-    """A task has ended (`completed`, `stopped`, `failed`); it may wake the session and start a turn of its own. [15a, 24a]"""
+    """A task ended (`completed`, `stopped`, `failed`). This may wake the session and start a turn without a prompt. [15a, 24a]"""
 
     subtype: str = "task_notification"
     task_id: str = ""
@@ -473,7 +795,7 @@ class TaskNotification(SystemMessage, frozen=True, kw_only=True):
 
 
 class BackgroundTask(Part, frozen=True, kw_only=True):
-    """A task that is alive in the background."""
+    """A task that runs in the background."""
 
     task_id: str = ""
     run_id: str | None = None
@@ -483,16 +805,16 @@ class BackgroundTask(Part, frozen=True, kw_only=True):
 
 
 class BackgroundTasksChanged(SystemMessage, frozen=True, kw_only=True):
-    """**All** background tasks that are alive now: it replaces what was known before. [24a]"""
+    """**All** tasks that run in the background now. This list replaces the previous one. [24a]"""
 
     subtype: str = "background_tasks_changed"
     tasks: tuple[BackgroundTask, ...] = ()
 
 
 class HookMessage(SystemMessage, frozen=True, kw_only=True):
-    """Base of what is told about hooks from settings files (hooks of the host arrive as `HookCallback` requests instead).
+    """Base of the messages about hooks from settings files. (Hooks of the host arrive as `HookCallback` requests.)
 
-    `hook_event` is also taken from `hook_event_name`, or from `hook_name` ("PreToolUse:Bash") when the CLI sends no other.
+    When the CLI sends no `hook_event`, it is taken from `hook_event_name`, or from `hook_name` ("PreToolUse:Bash").
     """
 
     hook_id: str = ""
@@ -501,19 +823,19 @@ class HookMessage(SystemMessage, frozen=True, kw_only=True):
     hook_event_name: str | None = None
 
     def __post_init__(self) -> None:
-        """Take the event by its other names."""
+        """Take the event from its other names."""
         if not self.hook_event:
             force_setattr(self, "hook_event", self.hook_event_name or self.hook_name.partition(":")[0])
 
 
 class HookStarted(HookMessage, frozen=True, kw_only=True):
-    """A hook has started; SessionStart ones come before the answer to `initialize`. [05m]"""
+    """A hook started. Those of SessionStart come before the answer to `initialize`. [05m]"""
 
     subtype: str = "hook_started"
 
 
 class HookProgress(HookMessage, frozen=True, kw_only=True):
-    """What a running hook has printed so far. *Declared.*"""
+    """The output of a running hook so far. *Declared.*"""
 
     subtype: str = "hook_progress"
     output: str = ""
@@ -522,7 +844,7 @@ class HookProgress(HookMessage, frozen=True, kw_only=True):
 
 
 class HookResponse(HookMessage, frozen=True, kw_only=True):
-    """A hook has ended. [05l]"""
+    """A hook ended. [05l]"""
 
     subtype: str = "hook_response"
     output: str = ""
@@ -533,7 +855,7 @@ class HookResponse(HookMessage, frozen=True, kw_only=True):
 
 
 class ControlRequestProgress(SystemMessage, frozen=True, kw_only=True):
-    """A long control request is alive; `request_id` is the host's. [08a: side_question]"""
+    """A long control request is still running. `request_id` is the id that the host chose. [08a: side_question]"""
 
     subtype: str = "control_request_progress"
     request_id: str = ""
@@ -545,7 +867,7 @@ class ControlRequestProgress(SystemMessage, frozen=True, kw_only=True):
 
 
 class ElicitationComplete(SystemMessage, frozen=True, kw_only=True):
-    """An MCP server's question that was answered elsewhere (a URL) is settled. *Declared.*"""
+    """The question of an MCP server was answered elsewhere (at a URL). *Declared.*"""
 
     subtype: str = "elicitation_complete"
     mcp_server_name: str = ""
@@ -553,7 +875,7 @@ class ElicitationComplete(SystemMessage, frozen=True, kw_only=True):
 
 
 class PluginInstall(SystemMessage, frozen=True, kw_only=True):
-    """Plugins are being installed: started, installed, failed, completed. *Declared.*"""
+    """The progress of installing plugins: started, installed, failed, completed. *Declared.*"""
 
     subtype: str = "plugin_install"
     status: str = ""
@@ -561,296 +883,11 @@ class PluginInstall(SystemMessage, frozen=True, kw_only=True):
     error: str | None = None
 
 
-# ------------------------------------------------------------------------------------------------------------------ speech
-
-
-class APIMessage(Part, frozen=True, kw_only=True):
-    """The message as the Messages API gives it, usually with **one** content block and no `stop_reason` yet.
-
-    One API message of N blocks arrives as N `AssistantMessage`s with the same `id`, each with the same usage: count usage once
-    per `id`, or take it from the result.
-    """
-
-    always_written: ClassVar[frozenset[str]] = frozenset({"content"})
-
-    id: str = ""
-    type: str = "message"
-    role: str = "assistant"
-    model: str = ""
-    content: tuple[ContentBlock, ...] = ()
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    usage: Usage | None = None
-    stop_details: dict[str, Any] | None = None
-    container: dict[str, Any] | None = None
-    context_management: dict[str, Any] | None = None
-    diagnostics: Any = None
-
-
-class AssistantMessage(Message, tag_field="type", tag="assistant", frozen=True, kw_only=True):
-    """What the model said, block by block. Errors arrive in this shape too: `error` set and `is_synthetic` true. [11_*]"""
-
-    message: APIMessage = APIMessage()
-    parent_tool_use_id: str | None = None
-    session_id: str | None = None
-    uuid: str | None = None
-    timestamp: str | None = None
-    request_id: str | None = None
-    error: str | None = None
-    is_api_error_message: bool | None = None
-    api_error_status: int | None = None
-    api_error_type: str | None = None
-    api_error: str | None = None
-    aborted: bool | None = None
-    user_message_uuid: str | None = None
-    user_message_uuids: tuple[str, ...] = ()
-    tool_use_meta: tuple[dict[str, Any], ...] | None = None
-    agent_id: str | None = None
-    subagent_type: str | None = None
-    task_description: str | None = None
-    thinking_duration_ms: Number | None = None
-    thinking_display: str | None = None
-    local_command_source: str | None = None
-    local_command_run: dict[str, Any] | None = None
-
-    @property
-    def content(self) -> tuple[ContentBlock, ...]:
-        """The blocks."""
-        return self.message.content
-
-    @property
-    def model(self) -> str:
-        """The model that answered; `<synthetic>` when the CLI speaks for itself."""
-        return self.message.model
-
-    @property
-    def text(self) -> str:
-        """The text blocks, joined by a newline; blocks without text, or with something else in its place, add nothing."""
-        return "\n".join(block.text for block in self.message.content if isinstance(block, TextBlock) and block.text)
-
-    @property
-    def tool_uses(self) -> tuple[ToolUseBlock, ...]:
-        """The tools the model wants to use."""
-        return tuple(block for block in self.message.content if isinstance(block, ToolUseBlock))
-
-    @property
-    def is_synthetic(self) -> bool:
-        """Whether the CLI wrote this itself, as it does for API errors and slash commands."""
-        return self.message.model == "<synthetic>"
-
-
-class UserContent(Part, frozen=True, kw_only=True):
-    """Text, or blocks: what stands in `UserMessage.message`."""
-
-    always_written: ClassVar[frozenset[str]] = frozenset({"content"})
-
-    role: str = "user"
-    content: str | tuple[ContentBlock, ...] = ""
-
-
-class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=True):
-    """A user's turn: towards the CLI a prompt; from the CLI mostly tool results, and echoes of prompts (`is_replay`)."""
-
-    message: UserContent = UserContent()
-    parent_tool_use_id: str | None = None
-    session_id: str | None = None
-    uuid: str | None = None
-    timestamp: str | None = None
-    priority: str | None = None
-    should_query: bool | None = field(name="shouldQuery", default=None)
-    client_composed: bool | None = None
-    is_synthetic: bool | None = field(name="isSynthetic", default=None)
-    is_replay: bool | None = field(name="isReplay", default=None)
-    origin: dict[str, Any] | None = None
-    """What made the message, when it is no prompt of this host: at least its `kind`. None for an object without one, such as `{}`."""
-    tool_use_result: Any = None
-    tool_result_meta: tuple[dict[str, Any], ...] | None = None
-    agent_id: str | None = None
-    subagent_type: str | None = None
-    task_description: str | None = None
-    pasted_content: tuple[Any, ...] | None = None
-    inline_pastes: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        """An origin without a kind says nothing."""
-        _drop_nameless_origin(self)
-
-    @property
-    def content(self) -> str | tuple[ContentBlock, ...]:
-        """The text or the blocks."""
-        return self.message.content
-
-    @property
-    def text(self) -> str:
-        """The text, or the text blocks joined by a newline."""
-        content = self.message.content
-        if isinstance(content, str):
-            return content
-        return "\n".join(block.text for block in content if isinstance(block, TextBlock) and block.text)
-
-    @property
-    def tool_results(self) -> tuple[ToolResultBlock, ...]:
-        """The tool results among the blocks."""
-        content = self.message.content
-        return () if isinstance(content, str) else tuple(block for block in content if isinstance(block, ToolResultBlock))
-
-
-class StreamEvent(Message, tag_field="type", tag="stream_event", frozen=True, kw_only=True):
-    """A raw event of the Messages API stream; only with `include_partial_messages`. [03]
-
-    The complete `AssistantMessage` of a block arrives **before** that block's `content_block_stop`.
-    """
-
-    event: dict[str, Any] = field(default_factory=dict)
-    parent_tool_use_id: str | None = None
-    session_id: str | None = None
-    uuid: str | None = None
-    api_message_id: str | None = None
-    ttft_ms: Number | None = None
-    thinking_display: str | None = None
-    user_message_uuid: str | None = None
-    user_message_uuids: tuple[str, ...] = ()
-    owed_rows: tuple[Any, ...] | None = None
-    abandoned_blocks: dict[str, Any] | None = None
-
-    def _delta(self, key: str) -> str:
-        delta = self.event.get("delta") if self.event.get("type") == "content_block_delta" else None
-        value = delta.get(key) if isinstance(delta, dict) else None
-        return value if isinstance(value, str) else ""
-
-    @property
-    def event_type(self) -> str:
-        """`message_start`, `content_block_delta`, …"""
-        kind = self.event.get("type")
-        return kind if isinstance(kind, str) else ""
-
-    @property
-    def delta_type(self) -> str:
-        """`text_delta`, `thinking_delta`, `input_json_delta`, …; empty when this is no `content_block_delta`."""
-        return self._delta("type")
-
-    @property
-    def text(self) -> str:
-        """The piece of answer in this event, or an empty string."""
-        return self._delta("text")
-
-    @property
-    def thinking(self) -> str:
-        """The piece of reasoning in this event, or an empty string."""
-        return self._delta("thinking")
-
-
-# ------------------------------------------------------------------------------------------------------------------ result
-
-
-class PermissionDenial(Part, frozen=True, kw_only=True):
-    """A tool call that was not allowed."""
-
-    tool_name: str = ""
-    tool_use_id: str = ""
-    tool_input: dict[str, Any] = field(default_factory=dict)
-
-
-class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_only=True):
-    """A turn is over. Test `is_error`, never `subtype`: API failures arrive as `subtype: "success"` with `is_error: true`. [11_*]
-
-    `usage` is of this turn; `total_cost_usd` (US dollars) and `model_usage` are cumulative over the process. Frames may follow.
-    """
-
-    subtype: str = ""
-    is_error: bool = False
-    result: str | None = None
-    duration_ms: Number = 0
-    duration_api_ms: Number = 0
-    num_turns: int = 0
-    stop_reason: str | None = None
-    session_id: str | None = None
-    uuid: str | None = None
-    total_cost_usd: Number = 0
-    usage: Usage = Usage()
-    model_usage: dict[str, ModelUsage] = field(name="modelUsage", default_factory=dict)
-    permission_denials: tuple[PermissionDenial, ...] = ()
-    result_index: int | None = None
-    errors: tuple[str, ...] = ()
-    structured_output: Any = None
-    terminal_reason: str | None = None
-    api_error_status: int | None = None
-    api_error_type: str | None = None
-    api_error: str | None = None
-    startup_failure_reason: str | None = None
-    invalid_config_file: dict[str, Any] | None = None
-    deferred_tool_use: dict[str, Any] | None = None
-    """The call that a PreToolUse hook has put off: `id`, `name`, `input`. A process that resumes the session takes it up first."""
-    origin: dict[str, Any] | None = None
-    local_command: str | None = None
-    user_message_uuid: str | None = None
-    user_message_uuids: tuple[str, ...] = ()
-    queued_turn_count: int | None = None
-    ttft_ms: Number | None = None
-    ttft_stream_ms: Number | None = None
-    time_to_request_ms: Number | None = None
-    first_content_frame_ms: Number | None = None
-    request_sent_wall_ms: Number | None = None
-    first_request_input_tokens: int | None = None
-    first_request_cache_read_input_tokens: int | None = None
-    model_usage_since_last_result: dict[str, ModelUsage] | None = None
-    subagent_stats: dict[str, Any] | None = None
-    safety_stops: int | None = None
-    fast_mode_state: str | None = None
-    fast_mode_disabled_reason: str | None = None
-    assistant_error: str | None = field(name=HIDDEN + "assistant_error", default=None)
-    """The `error` of the turn's last assistant message; not on the wire: whoever follows the conversation fills it in."""
-    resets_at: dt.datetime | None = field(name=HIDDEN + "resets_at", default=None)
-    """When the limit named by the last `rate_limit_event` lifts; filled in like `assistant_error`."""
-    prompt_uuids: tuple[str, ...] | None = field(name=HIDDEN + "prompt_uuids", default=None)
-    """The prompts that this is the result of, the one it answers first; filled in like `assistant_error`. Empty for a turn that none of
-    this conversation's prompts asked for; None when nobody followed the conversation."""
-    expects_structured_output: bool = field(name=HIDDEN + "expects_structured_output", default=False)
-    """Whether a JSON schema was asked for, so that a success without `structured_output` is none; filled in like `assistant_error`."""
-
-    def __post_init__(self) -> None:
-        """An origin without a kind says nothing."""
-        _drop_nameless_origin(self)
-
-    @property
-    def is_unsolicited(self) -> bool:
-        """Whether no user message asked for this turn: a background task woke the session. [15a, 24a]
-
-        A prompt may all the same have been folded into it: then that one is in `prompt_uuids`.
-        """
-        return self.origin is not None and self.origin.get("kind") == "task-notification"
-
-    @property
-    def answers_a_prompt(self) -> bool:
-        """Whether it is the result of something that was asked here, as far as anybody knows: by `prompt_uuids`, else by its origin.
-
-        A session that is resumed where a tool was put off begins with a turn of its own, whose result looks like any other.
-        """
-        return not self.is_unsolicited if self.prompt_uuids is None else bool(self.prompt_uuids)
-
-    @property
-    def outcome(self) -> Outcome:
-        """What it means: fine or failed, whose fault, and whether trying again can help."""
-        return diagnose(self)
-
-    def raise_for_error(self) -> Self:
-        """The result itself when the run went well; raises the `ResultError` that says what went wrong when it did not."""
-        error = error_for(self)
-        if error is not None:
-            raise error
-        return self
-
-
-def _drop_nameless_origin(message: UserMessage | ResultMessage) -> None:
-    if message.origin is not None and not isinstance(message.origin.get("kind"), str):
-        force_setattr(message, "origin", None)
-
-
 def _subtypes(base: type[SystemMessage]) -> dict[str, type[SystemMessage]]:
     found = {base().subtype: base}
     for child in base.__subclasses__():
         found |= _subtypes(child)
-    found.pop("", None)  # bases that only share fields
+    found.pop("", None)  # classes that only share fields
     return found
 
 

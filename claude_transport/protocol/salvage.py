@@ -1,11 +1,11 @@
-"""A Struct from a JSON object that does not quite fit it: one odd field costs that field, not the message.
+"""Makes a Struct of a JSON object that does not quite fit: one wrong field costs only that field.
 
-What fits is kept; a value that does not fit is replaced by the field's default and its wire path is noted. A tagged object inside a
-message becomes the fallback member of its union (`UnknownBlock`, `UnknownControl`) when no member has its tag, or when an essential
-field of the one that has does not fit.
+Values that fit are kept. A value that does not fit is replaced by the field's default, and its wire path is recorded. A tagged object
+inside a message becomes the fallback of its union (`UnknownBlock`, `UnknownControl`) when its tag is unknown, or when an essential field
+does not fit.
 
-The work is bounded, whatever the object holds: at most `MAX_SALVAGE_DECODES` values are decoded, and Structs inside Structs are mended
-down to the level `_MAX_LEVELS` only. So every byte of a line is read a constant number of times.
+The work is bounded for every input: at most `MAX_SALVAGE_DECODES` values are decoded, and nested Structs are repaired down to level
+`_MAX_LEVELS`. So each byte of a line is read a constant number of times.
 """
 
 from __future__ import annotations
@@ -21,36 +21,41 @@ from msgspec.structs import FieldInfo, fields, replace
 from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN, Part
 
 MAX_SALVAGE_DECODES: Final = 1000
-"""Values that are decoded, at most, to save one object: ten times what any recorded message would need. They take about 2 ms."""
+"""Maximum number of values that are decoded to save one object: ten times what any recorded message needs. They take about 2 ms."""
 
 _MAX_LEVELS: Final = 6
-"""Structs inside Structs: a message, its `message`, a block and a block inside that are four."""
+"""Maximum depth of nested Structs. A message, its `message`, a block and a block inside that are four."""
 
 _GROUP: Final = 32
 """Items of a list that are decoded together."""
 
 _MAX_KEY: Final = 100
-"""Characters of a key that are quoted in a wire path: the peer chooses the key, and it may be repeated for many fields."""
+"""Characters of a key that are quoted in a wire path. The peer chooses the key, and it may be repeated for many fields."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 class _Misfit:
-    """The answer "there is no value for this field"."""
+    """Marks that a value does not fit its field."""
 
 
 _MISFIT: Final = _Misfit()
 
 
 class _TooMuchWorkError(Exception):
-    """Raised when an object would need more than `MAX_SALVAGE_DECODES`."""
+    """An object would need more than `MAX_SALVAGE_DECODES`."""
 
 
 def salvage(cls: type[S], data: dict[str, Any], *, misfits: list[str] | None = None) -> S | None:
-    """Make a `cls` of whatever in `data` fits, and append the wire paths of what did not fit to `misfits`.
+    """Make a `cls` of the values in `data` that fit. Never raises.
 
-    Returns None when that would take more than `MAX_SALVAGE_DECODES` decodes, or more of the interpreter's stack than is left. Never
-    raises.
+    Args:
+        cls: the Struct to make.
+        data: a JSON object.
+        misfits: the list to which the wire paths of values that do not fit are appended.
+
+    Returns:
+        The Struct; None when this would need more than `MAX_SALVAGE_DECODES` decodes, or more stack than is left.
     """
     mending = _Mending()
     try:
@@ -63,9 +68,9 @@ def salvage(cls: type[S], data: dict[str, Any], *, misfits: list[str] | None = N
 
 
 class Salvaged(Part, frozen=True, kw_only=True):
-    """A payload from the CLI with typed fields; base of `Answer` and `HookInput`.
+    """Base of `Answer` and `HookInput`: a payload of the CLI with typed fields. `raw` is the whole payload.
 
-    A field whose value does not fit holds its default and is named in `misfits`. `raw` is the whole payload.
+    A field whose value does not fit holds its default and is named in `misfits`.
     """
 
     misfits: tuple[str, ...] = msgspec.field(name=HIDDEN + "misfits", default=())
@@ -86,7 +91,7 @@ class Salvaged(Part, frozen=True, kw_only=True):
 
 
 class _Mending:
-    """The work on one object: what did not fit, and how much more may be decoded."""
+    """The state of saving one object: its misfits, and the number of decodes that are left."""
 
     def __init__(self) -> None:
         self.misfits: list[str] = []
@@ -94,7 +99,7 @@ class _Mending:
         self._level = 0
 
     def build(self, cls: type[S], data: dict[str, Any]) -> S:
-        """The outermost Struct."""
+        """Make the outermost Struct."""
         whole = self._decode(data, cls)
         if not isinstance(whole, _Misfit):
             struct: S = whole
@@ -113,12 +118,12 @@ class _Mending:
             return _MISFIT
 
     def _fit(self, value: Any, kind: Any, path: str) -> Any:
-        """`value` as a `kind`, mended where its parts can be; `_MISFIT` when it is something else altogether."""
+        """Convert `value` to `kind`, repairing its parts where possible; `_MISFIT` when it cannot be one."""
         converted = self._decode(value, kind)
         return self._mend(value, kind, path) if isinstance(converted, _Misfit) else converted
 
     def _mend(self, value: Any, kind: Any, path: str) -> Any:
-        """The same for a value that is known not to fit as it is."""
+        """Do the same for a value that is known not to fit as a whole."""
         shape = _shape(kind)
         if shape.is_union:
             return self._mend_union(value, shape, path)
@@ -133,7 +138,7 @@ class _Mending:
         return _MISFIT
 
     def _mend_struct(self, cls: type[S], data: dict[str, Any], path: str) -> tuple[S, bool]:
-        """The Struct, and whether every essential field of its own fitted (misfits further down are theirs to mend)."""
+        """Return the Struct, and True when all of its own essential fields fitted."""
         values: dict[str, Any] = {}
         intact = True
         self._level += 1
@@ -164,7 +169,7 @@ class _Mending:
         return fitted
 
     def _mend_items(self, items: list[Any], kind: Any, path: str) -> tuple[Any, ...]:
-        """The items that fit. A long list is decoded in groups first, so that thousands of good items cost little beside an odd one."""
+        """Return the items that fit. Long lists are decoded in groups, so that one wrong item among thousands costs little."""
         kept: list[Any] = []
         item_kind = get_args(kind)[0]
         for start in range(0, len(items), _GROUP):
@@ -183,7 +188,7 @@ class _Mending:
         return tuple(kept)
 
     def _mend_text(self, text: str, kind: Any, path: str) -> Any:
-        """Text where a list of blocks should be is one text block."""
+        """Turn text in place of a list of blocks into one text block."""
         fallback = _shape(kind).fallback
         block = fallback.from_wire(text) if fallback is not None else None
         if block is None:
@@ -200,7 +205,7 @@ class _Mending:
         return _MISFIT
 
     def _mend_tagged(self, value: dict[str, Any], shape: _Shape, fallback: type[Part], path: str) -> Any:
-        """The member whose tag `value` carries, or the fallback around it when there is none or its shape is wrong."""
+        """Return the member with the tag of `value`, or the fallback when the tag is unknown or the shape is wrong."""
         tag = value.get(shape.tag_field)
         member = shape.by_tag.get(tag) if isinstance(tag, str) else None
         if member is None:
@@ -218,7 +223,7 @@ class _Mending:
 
 
 class _Shape(NamedTuple):
-    """What an annotation is made of, looked up once."""
+    """The parts of an annotation."""
 
     origin: Any
     arguments: tuple[Any, ...]
@@ -240,7 +245,7 @@ def _shape(kind: Any) -> _Shape:
 
 @cache
 def _holder(kind: Any) -> Any:
-    """A Struct with one field `value` of this kind: msgspec remembers how to decode a Struct, and works anything else out each time."""
+    """Make a Struct with one field `value` of this kind. msgspec caches how to decode a Struct, but not how to decode other kinds."""
     return msgspec.defstruct("Holder", [("value", kind)])
 
 
@@ -250,15 +255,15 @@ def _fields(cls: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
 
 
 def _is_essential(field: FieldInfo) -> bool:
-    """Optional fields default to None or to an empty tuple; without any other one, an object is not what its tag says.
+    """True when the field has no empty default (None or an empty tuple): without it, the object is not what its tag says.
 
-    A permission question with the wrong `input` must not look like one about an empty input: it becomes the fallback, and is refused.
+    A permission question with a wrong `input` must not look like one with an empty input. It becomes the fallback, and is refused.
     """
     return field.default is not None and field.default != ()
 
 
 def _is_like(value: Any, kind: Any) -> bool:
-    """Whether `value` is the JSON shape (object, array) that `kind` is made of; scalars either fit at once or not at all."""
+    """True when `value` has the JSON shape (object, array) of `kind`. Scalars never need repair."""
     origin = get_origin(kind) or kind
     if isinstance(value, dict):
         return origin is dict or (isinstance(origin, type) and issubclass(origin, msgspec.Struct))

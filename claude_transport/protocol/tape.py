@@ -1,6 +1,6 @@
-"""`Tape`: a conversation as it was on the wire, in a file that people, programs and version control can read.
+r"""`Tape`: a recorded conversation in a file that people, programs and version control can read; `Playback` plays it as a state machine.
 
-NDJSON. The first line is the header, every other line one record:
+The file is NDJSON. The first line is the header, each other line one record:
 
 ```text
 {"tape": 1, "cli_version": "2.1.329", "created_at": "2026-11-20T21:00:00+00:00", "scrubbed": true, "t": 0, "dir": "note", "line": "tape"}
@@ -8,12 +8,13 @@ NDJSON. The first line is the header, every other line one record:
 {"t": 0.654, "dir": "out", "line": "{\"type\":\"system\",…}"}
 ```
 
-`t` is seconds since the start; `dir` is `in` (host to CLI), `out` (CLI to host), `err` (a line of standard error) or `note` (what
-happened besides: see the functions below). `line` is the line without its newline. One that is not UTF-8 has its exact bytes in
-`base64`, beside a `line` with replacement characters for people. The header has the shape of a record, too, so that whoever knows
-only records can read the file; one without a header is read as well (the recordings behind the protocol reference have none).
+`t` is seconds since the start. `dir` is `in` (host to CLI), `out` (CLI to host), `err` (a line of standard error) or `note` (another event:
+see the functions below). `line` is the line without its newline. A line that is not UTF-8 has its exact bytes in `base64`, and a `line`
+with replacement characters for people.
 
-A file that ends in the middle of a line was being written when its writer died: what is whole is read, and `is_torn` says so.
+The header also has the shape of a record, so programs that know only records can read the file. A file without a header can be read, too
+(the recordings behind the protocol reference have none). A file may end in the middle of a line, because its writer died. Then the complete
+lines are read, and `is_torn` is True.
 """
 
 from __future__ import annotations
@@ -24,101 +25,33 @@ import datetime as dt
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TruncatedStream
-from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
+from claude_transport.protocol.envelope import JSONTextError, encode_json, encode_line, parse_json
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message
 from claude_transport.protocol.redaction import Redactor, find_home_users
-
-# --- What to play for a line that was too long to be recorded whole: the smallest one that means the same.
-
-
-_KIND = re.compile(rb'\{"type": ?"(\w+)"(?:, ?"subtype": ?"(\w+)")?')
-_REQUEST_ID = re.compile(rb'"request_id": ?"([^"\\]*)"')
-_RESULT: dict[str, Any] = {"subtype": "success", "is_error": False, "result": "", "num_turns": 1, "duration_ms": 0, "duration_api_ms": 0}
-_REST: dict[str, dict[str, Any]] = {
-    "assistant": {
-        "message": {"id": "msg_trimmed", "type": "message", "role": "assistant", "content": [{"type": "text", "text": ""}]},
-        "parent_tool_use_id": None,
-    },
-    "transcript_mirror": {"filePath": "", "entries": []},
-}
-
-
-def restore_trimmed(line: bytes) -> bytes:
-    """A whole line of the type, subtype and request id that can still be read in the beginning of one, without its newline."""
-    found = _KIND.match(line)
-    if found is None:  # a `result` is the one message that does not begin with its type (docs/reference/protocol.md#key-order)
-        return encode_line({"type": "result", **_RESULT})[:-1]
-    kind = found[1].decode()
-    if kind == "control_response":
-        identity = _REQUEST_ID.search(line)
-        body: dict[str, Any] = {"subtype": "success", "response": {}}
-        if identity is not None:
-            body["request_id"] = identity[1].decode("utf-8", "replace")
-        return encode_line({"type": kind, "response": body})[:-1]
-    subtype = {} if found[2] is None else {"subtype": found[2].decode()}
-    return encode_line({"type": kind, **subtype, **_REST.get(kind, {})})[:-1]
-
 
 TAPE_VERSION = 1
 Direction = Literal["in", "out", "err", "note"]
 _DIRECTIONS: dict[object, Direction] = {direction: direction for direction in get_args(Direction)}
 
 INPUT_ENDED = b"stdin closed by driver"
-"""The note that the host ended its input."""
+"""Note: the host ended its input."""
 OUTPUT_ENDED = b"out EOF"
-"""The note that nothing more came from the CLI."""
+"""Note: the output of the CLI ended."""
 CLOSED = b"closed by host"
-"""The note that the host closed its transport: what comes after it was the closing itself."""
+"""Note: the host closed its transport. Later records belong to the closing."""
 _EXIT = re.compile(rb"exit code (-?\d{1,10})")
 _WITHDRAWN = re.compile(rb"withdrawn in (\d{1,9})")
 
 
-def note_of_exit(*, exit_code: int | None, signal: int | None) -> bytes:
-    """The note that says how the process ended; a death by signal is a negative exit code."""
-    return b"exit code %d" % (-signal if signal is not None else exit_code or 0)
-
-
-def read_exit_note(line: bytes) -> tuple[int | None, int | None] | None:
-    """`(exit_code, signal)`, one of them None, of a note that says how the process ended; None for any other note."""
-    found = _EXIT.fullmatch(line)
-    if found is None:
-        return None
-    code = int(found[1])
-    return (None, -code) if code < 0 else (code, None)
-
-
-def note_of_withdrawal(*, back: int) -> bytes:
-    """The note that an `in` line was not said after all: its writing failed or was cancelled before anything of it had gone out.
-
-    It is the `back`-th last of the `in` records before the note, counted from 1. Whoever does not know the note takes the line as said.
-    """
-    return b"withdrawn in %d" % back
-
-
-def without_withdrawn(records: Iterable[TapeRecord]) -> list[TapeRecord]:
-    """The records of what was said: those without the lines that were withdrawn, and without the notes that say so."""
-    left: list[TapeRecord | None] = []
-    said: list[int] = []
-    for record in records:
-        found = _WITHDRAWN.fullmatch(record.line) if record.dir == "note" else None
-        if found is None:
-            if record.dir == "in":
-                said.append(len(left))
-            left.append(record)
-        elif 0 < int(found[1]) <= len(said):
-            left[said[-int(found[1])]] = None
-    return [record for record in left if record is not None]
-
-
 class TapeHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the recording: `created_at` in UTC, and whether secrets were taken out while it was made."""
+    """Facts about the recording: `created_at` in UTC; `scrubbed` is True when secrets were removed during the recording."""
 
     version: int = TAPE_VERSION
     cli_version: str | None = None
@@ -126,14 +59,14 @@ class TapeHeader(msgspec.Struct, frozen=True, kw_only=True):
     scrubbed: bool = False
 
     def encode(self) -> bytes:
-        """The first line of a tape, with its newline."""
+        """Encode the first line of a tape, with its newline."""
         created_at = None if self.created_at is None else self.created_at.isoformat()
         about = {"tape": self.version, "cli_version": self.cli_version, "created_at": created_at, "scrubbed": self.scrubbed}
         return encode_line({**about, "t": 0, "dir": "note", "line": "tape"})
 
 
 class TapeRecord(msgspec.Struct, frozen=True):
-    """One line, `t` seconds after the start. `trimmed_from_chars` is the length of a line of which only the beginning was kept."""
+    """One line, `t` seconds after the start. `trimmed_from_chars` is the original length of a line of which only the beginning was kept."""
 
     t: float
     dir: Direction
@@ -142,11 +75,11 @@ class TapeRecord(msgspec.Struct, frozen=True):
 
     @property
     def whole_line(self) -> bytes:
-        """The line to play: for a trimmed one, the smallest line of the same type."""
+        """The line to play; for a trimmed one, the smallest line of the same type."""
         return self.line if self.trimmed_from_chars is None else restore_trimmed(self.line)
 
     def encode(self) -> bytes:
-        """The line of the tape, with its newline."""
+        """Encode the line of the tape, with its newline."""
         row: dict[str, Any] = {"t": round(self.t, 6), "dir": self.dir}
         try:
             row["line"] = self.line.decode()
@@ -159,9 +92,9 @@ class TapeRecord(msgspec.Struct, frozen=True):
 
 
 class Tape:
-    """A recorded conversation: iterate it for each `TapeRecord`, in order.
+    """A recorded conversation. Iterating it gives each `TapeRecord`, in order.
 
-    `is_torn` is True when the recording was interrupted in the middle of a line; that line is not among the records.
+    `is_torn` is True when the recording was cut in the middle of a line; that line is not among the records.
     """
 
     def __init__(self, records: Iterable[TapeRecord] = (), *, header: TapeHeader | None = None, is_torn: bool = False) -> None:
@@ -169,11 +102,9 @@ class Tape:
         self.header: TapeHeader = header or TapeHeader()
         self.is_torn = is_torn
 
-    # ---------------------------------------------------------------------------------------------------- reading and writing
-
     @classmethod
     def parse(cls, data: bytes, *, name: str = "tape") -> Tape:
-        """The tape that a file called `name` holds. Raises `ConfigurationError`, naming the line, for anything else."""
+        """Read a tape from the contents of the file `name`. Raises `ConfigurationError`, naming the line, when it is not a tape."""
         header: TapeHeader | None = None
         records: list[TapeRecord] = []
         rows = data.split(b"\n")
@@ -195,13 +126,13 @@ class Tape:
             else:
                 records.append(_read_record(row, name, number))
         if header is None and not records:
-            number, why = (1, "it is empty") if torn is None else (torn[0], f"this is the only line, and it is not whole JSON: {torn[1]}")
+            number, why = (1, "it is empty") if torn is None else (torn[0], f"the only line is not complete JSON: {torn[1]}")
             raise _no_tape(name, number, why)
         return cls(records, header=header, is_torn=torn is not None)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tape:
-        """The tape in this file. Raises `ConfigurationError` when there is none, or something else."""
+        """Read a tape from a file. Raises `ConfigurationError` when the file cannot be read or is not a tape."""
         try:
             data = Path(path).read_bytes()
         except OSError as error:
@@ -209,11 +140,14 @@ class Tape:
         return cls.parse(data, name=Path(path).name)
 
     def encode(self) -> bytes:
-        """The file."""
+        """Return the contents of the file."""
         return self.header.encode() + b"".join(record.encode() for record in self.records)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Put it into a file that only its owner can read (mode 0600), in one step: there is always a whole tape there, old or new."""
+        """Write the tape to a file that only its owner can read (mode 0600). The file is replaced in one step, so it is always complete.
+
+        Raises `ConfigurationError` when it cannot be written.
+        """
         target = Path(path)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
@@ -225,12 +159,12 @@ class Tape:
             raise ConfigurationError(f"cannot write the tape {target}: {error.strerror}", option="path") from error
 
     def append(self, record: TapeRecord) -> None:
-        """Add a record at the end. Raises `ConfigurationError` for one that lies before the last."""
+        """Add a record at the end. Raises `ConfigurationError` when it is earlier than the last one."""
         if self.records and record.t < self.records[-1].t:
-            raise ConfigurationError(f"a record at {record.t} s cannot follow one at {self.records[-1].t} s", option="record")
+            raise ConfigurationError(
+                f"a record at {record.t} s cannot follow one at {self.records[-1].t} s; append in order", option="record"
+            )
         self.records.append(record)
-
-    # ----------------------------------------------------------------------------------------------------------------- using
 
     def __iter__(self) -> Iterator[TapeRecord]:
         return iter(self.records)
@@ -247,11 +181,11 @@ class Tape:
         return f"<Tape of {len(self.records)} records{', torn' if self.is_torn else ''}>"
 
     def lines(self, direction: Direction) -> list[bytes]:
-        """The lines of one direction, in order."""
+        """Return the lines of one direction, in order."""
         return [record.line for record in self.records if record.dir == direction]
 
     def redact(self, redactor: Redactor | None = None) -> Tape:
-        """The same tape without secrets and personal data; users whose homes are named anywhere in it are unnamed everywhere."""
+        """Return a copy without secrets and personal data. Users whose homes occur anywhere in the tape are replaced everywhere."""
         texts = (record.line.decode("utf-8", "replace").replace("\\\\", "\\") for record in self.records)
         users = {user for text in texts for user in find_home_users(text)}
         knowing = (redactor or Redactor()).with_users(users)
@@ -262,7 +196,7 @@ class Tape:
 def _read_header(row: dict[str, Any], name: str, number: int) -> TapeHeader:
     version = row["tape"]
     if not isinstance(version, int) or version < 1:
-        raise _no_tape(name, number, "the version is no number")
+        raise _no_tape(name, number, "the version is not a number")
     if version > TAPE_VERSION:
         raise ConfigurationError(f"{name} is a tape of version {version}; this program reads versions up to {TAPE_VERSION}", option="path")
     try:
@@ -274,7 +208,7 @@ def _read_header(row: dict[str, Any], name: str, number: int) -> TapeHeader:
 def _read_record(row: dict[str, Any], name: str, number: int) -> TapeRecord:
     t, direction, line, exact = row.get("t"), _DIRECTIONS.get(str(row.get("dir"))), row.get("line"), row.get("base64")
     if isinstance(t, bool) or not isinstance(t, int | float) or direction is None or not isinstance(line, str):
-        raise _no_tape(name, number, "a record has a number `t`, a `dir` of in, out, err, note, and a text `line`")
+        raise _no_tape(name, number, "a record needs a number `t`, a `dir` of in, out, err or note, and a text `line`")
     trimmed = row.get("trimmed_from_chars")
     try:
         data = line.encode() if exact is None else base64.b64decode(exact, validate=True)
@@ -283,53 +217,112 @@ def _read_record(row: dict[str, Any], name: str, number: int) -> TapeRecord:
     try:
         seconds = float(t)
     except OverflowError as error:
-        raise _no_tape(name, number, "`t` is a number out of range") from error
+        raise _no_tape(name, number, "the number `t` is too large") from error
     return TapeRecord(seconds, direction, data, trimmed if isinstance(trimmed, int) else None)
 
 
 def _no_tape(name: str, number: int, why: str) -> ConfigurationError:
-    return ConfigurationError(f"{name} is no tape, line {number}: {why}", option="path")
+    return ConfigurationError(f"{name} is not a tape, line {number}: {why}", option="path")
 
 
-# --- `Playback`: a tape as a state machine: what the host said goes in, what may be said now comes out. No clock, no I/O.
+def note_of_exit(*, exit_code: int | None, signal: int | None) -> bytes:
+    """Make the note about the end of the process; a death by signal is a negative exit code."""
+    return b"exit code %d" % (-signal if signal is not None else exit_code or 0)
+
+
+def read_exit_note(line: bytes) -> tuple[int | None, int | None] | None:
+    """Read a note about the end of the process: `(exit_code, signal)`, one of them None. Returns None for other notes."""
+    found = _EXIT.fullmatch(line)
+    if found is None:
+        return None
+    code = int(found[1])
+    return (None, -code) if code < 0 else (code, None)
+
+
+def note_of_withdrawal(*, back: int) -> bytes:
+    """Make the note that an `in` line was not sent: its write failed or was cancelled before any byte went out.
+
+    It is the `back`-th last `in` record before the note, counted from 1. Readers that do not know the note take the line as sent.
+    """
+    return b"withdrawn in %d" % back
+
+
+def without_withdrawn(records: Iterable[TapeRecord]) -> list[TapeRecord]:
+    """Return the records without those that were withdrawn, and without the notes about it."""
+    left: list[TapeRecord | None] = []
+    said: list[int] = []
+    for record in records:
+        found = _WITHDRAWN.fullmatch(record.line) if record.dir == "note" else None
+        if found is None:
+            if record.dir == "in":
+                said.append(len(left))
+            left.append(record)
+        elif 0 < int(found[1]) <= len(said):
+            left[said[-int(found[1])]] = None
+    return [record for record in left if record is not None]
+
+
+_KIND = re.compile(rb'\{"type": ?"(\w+)"(?:, ?"subtype": ?"(\w+)")?')
+_REQUEST_ID = re.compile(rb'"request_id": ?"([^"\\]*)"')
+_RESULT: dict[str, Any] = {"subtype": "success", "is_error": False, "result": "", "num_turns": 1, "duration_ms": 0, "duration_api_ms": 0}
+_REST: dict[str, dict[str, Any]] = {
+    "assistant": {
+        "message": {"id": "msg_trimmed", "type": "message", "role": "assistant", "content": [{"type": "text", "text": ""}]},
+        "parent_tool_use_id": None,
+    },
+    "transcript_mirror": {"filePath": "", "entries": []},
+}
+
+
+def restore_trimmed(line: bytes) -> bytes:
+    """Make a complete line from the beginning of one: the smallest line with the same type, subtype and request id, without a newline."""
+    found = _KIND.match(line)
+    if found is None:  # only a `result` does not begin with its type (docs/reference/protocol.md#key-order)
+        return encode_json({"type": "result", **_RESULT})
+    kind = found[1].decode()
+    if kind == "control_response":
+        identity = _REQUEST_ID.search(line)
+        body: dict[str, Any] = {"subtype": "success", "response": {}}
+        if identity is not None:
+            body["request_id"] = identity[1].decode("utf-8", "replace")
+        return encode_json({"type": kind, "response": body})
+    subtype = {} if found[2] is None else {"subtype": found[2].decode()}
+    return encode_json({"type": kind, **subtype, **_REST.get(kind, {})})
 
 
 Key = tuple[str, str]
-"""What kind of line it is: its type, and the subtype of a request or the id of the question that is answered."""
+"""The kind of a line: its type, and the subtype of a request or the id of the question that it answers."""
 
 _MALFORMED = ("malformed", "")
 _IGNORED = ("ignored", "")
 _HEEDED = frozenset({"user", "control_request", "control_response"})
-"""The types of lines that the CLI reacts to; all others need not be said again (recordings 18d to 18z)."""
+"""Types of lines to which the CLI reacts. Lines of other types need not be sent again (recordings 18d to 18z)."""
 
 _STRING = re.compile(rb'"([^"\\]{1,200})"')
 _NOT_ON_THE_TAPE = -1.0
 _MIN_UUID = 8
-"""Characters: a shorter id of a prompt could be any string of the frame."""
+"""Minimum characters of a prompt's uuid: a shorter one could be any string of the message."""
 
 
-class _Step:
-    """A line of the host, on the tape."""
+class _Step(msgspec.Struct):
+    """A line that the host wrote on the tape."""
 
-    __slots__ = ("index", "is_needed", "key", "message", "met")
-
-    def __init__(self, index: int, key: Key, message: Any, *, is_needed: bool) -> None:
-        self.index = index
-        self.key = key
-        self.message = message
-        self.is_needed = is_needed
-        self.met = False
+    index: int
+    key: Key
+    message: Any
+    is_needed: bool
+    met: bool = False
 
 
 class Playback:
-    """Plays `tape`. `next_out()` gives the records that can be played now, and moves on."""
+    """Plays a tape: the host's lines go in, and the records that may be played now come out. It has no clock and does no I/O."""
 
     def __init__(self, tape: Tape) -> None:
         self._records = _until_the_end(tape)
         self._position = 0
         self._steps = {step.index: step for step in _read_steps(self._records)}
         self._unmet = list(self._steps.values())
-        self._request_ids: dict[object, deque[str | None]] = {}  # recorded to live ones; a request may have none [18l]
+        self._request_ids: dict[object, deque[str | None]] = {}  # recorded id -> live ids; a request may have no id [18l]
         self._uuids: dict[bytes, bytes] = {}
         self._input_ended = False
         self._stderr: list[str] = []
@@ -337,10 +330,8 @@ class Playback:
         self._ending = _read_ending(tape)
         self._answers: deque[bytes] = deque()
 
-    # --------------------------------------------------------------------------------------------------------- what goes in
-
     def received(self, line: bytes) -> None:
-        """The host wrote this. Raises `ExpectationFailed`, naming the step, when the tape has no such line (any more)."""
+        """Process a line of the host. Raises `ExpectationFailed`, naming the step, when the tape has no such line left."""
         key, message = _read_line(line)
         if key == _IGNORED:
             return
@@ -351,21 +342,22 @@ class Playback:
                 self._learn_ids(step.message, message)
                 return
         if key == ("control_request", "initialize"):
-            self._answers.append(_initialized(message))  # a host may introduce itself to a tape whose host did not
+            # a host may send `initialize` to a tape whose host did not
+            reply = {"subtype": "success", "request_id": message.get("request_id"), "response": {}}
+            self._answers.append(encode_json({"type": "control_response", "response": reply}))
             return
         self._fail(next((step for step in self._unmet if step.is_needed), None), actual=describe_message(message))
 
     def input_ended(self) -> None:
-        """The host ended its input."""
+        """Process the end of the host's input."""
         self._input_ended = True
 
-    # --------------------------------------------------------------------------------------------------------- what comes out
-
     def next_record(self) -> TapeRecord | None:
-        """The next record that can be played now, standard error and notes included; None when the host must act first, or at the end.
+        """Return the next record that can be played now, including standard error and notes; None when the host must act first, or at
+        the end.
 
-        A record that is not on the tape has a time below zero. Raises `ExpectationFailed` once the host has left the tape: said
-        something that is not there, or ended its input too early.
+        A record that is not on the tape has a time below zero. Raises `ExpectationFailed` when the host deviated from the tape: it wrote a
+        line that is not on it, or ended its input too early.
         """
         if self._failure is not None:
             raise self._failure
@@ -385,32 +377,34 @@ class Playback:
 
     @property
     def is_over(self) -> bool:
-        """True when everything has been played and the stream ends: on its own if it did on the tape, else with the host's input."""
+        """True when everything was played and the stream has ended: by itself if it did so on the tape, else by the end of the host's
+        input.
+        """
         return not self._answers and self._position >= len(self._records) and (self._ending.by_itself or self._input_ended)
 
     @property
     def is_complete(self) -> bool:
-        """True when nothing is left to play."""
+        """True when all records were played."""
         return self._position >= len(self._records)
 
     @property
     def error(self) -> Exception | None:
-        """What the stream ends with, as on the tape; None for a good end."""
+        """The error with which the recorded stream ended; None when it ended well."""
         return self._ending.error("\n".join(self._stderr)) if self._ending.by_itself else None
 
     @property
     def stderr_tail(self) -> str:
-        """What has been said on standard error so far."""
+        """The text of standard error that was played so far."""
         return "\n".join(self._stderr)
 
     @property
     def exit_status(self) -> tuple[int | None, int | None]:
-        """`(exit_code, signal)` of the recorded process, once everything has been played."""
+        """`(exit_code, signal)` of the recorded process, once everything was played."""
         return (self._ending.exit_code, self._ending.signal) if self.is_over else (None, None)
 
     @property
     def whereabouts(self) -> str:
-        """Where the tape stands, in words, and what it waits for."""
+        """The current position on the tape and what it waits for, in words."""
         place = f"record {min(self._position + 1, len(self._records))} of {len(self._records)}"
         if self._position >= len(self._records):
             return f"{place}: everything has been played"
@@ -418,12 +412,10 @@ class Playback:
         waits_for = "the end of the input" if step is None else describe_message(step.message)
         return f"{place}: waiting for {waits_for}" if self._is_waiting() else place
 
-    # ---------------------------------------------------------------------------------------------------------------- details
-
     def _fail(self, step: _Step | None, *, actual: str) -> None:
         self._failure = ExpectationFailed.at(
             f"record {min(self._position if step is None else step.index, len(self._records) - 1) + 1} of {len(self._records)}",
-            expected="nothing more from the host" if step is None else describe_message(step.message),
+            expected="no further line from the host" if step is None else describe_message(step.message),
             actual=actual,
         )
         raise self._failure
@@ -454,7 +446,7 @@ class Playback:
         return _STRING.sub(lambda match: b'"%s"' % self._uuids.get(match[1], match[1]), line)
 
     def _with_live_request_id(self, line: bytes) -> bytes:
-        """The line with the live host's request id, where it is about a request of the host."""
+        """Replace the recorded request id in the answer to a request of the host by the live one."""
         try:
             message = msgspec.json.decode(line, type=dict[str, Any])
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -467,18 +459,22 @@ class Playback:
         waiting = self._request_ids.get(old) if isinstance(old, str | None) else None
         if not waiting or (old is None and kind != "control_response"):
             return line
-        # the same id may have been used twice, and is then answered twice [08e]
+        # an id that was used twice is answered twice [08e]
         new = waiting.popleft() if kind == "control_response" and len(waiting) > 1 else waiting[0]
         if new == old:
             return line
         if not isinstance(old, str) or new is None:
             holder.pop("request_id", None)
-            return encode_line(message if new is None else _with_id(message, holder, new))[:-1]
-        return re.sub(rb'("request_id"\s*:\s*)"%s"' % re.escape(msgspec.json.encode(old)[1:-1]), _replacement(new), line, count=1)
+            if new is not None:
+                holder["request_id"] = new
+            return encode_json(message)
+        quoted = msgspec.json.encode(new)
+        pattern = rb'("request_id"\s*:\s*)"%s"' % re.escape(msgspec.json.encode(old)[1:-1])
+        return re.sub(pattern, lambda match: match[1] + quoted, line, count=1)
 
 
 class _Ending(msgspec.Struct, frozen=True):
-    """How the recorded stream ended: by itself, or because its host closed it (or nobody knows)."""
+    """How the recorded stream ended: by itself, or because the host closed it (or for an unknown reason)."""
 
     by_itself: bool = False
     exit_code: int | None = None
@@ -498,14 +494,14 @@ class _Ending(msgspec.Struct, frozen=True):
 
 
 def _until_the_end(tape: Tape) -> list[TapeRecord]:
-    """The records up to where the stream ended: what a host said or did afterwards changed nothing."""
+    """Return the records up to the end of the stream. What the host did afterwards changed nothing."""
     records: list[TapeRecord] = []
     said = without_withdrawn(tape)
     for record in said:
         if record.dir == "note" and record.line in (OUTPUT_ENDED, CLOSED):
             break
         records.append(record)
-    # words on standard error may be recorded with the exit they explain
+    # the lines of standard error that explain an exit may be recorded after it
     rest = said[len(records) :]
     if rest and rest[0].line == OUTPUT_ENDED:
         records += [record for record in rest if record.dir == "err"]
@@ -540,14 +536,14 @@ def _read_steps(records: Sequence[TapeRecord]) -> list[_Step]:
                 questions.add(str(message.get("request_id")))
         elif record.dir == "in":
             key, message = _read_line(record.whole_line)
-            # an answer to a question that was never asked is ignored [18o]
+            # the CLI ignores an answer to a question that it did not ask [18o]
             is_needed = key != _IGNORED and (key[0] != "control_response" or key[1] in questions)
-            steps.append(_Step(index, key, message, is_needed=is_needed))
+            steps.append(_Step(index, key, message, is_needed))
     return steps
 
 
 def _read_line(line: bytes) -> tuple[Key, Any]:
-    """The key of a line, and the message on it, or the line itself when it holds none."""
+    """Return the key and the message of a line; the line itself when it has no message."""
     if not line.strip():
         return _IGNORED, line
     try:
@@ -560,18 +556,3 @@ def _read_line(line: bytes) -> tuple[Key, Any]:
     name, field = {"control_request": ("request", "subtype"), "control_response": ("response", "request_id")}.get(kind, ("", ""))
     body = message.get(name)
     return (kind, str(body.get(field)) if isinstance(body, dict) else ""), message
-
-
-def _initialized(request: Mapping[str, Any]) -> bytes:
-    body: dict[str, Any] = {"subtype": "success", "request_id": request.get("request_id"), "response": {}}
-    return encode_line({"type": "control_response", "response": body})[:-1]
-
-
-def _with_id(message: dict[str, Any], holder: dict[str, Any], new: str) -> dict[str, Any]:
-    holder["request_id"] = new
-    return message
-
-
-def _replacement(new: str) -> Callable[[re.Match[bytes]], bytes]:
-    encoded = msgspec.json.encode(new)
-    return lambda match: match[1] + encoded

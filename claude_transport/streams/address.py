@@ -1,4 +1,7 @@
-"""`Address`: where a byte stream leads, read from a URL and written as one, without a secret in it."""
+"""Where a byte stream leads: `Address` (a parsed URL), and `StreamAttribute` (the facts a stream tells about its peer).
+
+A secret is refused in a URL: logs and process lists show URLs. Connecting to an address is the task of `streams.sockets`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,22 @@ from anyio import TypedAttributeSet, typed_attribute
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.redaction import is_secret_name
 
-# --- What a stream may tell about itself, through any number of wrappers (anyio's typed attributes).
+SCHEMES = ("tcp", "tls", "unix", "ws", "wss")
+"""The schemes that a URL may have."""
+
+_DEFAULT_PORTS = {"ws": 80, "wss": 443}
+"""RFC 6455 3; the other schemes have no default port."""
+
+_INSTEAD = {"http": "ws", "https": "wss", "ssl": "tls", "tcps": "tls"}
+
+_MAX_UNIX_PATH_BYTES = 103
+"""The smallest limit of any system: macOS has 104 with the final zero byte, Linux 108. A path that works here works everywhere."""
+
+_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
 
 
 class StreamAttribute(TypedAttributeSet):
-    """Facts about what is at the other end; a stream provides those that make sense for it."""
+    """Facts about the peer of a byte stream, as typed attributes of anyio. A stream provides those that apply to it."""
 
     address: str = typed_attribute()
     pid: int = typed_attribute()
@@ -26,25 +40,11 @@ class StreamAttribute(TypedAttributeSet):
     killed: bool = typed_attribute()
     stderr_tail: str = typed_attribute()
     started_at: dt.datetime = typed_attribute()
-    ended: bool = typed_attribute()  # the peer is known to be gone; bytes of it may still wait to be read
-
-
-SCHEMES = ("tcp", "tls", "unix", "ws", "wss")
-"""What a URL may begin with."""
-
-_DEFAULT_PORTS = {"ws": 80, "wss": 443}
-"""RFC 6455 3; the others have no port of their own."""
-
-_INSTEAD = {"http": "ws", "https": "wss", "ssl": "tls", "tcps": "tls"}
-
-_MAX_UNIX_PATH_BYTES = 103
-"""The shortest limit there is (macOS: 104 with the final zero; Linux has 108): what works here works there."""
-
-_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
+    ended: bool = typed_attribute()  # the peer is known to be gone; unread bytes of it may remain
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to connect, or where to listen: `host` and `port`, or the `path` of a socket; `target` is what a WebSocket asks for."""
+    """Where to connect or listen: `host` and `port`, or the `path` of a Unix socket. `target` is the path of a WebSocket request."""
 
     scheme: str
     host: str = ""
@@ -54,17 +54,17 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_encrypted(self) -> bool:
-        """True for the schemes that are TLS."""
+        """True for `tls` and `wss`."""
         return self.scheme in {"tls", "wss"}
 
     @property
     def is_websocket(self) -> bool:
-        """True for the schemes whose bytes travel in WebSocket messages."""
+        """True for `ws` and `wss`."""
         return self.scheme in {"ws", "wss"}
 
     @property
     def stays_here(self) -> bool:
-        """True when what is said does not leave this machine."""
+        """True when the data does not leave this machine: a Unix socket, or a loopback address."""
         if self.scheme == "unix" or self.host == "localhost":
             return True
         try:
@@ -73,7 +73,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             return False
 
     def __str__(self) -> str:
-        """The URL; what is asked for with a query is left out of it, since nobody knows what it says."""
+        """Return the URL without its query, which may hold a secret."""
         if self.scheme == "unix":
             return f"unix://{quote(self.path)}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -81,76 +81,70 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_address(url: str) -> Address:
-    """The address that `url` names: `tcp://host:port`, `tls://host:port`, `unix:///path`, `ws://host[:port]/path`, `wss://…`.
+    """Parse `tcp://host:port`, `tls://host:port`, `unix:///path`, `ws://host[:port]/path` or `wss://host[:port]/path`.
 
     Raises:
-        ConfigurationError: it is none of these, or has a secret in it; the URL itself is never repeated, since it may hold one.
+        ConfigurationError: `url` is none of these, or holds a secret. The message never repeats the URL.
     """
     if not isinstance(url, str):
         raise _wrong(f"a URL is a string, not {type(url).__name__}")
     if _UNPRINTABLE.search(url):
-        raise _wrong("there is a blank or a control character in the URL")
+        raise _wrong("the URL contains a blank or a control character")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise _wrong("the URL's host or port cannot be read; a port is a number up to 65535, an IPv6 address stands in brackets") from None
-    _check_scheme(url, parts.scheme)
+        raise _wrong("the URL's host or port cannot be read; a port is a number up to 65535, an IPv6 address is in brackets") from None
+    if "://" not in url:
+        raise _wrong("a URL begins with a scheme, such as tcp://host:port or unix:///path/to/socket")
+    if parts.scheme not in SCHEMES:
+        hint = f" (did you mean {_INSTEAD[parts.scheme]}://?)" if parts.scheme in _INSTEAD else ""
+        raise _wrong(f"there is no scheme {parts.scheme}://{hint}: use one of {', '.join(f'{each}://' for each in SCHEMES)}")
     if "@" in parts.netloc:
         raise _wrong("a user, password or token has no place in a URL, where logs and process lists show it: give `token=`")
     _check_query(parts)
-    if parts.scheme == "unix":
-        return _unix(parts)
-    return _internet(parts, port)
-
-
-def _check_scheme(url: str, scheme: str) -> None:
-    if "://" not in url:
-        raise _wrong("a URL begins with a scheme, such as tcp://host:port or unix:///path/to/socket")
-    if scheme not in SCHEMES:
-        hint = f" (did you mean {_INSTEAD[scheme]}://?)" if scheme in _INSTEAD else ""
-        raise _wrong(f"there is no scheme {scheme}://{hint}: it is one of {', '.join(f'{each}://' for each in SCHEMES)}")
+    return _parse_unix(parts) if parts.scheme == "unix" else _parse_internet(parts, port)
 
 
 def _check_query(parts: SplitResult) -> None:
     if parts.fragment:
-        raise _wrong("a fragment (what follows a #) means nothing in such a URL")
+        raise _wrong("a fragment (the part after #) means nothing in such a URL: remove it")
     if parts.query and parts.scheme not in {"ws", "wss"}:
-        raise _wrong(f"a query (what follows a ?) means nothing in a {parts.scheme}:// URL; a token is given as `token=`")
+        raise _wrong(f"a query (the part after ?) means nothing in a {parts.scheme}:// URL; a token is given as `token=`")
     for name, _value in parse_qsl(parts.query, keep_blank_values=True):
         if is_secret_name(name):
             raise _wrong(f"the URL has a secret in it ({name!r}), where logs and proxies show it: give `token=`")
 
 
-def _unix(parts: SplitResult) -> Address:
+def _parse_unix(parts: SplitResult) -> Address:
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/"):
-        raise _wrong("the path of a socket is absolute: unix:///path/to/socket, with three slashes")
+        raise _wrong("the path of a Unix socket must be absolute: unix:///path/to/socket, with three slashes")
     if "\0" in path:
-        raise _wrong("the path of a socket has no zero byte in it")
+        raise _wrong("the path of a Unix socket can have no zero byte")
     if len(path.encode()) > _MAX_UNIX_PATH_BYTES:
-        raise _wrong(f"the path of a socket may have {_MAX_UNIX_PATH_BYTES} bytes, and this one has {len(path.encode())}")
+        raise _wrong(f"the path of a Unix socket may have {_MAX_UNIX_PATH_BYTES} bytes, and this one has {len(path.encode())}")
     return Address(scheme="unix", path=path)
 
 
-def _internet(parts: SplitResult, port: int | None) -> Address:
-    if not parts.hostname:
-        raise _wrong(f"the URL names no host: {parts.scheme}://host:port")
-    if not parts.hostname.isascii():
+def _parse_internet(parts: SplitResult, port: int | None) -> Address:
+    scheme, host = parts.scheme, parts.hostname
+    if not host:
+        raise _wrong(f"the URL names no host: {scheme}://host:port")
+    if not host.isascii():
         try:
-            parts.hostname.encode("idna")
+            host.encode("idna")
         except UnicodeError:
             raise _wrong("the URL's host is no name that a host can have") from None
+    port = _DEFAULT_PORTS.get(scheme) if port is None else port
     if port is None:
-        port = _DEFAULT_PORTS.get(parts.scheme)
-    if port is None:
-        raise _wrong(f"the URL names no port: {parts.scheme}://host:port")
-    if parts.scheme in {"ws", "wss"}:
+        raise _wrong(f"the URL names no port: {scheme}://host:port")
+    if scheme in {"ws", "wss"}:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return Address(scheme=parts.scheme, host=parts.hostname, port=port, target=target)
+        return Address(scheme=scheme, host=host, port=port, target=target)
     if parts.path not in {"", "/"}:
-        raise _wrong(f"a path means nothing in a {parts.scheme}:// URL")
-    return Address(scheme=parts.scheme, host=parts.hostname, port=port)
+        raise _wrong(f"a path means nothing in a {scheme}:// URL")
+    return Address(scheme=scheme, host=host, port=port)
 
 
 def _wrong(message: str) -> ConfigurationError:

@@ -1,7 +1,8 @@
-"""Zstandard around any byte stream: small lines of JSON shrink to a fifth, large ones to less, and each send arrives at once.
+"""Zstandard around any byte stream. Small lines of JSON shrink to a fifth, and the peer can read each send at once.
 
-Each direction is one zstd frame (RFC 8878), flushed after each send and ended by `send_eof()`; so the end of input is inside the stream,
-and needs nothing of the medium. The one who connects decides; the one who accepts sees it by the first four bytes (`accept_compression`).
+Each direction is one zstd frame (RFC 8878), flushed after each send and ended by `send_eof()`. So the end of input is part of the
+compressed data, and the medium needs no half-close. The connecting end decides; the accepting end looks at the first four bytes
+(`accept_compression()`).
 """
 
 from __future__ import annotations
@@ -13,35 +14,35 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProtocolError
-from claude_transport.streams.layer import Layer, Opener
+from claude_transport.streams.layer import Layer
 
 MAGIC = b"\x28\xb5\x2f\xfd"
-"""What every zstd frame begins with (RFC 8878 3.1.1); no line of JSON does, nor a TLS record or an HTTP request."""
+"""The first bytes of every zstd frame (RFC 8878 3.1.1). No line of JSON, TLS record or HTTP request begins with them."""
 
 _LEVEL = 3
-"""zstd's own default: 1.3 µs for a small stream event, 500 MB/s and more for large lines, on one core of 2026."""
+"""zstd's default: 1.3 µs for a small stream event, 500 MB/s and more for large lines, on one core of 2026."""
 
 _MAX_WINDOW_LOG = 23
-"""The peer's frame may look back over 2**23 bytes (8 MiB), which is what a connection costs in memory at most: RFC 8878 asks every decoder
-for that much, and level 3 uses 2 MiB. A frame that wants more is refused before anything is set aside for it."""
+"""A peer's frame may look back over 2**23 bytes (8 MiB), which bounds the memory of a connection. RFC 8878 asks every decoder for
+that much, and level 3 uses 2 MiB. A frame that wants more is refused before memory is set aside."""
 
 _CHUNK_BYTES = 64 * 2**10
-"""Bytes received at a time, and bytes that one of them may unfold to before the rest waits: a kilobyte may stand for 30 megabytes."""
+"""Bytes received at a time."""
 
 _PIECE_BYTES = 256 * 2**10
-"""Bytes compressed at a time: under a millisecond of the event loop's time."""
+"""Bytes compressed at a time: it holds up the event loop for less than a millisecond."""
 
 
 def load_zstd() -> Any:
-    """The module `compression.zstd`, or its twin for Pythons before 3.14.
+    """Return the module `compression.zstd`, or `backports.zstd` before Python 3.14.
 
     Raises:
-        ConfigurationError: there is neither; says what to install.
+        ConfigurationError: neither is installed.
     """
-    # Not the package `zstandard`: its incremental decompressor has no bound for what it returns, so a bomb would be memory.
+    # Not the package `zstandard`: its incremental decompressor cannot limit its output, so a few bytes could fill the memory.
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
@@ -52,23 +53,23 @@ def load_zstd() -> Any:
     )
 
 
-class CompressedConnectable:
-    """Opens `opener`'s stream and compresses what goes through it. Raises `ConfigurationError` where there is no zstd."""
+class CompressedConnectable(ByteStreamConnectable):
+    """Opens the stream of `opener` and compresses it. Raises `ConfigurationError` where zstd is not installed."""
 
-    def __init__(self, opener: Opener) -> None:
+    def __init__(self, opener: ByteStreamConnectable) -> None:
         load_zstd()
         self._opener = opener
 
     async def connect(self) -> CompressedStream:
-        """A compressed stream; fails as `opener` does."""
+        """Return a compressed stream. Raises what `opener` raises."""
         return CompressedStream(await self._opener.connect())
 
 
 class CompressedStream(Layer):
-    """A byte stream inside zstd, for either end; `received` are bytes of it that were read already.
+    """A byte stream inside zstd, for client or server. `received` are bytes of `stream` that were read already.
 
-    A peer that leaves inside its frame was cut off: that is `ConnectionLost`, not the end. Memory is bounded by 8 MiB and some chunks,
-    whatever the peer sends.
+    When the peer leaves inside its frame, the stream was cut: `receive()` raises `ConnectionLost`. Whatever the peer sends, memory is
+    bounded by 8 MiB and some chunks.
     """
 
     _PIECE = "block"
@@ -81,68 +82,68 @@ class CompressedStream(Layer):
         self._compressor = zstd.ZstdCompressor(level=_LEVEL)
         self._decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _MAX_WINDOW_LOG})
         self._zstd_error: type[Exception] = zstd.ZstdError
-        self._folded = received  # received, and not decompressed yet
-        self._end: Exception | None = None
+        self._received = received  # not decompressed yet
+        self._end: Exception | None = None  # raised by `receive()` when nothing is left
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """The next bytes, at most `max_bytes`.
+        """Wait for at least one byte, and return at most `max_bytes`.
 
         Raises:
             anyio.EndOfStream: the peer has ended its side.
-            ConnectionLost: it left in the middle.
-            ProtocolError: what came is no zstd, wants more memory than it may have, or goes on after its end.
-            anyio.BrokenResourceError, anyio.ClosedResourceError: as the stream inside.
+            ConnectionLost: the peer left inside its frame.
+            ProtocolError: the data is not zstd, needs too much memory, or goes on after the end of the frame.
+            anyio.BrokenResourceError, anyio.ClosedResourceError: as the inner stream.
         """
         await anyio.lowlevel.checkpoint()
         while True:
             if self._closed:
                 raise anyio.ClosedResourceError
-            if data := self._unfold(max_bytes):
+            if data := self._decompress(max_bytes):
                 return data
             if self._end is not None:
                 raise self._end
             try:
-                self._folded = await self._stream.receive(_CHUNK_BYTES)
+                self._received = await self._stream.receive(_CHUNK_BYTES)
             except anyio.EndOfStream:
-                self._end = ConnectionLost("the peer was cut off: its compressed stream has no end")
+                self._end = ConnectionLost("the connection was cut: the peer's compressed stream has no end")
 
-    def _unfold(self, max_bytes: int) -> bytes:
-        """What there is, at most `max_bytes`; b"" when there is nothing, or nothing more."""
+    def _decompress(self, max_bytes: int) -> bytes:
+        """Return at most `max_bytes` without waiting; b"" when there are none. The limit is needed: a kilobyte may hold 30 megabytes."""
         data = b""
-        while not data and self._end is None and (self._folded or not self._decompressor.needs_input):
-            folded, self._folded = self._folded, b""
+        while not data and self._end is None and (self._received or not self._decompressor.needs_input):
+            received, self._received = self._received, b""
             try:
-                data = self._decompressor.decompress(folded, max_length=max_bytes)
+                data = self._decompressor.decompress(received, max_length=max_bytes)
             except self._zstd_error as exc:
-                self._end = ProtocolError(f"what the peer sends cannot be decompressed: {exc}", code="protocol.compression")
+                self._end = ProtocolError(f"the peer's data cannot be decompressed: {exc}", code="protocol.compression")
                 self._end.__cause__ = exc
             else:
                 if self._decompressor.eof:
-                    self._end = self._good_end()
+                    self._end = anyio.EndOfStream()
+                    if self._decompressor.unused_data:
+                        self._end = ProtocolError("the peer went on after the end of its compressed stream", code="protocol.compression")
         return data
-
-    def _good_end(self) -> Exception:
-        if self._decompressor.unused_data:
-            return ProtocolError("the peer went on after the end of its compressed stream", code="protocol.compression")
-        return anyio.EndOfStream()
 
     async def _send_piece(self, rest: memoryview) -> int:
         await self._pass_on(self._compressor.compress(rest[:_PIECE_BYTES], self._flush_block))
         return _PIECE_BYTES
 
-    async def _say_farewell(self) -> None:
+    async def _send_closing(self) -> None:
         await self._pass_on(self._compressor.flush(self._flush_frame))
 
     async def _end_sending(self) -> None:
-        await self._say_farewell()
-        await self._stream.send_eof()  # for the sake of what stands between: to the peer, the end of the frame is the end
+        await self._send_closing()
+        await self._stream.send_eof()  # for proxies on the way: the peer itself sees the end of the frame
 
 
 async def accept_compression(stream: ByteStream) -> ByteStream:
-    """The stream as its first bytes say: a `CompressedStream`, or one that gives what `stream` gives. For the accepting end.
+    """Return a `CompressedStream` when the peer compresses, else a stream with the same bytes as `stream`. For the accepting end.
 
-    Waits for the first byte, which the caller bounds. Raises what `stream.receive()` raises, the end excepted: an empty stream is a plain
-    one; and `ConfigurationError` when the peer compresses and there is no zstd here.
+    Waits for the first byte; the caller sets a time limit.
+
+    Raises:
+        ConfigurationError: the peer compresses, and zstd is not installed here.
+        Exception: what `stream.receive()` raises, but for `EndOfStream`: an empty stream is returned as a plain one.
     """
     first = b""
     while len(first) < len(MAGIC) and MAGIC.startswith(first):
@@ -152,11 +153,11 @@ async def accept_compression(stream: ByteStream) -> ByteStream:
             break
     if first.startswith(MAGIC):
         return CompressedStream(stream, received=first)
-    return _Begun(stream, first)
+    return _BegunStream(stream, first)
 
 
-class _Begun(ByteStream):
-    """A stream of which something was read already."""
+class _BegunStream(ByteStream):
+    """A stream whose first bytes were read already; they are received again."""
 
     def __init__(self, stream: ByteStream, first: bytes) -> None:
         self._stream = stream

@@ -1,15 +1,18 @@
-"""The parent-death net: when the host is killed, what it started is ended for it.
+"""Marks, by which everything that a child starts is found again, and the guard, which ends children when their host is killed.
 
-A host that is killed with SIGKILL closes nothing. End of input makes an idle CLI leave, but not one that runs a tool, and its
-tool shells live on. So while children are alive, one small shell waits beside them at the end of a pipe that only the host
-holds: the pipe's end is the host's end, however it came, and then the shell asks all of them to go, and makes them.
+A host that is killed with SIGKILL closes nothing. At the end of its input an idle CLI exits, but one that runs a tool does not, and its
+tool shells live on. So while children live, one small shell (the guard) reads from a pipe whose writing end only the host has. When
+the pipe ends, the host is gone, for whatever reason. The guard then sends SIGTERM to the children and to everything marked, and
+two seconds later SIGKILL.
 
-Why not the kernel's parent-death signal: it follows the *thread* that forked, not the process, it reaches only the direct
-child, and setting it needs code between fork and exec.
+The kernel's parent-death signal would not do: it follows the thread that forked and not the process, it reaches only the direct child,
+and setting it needs code between fork and exec.
 
-The shell gets a PATH of system folders and nothing else of the host's environment. The host's own PATH may be empty, or name a folder in
-which an attacker has put a `grep`. Where the system folders have no `grep`, the shell reads the files itself, which takes seconds on a
-machine with thousands of processes. Where they have no `sleep`, what is left gets less time to go.
+The guard's environment has a PATH of system folders and nothing of the host's. The host's PATH may be empty, or name a folder where an
+attacker has put a `grep`. Without a system `grep` the shell itself reads the files of `/proc`, which takes seconds on a machine with
+thousands of processes. Without a system `sleep`, processes get less time between the two signals.
+
+Closing a child while the host lives is in `streams.reaping`; killing what has left its group is in `streams.sweeping`.
 """
 
 from __future__ import annotations
@@ -27,20 +30,22 @@ from typing import Any
 
 from claude_transport.printable import printable
 
-# --- The marks of a child, by which everything it started is found again, wherever it has gone.
-
+logger: Logger = getLogger(__name__)
 
 MARK_VARIABLE = "CLAUDE_TRANSPORT_CHILD"
-"""The variable that holds the mark of a child."""
+"""The environment variable that holds the mark of a child."""
 
 SPARED_VARIABLE = "CLAUDE_TRANSPORT_ENDER"
-"""A process with this variable ends other processes, such as the guard of another host. It is not killed for the number it inherited."""
+"""Set in the environment of processes that end others, such as the guard of another host. They are not killed for an inherited number."""
+
+SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin:/run/current-system/profile/bin"
+"""Folders of system programs, where only the administrator writes: on every Linux and macOS, then on NixOS and on Guix."""
 
 _FIRST_LIMIT = 2**61
-"""The smallest of our numbers: 73,000 years in microseconds, and still a number that every tool can read."""
+"""The smallest number that is used as a mark: 73,000 years in microseconds, and still a number that every tool can read."""
 
 _LIMITS = 2**60 - 93
-"""How many numbers there are: a prime, so that every bit of the mark counts."""
+"""How many numbers there are. A prime, so that every bit of the mark counts."""
 
 _MOST_DESCENDANTS = 1_000
 """Descendants that are looked up through their parents. A fork bomb must not keep its host from closing."""
@@ -50,26 +55,23 @@ _MOST_BYTES = 8 * 2**20
 
 _READ_AT_ONCE = 32 * 2**10
 
+_KILL_SECONDS = 1.0
+"""Seconds to wait for a process that was killed. SIGKILL takes microseconds, or for ever."""
+
+_LEAVE_SECONDS = 0.5
+"""Seconds to wait for a guard whose input has ended. It exits at once, unless it was stopped; then it is killed."""
+
+
+# Marks. Each child gets two, and what it starts inherits both: a random text in the environment, and a number as a resource limit.
+
 
 def new_mark() -> str:
-    """Make a mark that no other child has."""
+    """Return a random mark: 32 hexadecimal digits."""
     return os.urandom(16).hex()
 
 
-def read_file(path: str) -> bytes:
-    """Return what a file of `/proc` holds. An environment is empty when there is none, and while the process is inside `execve`."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        chunks = [os.read(fd, _READ_AT_ONCE)]
-        while chunks[-1] and len(chunks) * _READ_AT_ONCE < _MOST_BYTES:
-            chunks.append(os.read(fd, _READ_AT_ONCE))
-    finally:
-        os.close(fd)
-    return b"".join(chunks)
-
-
 def environment_marks(environ: bytes) -> list[str]:
-    """Return the marks in an environment: none, or one as a rule."""
+    """Return the marks in the environment of a process: usually none or one. `environ` is the content of its `/proc` file."""
     key = f"{MARK_VARIABLE}=".encode()
     if key not in environ:
         return []
@@ -77,11 +79,8 @@ def environment_marks(environ: bytes) -> list[str]:
 
 
 def is_spared(environ: bytes) -> bool:
-    """Return True for the environment of a process that ends others."""
+    """Return True when the environment says that the process ends others."""
     return f"\0{SPARED_VARIABLE}=".encode() in b"\0" + environ
-
-
-# --------------------------------------------------------------------------------------------------------- the number in a limit
 
 
 def limit_of(mark: str) -> int:
@@ -90,13 +89,16 @@ def limit_of(mark: str) -> int:
 
 
 def carried_limit(pid: int) -> int | None:
-    """Return the number of ours that the process carries; None when it has none, or when the system does not say."""
+    """Return the number that marks the process; None when it has none, or when the system does not tell."""
     found = _limits(pid)
     return found[0] if found is not None and found[0] >= _FIRST_LIMIT else None
 
 
 def mark_limits(pid: int, mark: str) -> bool:
-    """Set the number on the process and on what it has started already. Return False where the system or a limit in use forbids it."""
+    """Set the number of `mark` on the process and its present descendants.
+
+    Returns False where the system forbids it, or where the limit is in use already.
+    """
     if not _set_limit(pid, limit_of(mark)):
         return False
     for descendant in descendants(pid):
@@ -127,11 +129,31 @@ def _set_limit(pid: int, number: int) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------------------- finding them
+# Finding processes.
+
+
+def read_file(path: str) -> bytes:
+    """Return the content of a file in `/proc`. An environment reads as empty when it is, and while the process is inside `execve`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        chunks = [os.read(fd, _READ_AT_ONCE)]
+        while chunks[-1] and len(chunks) * _READ_AT_ONCE < _MOST_BYTES:
+            chunks.append(os.read(fd, _READ_AT_ONCE))
+    finally:
+        os.close(fd)
+    return b"".join(chunks)
+
+
+def is_running(process: str) -> bool:
+    """Return False when the process has ended, collected by its parent or not. `process` is its folder in `/proc`."""
+    try:
+        return read_file(f"{process}/stat").rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
 
 
 def descendants(pid: int, *, proc: str = "/proc") -> dict[int, int]:
-    """Return the processes that lead back to `pid` through their parents at this moment, with the inodes that identify them in `/proc`."""
+    """Return the descendants that lead back to `pid` through living parents: process ids, with the inodes that identify them in `/proc`."""
     found: dict[int, int] = {}
     parents = [pid]
     while parents and len(found) < _MOST_DESCENDANTS:
@@ -145,22 +167,21 @@ def descendants(pid: int, *, proc: str = "/proc") -> dict[int, int]:
 
 def _children(tasks: str) -> list[int]:
     children: list[int] = []
-    with contextlib.suppress(OSError, ValueError):  # it has ended, or this kernel does not list children
+    with contextlib.suppress(OSError, ValueError):  # the process has ended, or this kernel does not list children
         for task in os.listdir(tasks):  # noqa: PTH208 - as above
             children += map(int, read_file(f"{tasks}/{task}/children").split())
     return children
 
 
 def find_marked(mark: str, *, proc: str = "/proc", platform: str = sys.platform, read: Callable[[str], bytes] = read_file) -> list[int]:
-    """Return the process ids of everything that carries `mark`; empty where that cannot be read. Looks at every process of the machine."""
+    """Return the ids of all running processes that carry `mark`. Reads every process of the machine; returns none but on Linux."""
     found: list[int] = []
     if not platform.startswith("linux"):
         return found
     with contextlib.suppress(OSError), os.scandir(proc) as processes:
         for process in processes:
-            # other users' processes cannot be read, and processes end while they are looked at: neither is ours to signal
             if process.name.isdigit():
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # it has ended, or belongs to another user: it cannot be signalled either
                     environ = read(f"{process.path}/environ")
                     by_limit = carried_limit(int(process.name)) == limit_of(mark) and not is_spared(environ)
                     if (by_limit or mark in environment_marks(environ)) and is_running(process.path):
@@ -168,16 +189,8 @@ def find_marked(mark: str, *, proc: str = "/proc", platform: str = sys.platform,
     return found
 
 
-def is_running(process: str) -> bool:
-    """Return False for a process that has ended, also when its parent has not collected it."""
-    try:
-        return read_file(f"{process}/stat").rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except (OSError, IndexError):
-        return False
-
-
 def kill_marked(mark: str) -> int:
-    """Kill everything that carries `mark`, and return how many processes that were. For the rare case that no `Sweeper` can work."""
+    """Kill all processes that carry `mark`, and return their number. Only for the case that no `Sweeper` can work."""
     killed = 0
     for pid in find_marked(mark):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -186,40 +199,34 @@ def kill_marked(mark: str) -> int:
     return killed
 
 
-# --- `SafePopen`: a `Popen` that leaves no process behind when it fails half-way.
-
-
-_PATIENCE = 1.0
-"""Seconds to wait for a process that was killed. SIGKILL takes microseconds, or for ever."""
+# Starting.
 
 
 class SafePopen(subprocess.Popen[bytes]):
-    """Start a process, with the options of `Popen`. When the constructor raises, the process and the group it leads are killed first."""
+    """A `Popen` that leaves no process behind when its constructor raises: the process and its group are killed first."""
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
+        """Start `command`, with the options of `Popen`."""
         try:
             super().__init__(command, **options)
         except BaseException:
-            self._end()
+            self._kill_if_started()
             raise
 
-    def _end(self) -> None:
-        """Kill the process if there is one: it has an id from its start on, and a return code once it is collected."""
+    def _kill_if_started(self) -> None:
+        # `pid` is set by the start, `returncode` when the process is collected
         if getattr(self, "pid", None) is None or self.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self.kill()  # it may not lead its group yet
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.wait(_PATIENCE)
+            self.wait(_KILL_SECONDS)
 
 
-logger: Logger = getLogger(__name__)
+# The guard.
 
-SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin:/run/current-system/profile/bin"
-"""Where the programs of a system are: of every Linux and of macOS, then of NixOS and of Guix. Only the administrator writes there."""
-
-# A line of the host is "+ MARK GROUP LIMIT" for a child that was started, and "- MARK" for one that is gone.
+# The host writes "+ MARK GROUP LIMIT" for a child that was started, and "- MARK" for one that is gone.
 _SCRIPT = """
 children=' '
 while read -r what mark group limit; do
@@ -274,7 +281,7 @@ signal() {
 signal TERM
 tries=0
 while [ $tries -lt 20 ]; do
-  # twice, because the environment of a process that is just being started reads as empty
+  # twice, because the environment of a process that is just starting reads as empty
   alive || { sleep 0.2; alive || exit 0; }
   sleep 0.1
   tries=$((tries + 1))
@@ -282,22 +289,19 @@ done
 signal KILL
 """
 
-_LAST_RESORT = 0.5
-"""Seconds to wait for a guard that was told to leave. It does so at once, unless something has stopped it: then it is killed."""
-
 
 def guard_shell(*, platform: str = sys.platform, shell: str = "/bin/sh") -> str | None:
-    """The shell a guard runs in; None where there is none (Windows has job objects, and a bare container may have no shell)."""
+    """Return the shell that runs the guard. None on Windows, and where there is no such file, as in a minimal container."""
     if platform == "win32" or not os.access(shell, os.X_OK):
         return None
     return shell
 
 
 class Guard:
-    """The one that ends children whose host cannot do it any more. It lives while there are children, and is gone after the last.
+    """The guard process of this host. It is started with the first child, and ends after the last one is gone.
 
-    Nobody ever waits for its lock: a finaliser may run between any two lines, also of whoever holds the lock in the same thread.
-    What changes is put in a queue, and whoever has the lock works the queue off before and after letting go.
+    No call waits for the lock: a finaliser may run between any two lines, also of the thread that holds the lock. A change is put
+    into a queue, and the holder of the lock works the queue off, once more after it has released the lock.
     """
 
     def __init__(self, *, path: str = SYSTEM_PATH) -> None:
@@ -310,27 +314,27 @@ class Guard:
 
     @property
     def pid(self) -> int | None:
-        """The guard's process id while it lives."""
+        """The process id of the guard; None while there is none."""
         return None if self._process is None else self._process.pid
 
     def watch(self, mark: str, pgid: int) -> None:
-        """From now on, the group `pgid` and everything marked `mark` is ended when the host is gone."""
+        """From now on, have the guard end the group `pgid` and everything marked `mark` when the host is gone."""
         self._changes.append((mark, pgid))
         self._work_off()
 
     def release(self, mark: str) -> None:
-        """The child is gone, and everything it started."""
+        """Tell the guard that the child and everything it started are gone."""
         self._changes.append((mark, None))
         self._work_off()
 
     def forget(self) -> None:
-        """In a fork of the host: leave the guard to the host, whose pipe must not be held open here."""
+        """In a fork of the host: close the copy of the pipe, which would keep the guard from seeing the end of the host."""
         process, self._process = self._process, None
         self._lock = threading.Lock()
         self._changes.clear()
         self._children.clear()
         if process is not None and process.stdin is not None:
-            process.returncode = 0  # not our child: nothing to wait for, and nothing to warn about
+            process.returncode = 0  # so that `Popen` neither waits nor warns: the guard is the host's child
             process.stdin.close()
 
     def _work_off(self) -> None:
@@ -341,14 +345,15 @@ class Guard:
                     self._apply(*self._changes.popleft(), leaving)
             finally:
                 self._lock.release()
-        for process in leaving:  # without the lock: somebody else may need a guard meanwhile
+        for process in leaving:  # without the lock: another thread may need a guard meanwhile
             for last in (process.kill, lambda: None):
                 try:
-                    process.wait(_LAST_RESORT)
+                    process.wait(_LEAVE_SECONDS)
                 except subprocess.TimeoutExpired:
                     last()
 
     def _apply(self, mark: str, pgid: int | None, leaving: list[subprocess.Popen[bytes]]) -> None:
+        """Carry out one change. A guard that has to end is added to `leaving`."""
         if pgid is not None:
             self._children[mark] = pgid
             line = _started(mark, pgid)
@@ -365,7 +370,7 @@ class Guard:
     def _start(self) -> None:
         shell = guard_shell()
         if shell is None:
-            self._complain("there is no shell for a guard: children would survive a killed host")
+            self._complain("this system has no /bin/sh for a guard: children survive when this process is killed")
             return
         try:
             process = SafePopen(
@@ -379,16 +384,16 @@ class Guard:
                 start_new_session=True,
             )
         except OSError as exc:
-            self._complain(f"no guard could be started, and children would survive a killed host: {exc}")
+            self._complain(f"no guard could be started: children survive when this process is killed: {exc}")
             return
         if process.stdin is not None:
             with contextlib.suppress(OSError):
-                os.set_blocking(process.stdin.fileno(), False)  # a guard that somebody stopped must not stop us
+                os.set_blocking(process.stdin.fileno(), False)  # a stopped guard must not block the host
         self._process = process
         self._tell("".join(_started(mark, pgid) for mark, pgid in tuple(self._children.items())))
 
     def _tell(self, line: str) -> bool:
-        """False when the guard is gone, or does not listen: then a new one is needed."""
+        """Send `line` to the guard. Return False when it is gone or does not read: then a new guard is needed."""
         if self._process is None or self._process.stdin is None:
             return False
         try:
@@ -400,7 +405,7 @@ class Guard:
         process, self._process = self._process, None
         if process is None or process.stdin is None:
             return
-        # A guard that knows no children leaves at the end of its input; one that is to be replaced must not act on those it knows.
+        # A guard without children exits at the end of its input. One that is replaced still knows children, and would end them: kill it.
         if self._children:
             process.kill()
         with contextlib.suppress(OSError):

@@ -1,8 +1,15 @@
-"""`Inflow`: what comes out of a pipe, read where the event loop notices it.
+"""The fast path of reading: a pipe that the event loop watches once, and waits that cost little.
 
-The loop is told of the pipe once. Who takes what comes has it read one chunk ahead, and is woken with the bytes already there; who has it
-poured is called with them, and no task wakes up at all. To register the pipe anew for each wait, as one-shot waiting does, cost a message
-that comes alone a third of its processor time.
+Everything that makes reading fast is in this module. Its users see four names:
+
+* `Inflow` reads one pipe: `take()` without waiting, `arrival()` to wait, `pour()` to have chunks handed to a function.
+* `Pourable` is the protocol of a stream that offers `pour()`.
+* `Wakeup` is an event that can fire many times.
+* `Pace` lets other tasks run at every eighth step of a loop that never waits.
+
+`Lookout`, which watches pipes on trio, is private to `Inflow`. What each trick gains is in
+`docs/explanation/performance.md`; `benchmarks/bench_tricks.py` measures it. Lines and messages are not known here:
+see `claude_transport.transports.stream`.
 """
 
 from __future__ import annotations
@@ -10,12 +17,12 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import logging
 import os
+import select
 import sys
-import threading
 from collections.abc import Callable
-from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -25,152 +32,63 @@ from claude_transport.background import asyncio_loop_here, is_being_cancelled_he
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from claude_transport.streams.lookout import Lookout
+logger: logging.Logger = logging.getLogger(__name__)
+
+_STEPS: Final = 8
+"""Steps between two full checkpoints of `Pace`. In chunks of 64 KiB that is half a megabyte."""
 
 
-# --- `DirectFuture`: on asyncio, a wait that ends in the callback that settles it, and not in the next turn of the event loop.
+@runtime_checkable
+class Pourable(Protocol):
+    """A byte stream that can hand chunks to a function without resuming the task that waits for them."""
 
+    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
+        """Wait, and call `hand_on` with each chunk that arrives, until it returns True.
 
-if TYPE_CHECKING:
-    from asyncio import Future
-
-    _Base = Future[None]
-else:
-    _Base = object
-
-
-class _Callback(threading.local):
-    """The callback that runs in this thread, if it is one of those that resume."""
-
-    settled: list[DirectFuture] | None = None
-
-
-_callback = _Callback()
-
-
-class DirectFuture(_Base):
-    """A future for one waiter. The waiter goes on at the end of the callback that settles it, or in the next turn of the event loop.
-
-    This is only what it adds to asyncio's `Future`: `direct_future_class()` is the whole.
-    """
-
-    _waiter: tuple[Callable[[Any], object], Context | None] | None = None  # here and not in `__init__`: one is made for each message
-
-    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
-        """Keep the first one here, which is the waiter's; others are called as those of any future."""
-        if self._waiter is None and not self.done():
-            self._waiter = (fn, context)
-        else:
-            super().add_done_callback(fn, context=context)
-
-    def remove_done_callback(self, fn: Callable[[Self], object], /) -> int:
-        """Forget it: how many there were."""
-        removed = 0
-        if self._waiter is not None and self._waiter[0] == fn:
-            self._waiter = None
-            removed = 1
-        return removed + super().remove_done_callback(fn)
-
-    def settle(self) -> None:
-        """End the wait."""
-        self.set_result(None)
-        if _callback.settled is None:
-            self.resume_soon()
-        else:
-            _callback.settled.append(self)
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel it, as any future."""
-        is_cancelled = super().cancel(msg)
-        if is_cancelled:
-            self.resume_soon()
-        return is_cancelled
-
-    def resume(self) -> None:
-        """Have the waiter go on inside this call."""
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            callback, context = waiter
-            if context is None:
-                callback(self)
-            else:
-                context.run(callback, self)
-
-    def resume_soon(self) -> None:
-        """Have the waiter go on in the next turn of the event loop."""
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            callback, context = waiter
-            self.get_loop().call_soon(callback, self, context=context)
-
-
-@functools.cache
-def direct_future_class() -> type[DirectFuture]:
-    """Return the class whose instances are futures of asyncio. For callers that know that asyncio runs."""
-    return type("DirectFuture", (DirectFuture, sys.modules["asyncio"].Future), {})
-
-
-def resuming(func: Callable[[], object]) -> None:
-    """Call `func`, then resume those whose wait it has settled. For callbacks of the event loop; never for what a task calls."""
-    if "nest_asyncio" in sys.modules or "nest_asyncio2" in sys.modules:
-        func()  # as in notebooks, who is resumed may run the loop again, in the midst of the callback: so they go on in the next turn
-        return
-    _callback.settled = settled = list[DirectFuture]()
-    try:
-        func()
-    finally:
-        _callback.settled = None
-        while settled:
-            try:
-                settled.pop(0).resume()
-            except BaseException:  # Ctrl-C in the midst of a task: the others go on as they would have
-                for future in settled:
-                    future.resume_soon()
-                raise
-
-
-# --- `Wakeup`: something has changed; whoever waits looks again.
+        Returns True when `hand_on` returned True. Returns False when the caller has to call `receive()`, which has data or an error.
+        """
+        ...
 
 
 class Wakeup:
-    """An event that can happen again, and costs nothing while nobody waits for it.
+    """An event that can fire many times. Firing it costs nothing while no task waits.
 
-    Who waits for it has looked at the state before, without an `await` in between. It belongs to the event loop of its first wait.
-
-    What is waited for is the loop's own: a bare future on asyncio, being rescheduled on trio. A conversation waits for every message that
-    comes alone, and to make an `anyio.Event` for it took longer than to decode it.
+    Look at the state before you wait, without an `await` in between: a `fire()` before the wait is not remembered.
+    A wakeup belongs to the event loop of its first wait.
     """
+
+    # It uses a bare future on asyncio and `reschedule()` on trio. Making an `anyio.Event` for a message took longer than decoding it.
 
     __slots__ = ("_make_future", "_trio", "_waiting")
 
     def __init__(self) -> None:
-        self._make_future: Callable[[], Any] | None = None  # on asyncio, once somebody has waited
-        self._trio: Any = None  # likewise on trio
-        self._waiting: list[Any] = []  # one for each who waits: a future that two tasks wait for is cancelled with either
+        self._make_future: Callable[[], Any] | None = None  # on asyncio, after the first wait
+        self._trio: Any = None  # on trio, after the first wait
+        self._waiting: list[Any] = []  # one entry for each waiter: two tasks on one future would be cancelled together
 
     @property
     def is_awaited(self) -> bool:
-        """True while somebody waits who was not cancelled."""
+        """True while a task waits that has not been cancelled."""
         if self._trio is not None:
             return bool(self._waiting)
-        # On asyncio, one who was cancelled a moment ago is still here. Not a generator: this is asked for each message that comes alone.
+        # On asyncio a waiter that was just cancelled is still in the list. A list, because a generator is slower.
         return not all([waiter.done() for waiter in self._waiting])  # noqa: C419
 
     def fire(self) -> None:
-        """Wake everybody who waits now."""
+        """Wake every task that waits now."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for waiter in waiting:
                 if self._trio is not None:
                     self._trio.lowlevel.reschedule(waiter)
                 elif not waiter.done():  # it may have been cancelled a moment ago
-                    waiter.settle()
+                    waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Return at the next `fire()`. Not bounded here: who waits says in its own docstring what ends it."""
+        """Wait for the next `fire()`. There is no time limit here: the caller's docstring says what ends the wait."""
         make_future = self._make_future or self._find_loop()
         if make_future is None:
-            await self._rescheduled(self._trio)
+            await self._wait_on_trio()
             return
         future = make_future()
         self._waiting.append(future)
@@ -181,39 +99,33 @@ class Wakeup:
                 self._waiting.remove(future)
             raise
 
-    async def _rescheduled(self, trio: Any) -> None:
-        task = trio.lowlevel.current_task()
+    async def _wait_on_trio(self) -> None:
+        lowlevel = self._trio.lowlevel
+        task = lowlevel.current_task()
 
         def abort(_: object) -> Any:
             self._waiting.remove(task)
-            return trio.lowlevel.Abort.SUCCEEDED
+            return lowlevel.Abort.SUCCEEDED
 
         self._waiting.append(task)
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        await lowlevel.wait_task_rescheduled(abort)
 
     def _find_loop(self) -> Callable[[], Any] | None:
-        """What makes a future, in the asyncio loop that runs; None on trio."""
+        """Return a function that makes a future of the running asyncio loop; None on trio."""
         if self._trio is not None:
             return None
         loop = asyncio_loop_here()
         if loop is None:
             self._trio = trio_here()
         else:
-            self._make_future = functools.partial(direct_future_class(), loop=loop)
+            self._make_future = loop.create_future
         return self._make_future
 
 
-# --- `Pace`: others get their turn now and then, and not at every step.
-
-
-_STEPS: Final = 8
-"""Steps from one turn of the others to the next: in chunks of 64 KiB, half a megabyte."""
-
-
 class Pace:
-    """For work that is cut into steps none of which waits: each can be cancelled, and every few of them lets others run.
+    """Lets other tasks run now and then, in a loop whose steps do not wait.
 
-    A checkpoint at every step would be kinder to others, but a turn of the event loop takes as long as carrying 64 KiB does.
+    A full checkpoint at every step would cost as much as carrying 64 KiB.
     """
 
     __slots__ = ("_steps",)
@@ -222,38 +134,17 @@ class Pace:
         self._steps = 0
 
     async def step(self) -> None:
-        """A checkpoint at the first step and every eighth after it; at the others, only what is cancelled stops here."""
+        """Let other tasks run at the first step and at every eighth after it. Every step raises if the task was cancelled."""
         is_turn = self._steps % _STEPS == 0 or is_being_cancelled_here()
         self._steps += 1
         await (anyio.lowlevel.checkpoint() if is_turn else anyio.lowlevel.checkpoint_if_cancelled())
 
 
-class _Pouring:
-    """Somebody who is called with what comes, in the context that they asked in."""
-
-    __slots__ = ("_context", "_func", "failure", "is_enough")
-
-    def __init__(self, func: Callable[[bytes], bool]) -> None:
-        self._func = func
-        self._context = contextvars.copy_context()
-        self.is_enough = False
-        self.failure: BaseException | None = None
-
-    def hand_on(self, chunk: bytes) -> bool:
-        """Whether they want no more; what they raise is for the task that waits."""
-        try:
-            self.is_enough = self._context.run(self._func, chunk)
-        except BaseException as exc:  # noqa: BLE001 - see above
-            self.failure = exc
-            return True
-        return self.is_enough
-
-
 class Inflow:
-    """The reading end `fd` of a non-blocking pipe. It owns no more than its place in the event loop: who closes `fd` calls `close()` first.
+    """Reads a non-blocking pipe, `fd`. The caller owns `fd` and calls `close()` here before it closes `fd`.
 
-    Bytes that were read ahead stay here until they are taken, so a cancelled reader loses nothing; and there is one chunk of them at
-    most: a pipe that nobody reads is not watched, and its writer waits.
+    The event loop watches the pipe from the first wait on. It reads at most one chunk ahead; the chunk stays here until
+    it is taken, so a cancelled reader loses nothing. A pipe that no task reads is not watched, and its writer blocks.
     """
 
     def __init__(self, fd: int) -> None:
@@ -266,10 +157,10 @@ class Inflow:
         self._watching: AbstractEventLoop | Lookout | None = None
         self._pouring: _Pouring | None = None
         self.is_dry: bool = False
-        """True when the last read emptied the pipe, so that there is no point in reading again before something has arrived."""
+        """True when the last read emptied the pipe: another read is useless before something arrives."""
 
     def take(self, max_bytes: int) -> bytes | None:
-        """What is there, at most `max_bytes`, without waiting: b"" at the end of the pipe, None when there is nothing yet."""
+        """Return at most `max_bytes` bytes without waiting: b"" at the end of the pipe, None when there is nothing yet."""
         self._max_bytes = max_bytes
         chunk = self._ahead
         if chunk is None:
@@ -286,9 +177,11 @@ class Inflow:
         return chunk
 
     async def arrival(self) -> None:
-        """Wait until `take()` may have something, or until `wake()`. Always a checkpoint.
+        """Wait until `take()` may return something, or until `wake()` is called. Always a checkpoint.
 
-        Raises `BusyResourceError` beside another one, and `ClosedResourceError` after `close()`.
+        Raises:
+            anyio.BusyResourceError: another task waits already.
+            anyio.ClosedResourceError: `close()` was called.
         """
         self._refuse_if_busy()
         if self._ahead is not None:
@@ -302,13 +195,17 @@ class Inflow:
                 self._is_waited_for = False
 
     async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
-        """Wait, and have what comes meanwhile handed to `hand_on`, chunk by chunk, where the loop notices it, until that returns True.
+        """Wait, and have the event loop call `hand_on` with each chunk that arrives, until it returns True.
 
-        Returns True then. False: it is `take()` that has something to say, as after `arrival()`. `hand_on` is called in the caller's
-        context but in none of its tasks: it may not wait, nor start anything. What it raises is raised here. Once
-        the caller is cancelled it is not called any more; whether it was called just before that, it knows itself.
+        `hand_on` runs in the caller's context but in no task: it must not wait or start tasks. An exception of it is raised here.
+        After the caller is cancelled it is not called again; it may have run once just before.
 
-        Raises `BusyResourceError` and `ClosedResourceError` as `arrival()` does.
+        Returns:
+            True when `hand_on` returned True. False when the caller has to call `take()`, as after `arrival()`.
+
+        Raises:
+            anyio.BusyResourceError: another task waits already.
+            anyio.ClosedResourceError: `close()` was called.
         """
         self._refuse_if_busy()
         if self._ahead is not None or not (self._watching or self._watch_on_asyncio() or self._watch_on_trio()):
@@ -326,20 +223,18 @@ class Inflow:
         return pouring.is_enough
 
     def wake(self) -> None:
-        """Have whoever waits look again, although nothing may have arrived."""
+        """Wake the task that waits, although nothing may have arrived."""
         self.is_dry = False
         self._woken.fire()
         if self._watching is None and not self._closed:
             anyio.notify_closing(self._fd)
 
     def close(self) -> None:
-        """Wake whoever waits, and have the event loop forget the pipe; what was read ahead is dropped."""
+        """Wake the task that waits, stop watching the pipe, and drop what was read ahead."""
         self.wake()
         self._unwatch()
         self._closed = True
         self._ahead = None
-
-    # ------------------------------------------------------------------------------------------------------------- waiting
 
     def _refuse_if_busy(self) -> None:
         if self._closed:
@@ -348,43 +243,24 @@ class Inflow:
             raise anyio.BusyResourceError("reading from")
 
     async def _readable(self) -> None:
-        trio = trio_here()
-        if trio is None:
-            with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
-                await anyio.wait_readable(self._fd)
-            return
-        # what anyio calls, without the way there, which a message that comes alone would pay each time
-        try:
-            await trio.lowlevel.wait_readable(self._fd)
-        except trio.ClosedResourceError:
-            pass
-        except trio.BusyResourceError as exc:
-            raise anyio.BusyResourceError("reading from") from exc
-
-    # ------------------------------------------------------------------------------------------------------------ watching
+        with contextlib.suppress(anyio.ClosedResourceError):  # woken without data
+            await anyio.wait_readable(self._fd)
 
     def _watch_on_asyncio(self) -> bool:
-        """Have the loop watch the pipe from now on: whether it does."""
+        """Have the asyncio loop watch the pipe from now on. Return False on trio, and where the loop cannot watch files."""
         loop = asyncio_loop_here()
         if loop is None or not self._max_bytes:
             return False
         try:
-            loop.add_reader(self._fd, resuming, self._on_readable)
+            loop.add_reader(self._fd, self._on_readable)
         except NotImplementedError:
             return False
         self._watching = loop
         return True
 
     def _watch_on_trio(self) -> bool:
-        """The same there; who takes what comes is better off with trio's own way."""
-        if trio_here() is None or not self._max_bytes:
-            return False
-        try:
-            from claude_transport.streams.lookout import Lookout  # late, as trio itself
-        except OSError:
-            return False  # no file descriptor is free, for one: then trio watches the pipe for each wait
-
-        lookout = Lookout.here()
+        """Have the lookout watch the pipe from now on. Only `pour()` does so: for `arrival()`, trio's own wait is faster."""
+        lookout = Lookout.here() if self._max_bytes else None
         if lookout is None or not lookout.add_reader(self._fd, self._on_readable, self._on_lost):
             return False
         self._watching = lookout
@@ -401,22 +277,161 @@ class Inflow:
 
     def _on_readable(self) -> None:
         if self._ahead is not None:
-            self._unwatch()  # it was not taken: until somebody waits again, the pipe is the buffer
+            self._unwatch()  # the last chunk was not taken: let the pipe fill until a task waits again
             return
         try:
             chunk = os.read(self._fd, self._max_bytes)
         except BlockingIOError:
             return  # `take()` was quicker
         except OSError:
-            self._unwatch()  # `take()` gets the same, and raises it where it can be caught
+            self._unwatch()  # `take()` gets the same error and raises it in the reader's task
         else:
-            if self._pouring is not None and chunk and self._woken.is_awaited:  # by nobody when it was cancelled a moment ago
+            # the waiter may have been cancelled a moment ago: then the chunk is kept for the next one
+            if self._pouring is not None and chunk and self._woken.is_awaited:
                 self.is_dry = len(chunk) < self._max_bytes
                 if not self._pouring.hand_on(chunk):
                     return
-                self._pouring = None  # what comes next is read ahead
+                self._pouring = None  # the next chunk is read ahead
             else:
                 self._ahead = chunk
                 if not chunk:
                     self._unwatch()
         self._woken.fire()
+
+
+class _Pouring:
+    """The function of one `pour()` call, and how its calls ended."""
+
+    __slots__ = ("_context", "_func", "failure", "is_enough")
+
+    def __init__(self, func: Callable[[bytes], bool]) -> None:
+        self._func = func
+        self._context = contextvars.copy_context()
+        self.is_enough = False
+        self.failure: BaseException | None = None
+
+    def hand_on(self, chunk: bytes) -> bool:
+        """Call the function with `chunk`. Return True when no more is wanted; an exception is kept for the task that waits."""
+        try:
+            self.is_enough = self._context.run(self._func, chunk)
+        except BaseException as exc:  # noqa: BLE001 - raised again in `pour()`
+            self.failure = exc
+            return True
+        return self.is_enough
+
+
+# On trio: one task that watches all pipes of a run and calls back, as `loop.add_reader()` does on asyncio.
+
+
+class _Callbacks(NamedTuple):
+    on_readable: Callable[[], object]
+    on_lost: Callable[[], object]
+
+
+class Lookout:
+    """Watches file descriptors in one trio run. Its task starts with the first descriptor and ends after the last is removed.
+
+    trio itself registers a descriptor anew for each wait and resumes a task for each that is ready. For messages that come
+    alone in hundreds of sessions, that is a third of their cost. The lookout has an epoll of its own, so it exists on Linux only.
+    """
+
+    def __init__(self, trio: Any) -> None:
+        self._trio = trio  # given and not imported: this module is also used where trio is not installed
+        self._watched: dict[int, _Callbacks] = {}
+        self._epoll: select.epoll | None = None  # set while the task lives
+        self.is_over = False
+
+    @staticmethod
+    def here() -> Lookout | None:
+        """Return the lookout of the running trio run; None on asyncio, on other systems than Linux, and when the run is ending."""
+        trio = trio_here()
+        if trio is None or not hasattr(select, "epoll"):
+            return None
+        of_run = _lookouts()
+        lookout: Lookout | None = of_run.get(None)
+        if lookout is None:
+            lookout = Lookout(trio)
+            of_run.set(lookout)
+        return None if lookout.is_over else lookout
+
+    def add_reader(self, fd: int, on_readable: Callable[[], object], on_lost: Callable[[], object]) -> bool:
+        """Call `on_readable`, outside of the caller's tasks, whenever `fd` has something to read, until `remove_reader()`.
+
+        `on_lost` is called when watching ends before that: with the run, or because `on_readable` raised.
+
+        Returns:
+            False when `fd` cannot be watched: no descriptor is free, the system refuses it, or the run takes no new task.
+        """
+        try:
+            epoll = self._epoll or self._begin()
+            epoll.register(fd, select.EPOLLIN)
+        except (OSError, RuntimeError):
+            logger.debug("descriptor %d cannot be watched; trio's own wait is used for it", fd, exc_info=True)
+            self._end_if_idle()
+            return False
+        self._watched[fd] = _Callbacks(on_readable, on_lost)
+        return True
+
+    def remove_reader(self, fd: int) -> None:
+        """Stop watching `fd`. Call it before `fd` is closed; it does nothing when `fd` is not watched."""
+        if self._watched.pop(fd, None) is not None and self._epoll is not None:
+            self._epoll.unregister(fd)
+            self._end_if_idle()
+
+    def _begin(self) -> select.epoll:
+        epoll = select.epoll()
+        try:
+            self._trio.lowlevel.spawn_system_task(self._look, epoll, name="look out for pipes")
+        except BaseException:
+            epoll.close()
+            raise
+        self._epoll = epoll
+        return epoll
+
+    def _end_if_idle(self) -> None:
+        epoll = self._epoll
+        if epoll is not None and not self._watched:
+            self._epoll = None  # the task ends when it sees this
+            if self._trio.lowlevel.in_trio_run():
+                self._trio.lowlevel.notify_closing(epoll)
+            epoll.close()
+
+    async def _look(self, epoll: select.epoll) -> None:
+        trio = self._trio
+        try:
+            while epoll is self._epoll:
+                await trio.lowlevel.wait_readable(epoll)
+                self._call_back(epoll)
+        except trio.ClosedResourceError:
+            pass  # the last descriptor was removed during the wait
+        except trio.Cancelled:
+            self.is_over = True
+            for fd in list(self._watched):
+                self._lose(fd)
+            raise
+
+    def _call_back(self, epoll: select.epoll) -> None:
+        # since the task was woken, the last descriptor may have been removed and the epoll closed
+        for fd, _ in epoll.poll(0) if epoll is self._epoll else ():
+            callbacks = self._watched.get(fd)
+            if callbacks is not None:  # an earlier callback may have removed it
+                try:
+                    callbacks.on_readable()
+                except Exception:  # it would end the program: in this task it is an "internal error" of trio
+                    logger.exception("reading descriptor %d failed; it is not watched any more", fd)
+                    self._lose(fd)
+
+    def _lose(self, fd: int) -> None:
+        callbacks = self._watched.get(fd)
+        self.remove_reader(fd)
+        if callbacks is not None:
+            try:
+                callbacks.on_lost()
+            except Exception:
+                logger.exception("the reader of descriptor %d could not be told that it is not watched any more", fd)
+
+
+@functools.cache
+def _lookouts() -> Any:
+    """Return the variable that holds the lookout of each trio run. Made late, because trio is imported late."""
+    return sys.modules["trio"].lowlevel.RunVar("claude_transport.lookout", None)

@@ -1,4 +1,9 @@
-"""A program at the other end of a launcher, as a byte stream: the handshake before its first byte, and its own end told as it was."""
+"""A program behind a launcher (ssh, docker, kubectl, …) as a byte stream.
+
+`LaunchedConnectable` starts the launcher's client program as a child process, and does the handshake with the supervisor, a shell script
+that runs at the other end. `LaunchedStream` then carries the program's standard streams and reports how the program ended. The
+supervisor and its words are in `claude_transport.launch.supervisor`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, ProcessError
 from claude_transport.launch.launcher import Launcher, exit_status, why_ended, why_not_started, why_refused
@@ -16,15 +21,21 @@ from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
 
 _MOST_BANNER_BYTES = 2**20
-"""Bytes that may come before the supervisor's word: a message of the day has a few thousand, and the wrong program any number."""
+"""Bytes that may come before the supervisor's first word. A message of the day has a few thousand, a wrong program any number."""
 
 
-class LaunchedConnectable:
-    """Opens `client` and goes through the handshake: `await connect()` returns when the program runs at the other end.
+class LaunchedConnectable(ByteStreamConnectable):
+    """Starts `client` and returns from `connect()` when the program runs at the other end.
 
-    `instructions` are sent when the supervisor with this `mark` has said that it is there. `on_banner` gets each line that came before it
-    (login scripts). `program` and `cwd` are for what is said about them. `diagnose` may turn the `ProcessError` of a failed exit into a
-    more telling one.
+    Args:
+        client: starts the launcher's client program.
+        launcher: the launcher that `client` runs.
+        mark: the mark of this launch, by which the supervisor's words are known.
+        instructions: sent to the supervisor after its first word.
+        program: the program at the other end, for error messages.
+        cwd: its working directory, for error messages.
+        on_banner: called with each line that came before the supervisor's first word, such as the output of login scripts.
+        diagnose: may replace the `ProcessError` of a failed exit by a more specific one.
     """
 
     def __init__(
@@ -41,6 +52,7 @@ class LaunchedConnectable:
     ) -> None:
         self._client = client
         self._launcher = launcher
+        self._place = launcher.address or launcher.name
         self._mark = mark
         self._instructions = instructions
         self._program = program
@@ -49,13 +61,13 @@ class LaunchedConnectable:
         self._diagnose = diagnose
 
     async def connect(self) -> LaunchedStream:
-        """Start the client, and the program behind it.
+        """Start the client program, and the program behind it. Return the latter's streams.
 
         Raises:
-            AuthenticationError: the other end does not let us in, or is not who it was.
-            CLINotFoundError, WorkingDirectoryError, ConfigurationError: it is there, but what was asked for cannot be run.
-            ConnectTimeout: it said nothing in the launcher's `timeout`.
-            CLIConnectionError: it cannot be reached, or the client cannot be started (`SpawnError`).
+            AuthenticationError: the other end refuses the login, or has another host key than before.
+            CLINotFoundError, WorkingDirectoryError, ConfigurationError: the other end was reached, but cannot start the program.
+            ConnectTimeout: the program was not started within the launcher's `timeout`.
+            CLIConnectionError: the other end cannot be reached, or the client program cannot be started (`SpawnError`).
         """
         stream = await self._client.connect()
         try:
@@ -64,10 +76,9 @@ class LaunchedConnectable:
         except TimeoutError as exc:
             said = _stderr(stream, self._mark)
             await self._give_up(stream)
-            waited, place = self._launcher.timeout, self._launcher.address or self._launcher.name
-            raise ConnectTimeout(
-                f"{place}: the program was not started there in {waited:g} seconds", waited=waited, stderr_tail=said
-            ) from exc
+            waited = self._launcher.timeout
+            message = f"{self._place}: the program was not started there in {waited:g} seconds"
+            raise ConnectTimeout(message, waited=waited, stderr_tail=said) from exc
         except BaseException:
             await self._give_up(stream)
             raise
@@ -93,15 +104,15 @@ class LaunchedConnectable:
         )
 
     async def _hear(self, stream: ProcessStream, said: bytes, *names: str) -> tuple[Word, bytes]:
-        """Listen until one of these words is said: the word, and all that was said."""
+        """Receive until the supervisor has sent one of these words. Return the word, and `said` with everything received."""
         while True:
-            # byte for byte the same positions in both
+            # latin-1: one character for each byte, so positions are the same in both
             word = find_word(said.decode("latin-1"), mark=self._mark, names=names)
             if word is not None:
                 return word, said
             if len(said) > _MOST_BANNER_BYTES:
-                place = self._launcher.address or self._launcher.name
-                raise CLIConnectionError(f"{place}: {len(said)} bytes came, and not one of them from our supervisor", retryable=False)
+                message = f"{self._place}: {len(said)} bytes came, and not one of them from our supervisor: is it the right program?"
+                raise CLIConnectionError(message, retryable=False)
             try:
                 said += await stream.receive()
             except (anyio.EndOfStream, ProcessError) as exc:
@@ -114,10 +125,18 @@ class LaunchedConnectable:
 
 
 class LaunchedStream(ByteStream):
-    """The standard streams of a program at the other end of `stream`'s client.
+    """Standard input and output of a program at the other end of a launcher.
 
-    `receive()` ends with `EndOfStream` when the supervisor says that the program ended well, raises `ProcessError` when it says that it did
-    not, and `ConnectionLost` when it says nothing. `ahead` are bytes of the program that came with the handshake.
+    After the last byte, `receive()` raises `EndOfStream` when the supervisor reported a good end, `ProcessError` when it reported a
+    failure, and `ConnectionLost` when it reported nothing.
+
+    Args:
+        stream: the streams of the launcher's client program, behind the handshake.
+        launcher: the launcher.
+        mark: the mark of this launch.
+        ahead: output of the program that came with the handshake.
+        path: the path of the program at the other end.
+        diagnose: may replace the `ProcessError` of a failed exit by a more specific one.
     """
 
     def __init__(
@@ -138,7 +157,7 @@ class LaunchedStream(ByteStream):
         self.path = path
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """The next bytes of its output, at most `max_bytes`."""
+        """Wait for at least one byte of the program's output, and return at most `max_bytes`."""
         if self._ahead:
             await anyio.lowlevel.checkpoint()
             data, self._ahead = self._ahead[:max_bytes], self._ahead[max_bytes:]
@@ -152,7 +171,7 @@ class LaunchedStream(ByteStream):
             raise error from (exc if isinstance(exc, ProcessError) else None)
 
     async def send(self, item: bytes) -> None:
-        """Write all of `item` to its input."""
+        """Write all of `item` to the program's input."""
         try:
             await self._stream.send(item)
         except anyio.BrokenResourceError as exc:
@@ -162,16 +181,17 @@ class LaunchedStream(ByteStream):
             raise anyio.BrokenResourceError from error.with_traceback(exc.__traceback__)
 
     async def send_eof(self) -> None:
-        """Close its input."""
+        """Close the program's input."""
         await self._stream.send_eof()
 
     async def aclose(self) -> None:
-        """End the client, and so the program, in at most its `close_timeout` seconds."""
+        """End the client program, and with it the program at the other end. Bounded by the client's `close_timeout`."""
         await self._stream.aclose()
 
     @property
     def _said_code(self) -> int | None:
-        # the tail is without trailing white space, so without the newline of the last word
+        """The exit code that the supervisor reported, as a shell has it."""
+        # the tail is stripped of white space, and so of the newline behind the last word
         word = find_word(self._fact(StreamAttribute.stderr_tail, "") + "\n", mark=self._mark, names=["ended"])
         return int(word.rest) if word is not None and word.rest.isdecimal() else None
 
@@ -193,7 +213,7 @@ class LaunchedStream(ByteStream):
         return self._stream.extra(attribute, default)  # noqa: S610 - anyio's method, not Django's
 
     def _status(self) -> tuple[int | None, int | None]:
-        """Exit code and signal of the program, or None and None while it runs and when nobody knows."""
+        """Return exit code and signal of the program; both are None while it runs, and when the supervisor reported nothing."""
         code = self._said_code
         return (None, None) if code is None else exit_status(code)
 

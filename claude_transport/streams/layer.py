@@ -1,7 +1,7 @@
-"""`Layer`: a byte stream inside another one, that sends in pieces of its own and ends with a farewell of its own.
+"""`Layer`: a byte stream inside another one. TLS (`streams.tls`) and compression (`streams.compression`) are layers.
 
-What TLS and compression have in common. A piece that is out by half (a record, a block) would make all that follows unreadable, so nothing
-does follow it; and the farewell is what tells an end from a cut, so it is said whenever that takes no waiting.
+A layer sends in pieces: TLS records, compressed blocks. After half a piece the peer can read nothing more, so nothing is sent after
+one. A closing message tells the peer that the stream ended and was not cut.
 """
 
 from __future__ import annotations
@@ -9,55 +9,47 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.errors import ConnectionLost
 
-_FAREWELL = 0.5
-"""Seconds that a farewell may take when closing: a peer that does not read will not read it either."""
-
-
-class Opener(Protocol):
-    """What gives the stream inside."""
-
-    async def connect(self) -> ByteStream:
-        """A new, open stream."""
-        ...
+_CLOSING_SECONDS = 0.5
+"""Seconds for sending the closing message in `aclose()`: a peer that does not read does not need it."""
 
 
 class Layer(ByteStream):
-    """One end of what travels inside `stream`. A send that is cancelled breaks it for sending; several tasks may send, one after the other.
+    """One end of the stream inside `stream`. Several tasks may send, one after the other.
 
-    A layer says what a piece is (`_send_piece`), what its farewell is (`_say_farewell`), and how to receive.
+    After a cancelled send nothing more can be sent. A subclass sends one piece (`_send_piece`), sends the closing message
+    (`_send_closing`), and receives.
     """
 
     _PIECE: ClassVar[str]
-    """What a piece is called, for people."""
+    """What a piece is called in error messages."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
         self._sending = anyio.Lock(fast_acquire=True)
-        self._torn = False  # a piece may be out by half
+        self._torn = False  # half a piece may have been sent
         self._eof_sent = False
         self._closed = False
 
     @abstractmethod
     async def _send_piece(self, rest: memoryview) -> int:
-        """Pass on the beginning of `rest`; returns how many bytes of it."""
+        """Send the beginning of `rest`, and return how many of its bytes were sent."""
 
     @abstractmethod
-    async def _say_farewell(self) -> None:
-        """Pass on what tells the peer that this was all."""
+    async def _send_closing(self) -> None:
+        """Send the closing message."""
 
     async def _end_sending(self) -> None:
-        """Say the farewell, and whatever the end of input needs besides."""
-        await self._say_farewell()
+        await self._send_closing()
 
     async def send(self, item: bytes) -> None:
-        """Hand over all of `item`, so that the peer can read all of it.
+        """Send all of `item`; the peer can read all of it without anything sent later.
 
         Raises:
             anyio.BrokenResourceError: the peer is gone, or an earlier send was cancelled.
@@ -70,7 +62,7 @@ class Layer(ByteStream):
                 rest = rest[await self._send_piece(rest) :]
 
     async def send_eof(self) -> None:
-        """Say the farewell; receiving goes on until the peer says its own."""
+        """Tell the peer that nothing more will be sent. Receiving goes on until the peer does the same."""
         async with self._sending:
             if self._closed or self._eof_sent:
                 return
@@ -79,7 +71,7 @@ class Layer(ByteStream):
             await self._end_sending()
 
     async def _pass_on(self, data: bytes) -> None:
-        """Send a piece to the stream inside; whoever calls this holds the lock, or is alone."""
+        """Send `data` on the inner stream. The caller holds the lock, or is the only user."""
         try:
             await self._stream.send(data)
         except BaseException:
@@ -93,18 +85,18 @@ class Layer(ByteStream):
             raise anyio.BrokenResourceError from ConnectionLost(f"an earlier send was cut short, in the middle of a {self._PIECE}")
 
     async def aclose(self) -> None:
-        """Say the farewell if that takes no waiting, and close the stream inside."""
+        """Send the closing message, for half a second at most and only between pieces; then close the inner stream."""
         was_closed, self._closed = self._closed, True
         try:
             if not (was_closed or self._eof_sent or self._torn or self._sending.locked()):
-                with anyio.move_on_after(_FAREWELL), contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                with anyio.move_on_after(_CLOSING_SECONDS), contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     async with self._sending:
                         self._eof_sent = True
-                        await self._say_farewell()
+                        await self._send_closing()
         finally:
             await self._stream.aclose()
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        """What the stream inside knows."""
+        """The attributes of the inner stream."""
         return self._stream.extra_attributes

@@ -1,4 +1,7 @@
-"""Byte streams in memory: two connected ends, with the back pressure, the half-close and the accidents of real ones."""
+"""Byte streams in memory: two connected ends that behave as a real connection does.
+
+They have back pressure and half-close, and can break. Tests and the simulated peers use them; no operating system is involved.
+"""
 
 from __future__ import annotations
 
@@ -7,66 +10,30 @@ from collections import deque
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import UsageError
 
 DEFAULT_CAPACITY = 65536
-"""Bytes on their way in each direction: what a pipe holds on Linux."""
+"""Bytes that each direction holds: as many as a pipe on Linux."""
 
 
-class _Pipe:
-    """One direction. Whoever waits on it waits for `changed`, and looks again."""
+def memory_stream_pair(*, capacity: int = DEFAULT_CAPACITY) -> tuple[MemoryStream, MemoryStream]:
+    """Return two connected streams: what one sends, the other receives. Each direction holds up to `capacity` bytes.
 
-    def __init__(self, capacity: int) -> None:
-        self.room: float = math.inf if capacity == 0 else capacity  # lockstep lets a sender in whole, and keeps it until all is taken
-        self.lockstep: bool = capacity == 0
-        self.chunks: deque[memoryview] = deque()
-        self.size: int = 0
-        self.ended = False  # the sender has said that nothing more comes
-        self.broken = False  # the sender is gone without having said so
-        self.deaf = False  # the receiver is gone
-        self.changed: anyio.Event = anyio.Event()
-
-    def notify(self) -> None:
-        changed, self.changed = self.changed, anyio.Event()
-        changed.set()
-
-    def put(self, data: memoryview) -> memoryview:
-        """Take as much of `data` as there is room for; what is left over."""
-        taken = data if self.size + len(data) <= self.room else data[: int(self.room) - self.size]
-        if taken:
-            self.chunks.append(taken)
-            self.size += len(taken)
-            self.notify()
-        return data[len(taken) :]
-
-    def take(self, max_bytes: int) -> bytes:
-        """At most `max_bytes` of what is there, joined; b"" when nothing is."""
-        pieces: list[memoryview] = []
-        wanted = max_bytes
-        while self.chunks and wanted:
-            piece = self.chunks.popleft()
-            if len(piece) > wanted:
-                self.chunks.appendleft(piece[wanted:])
-                piece = piece[:wanted]
-            pieces.append(piece)
-            wanted -= len(piece)
-        if pieces:
-            self.size -= max_bytes - wanted
-            self.notify()
-        return b"".join(pieces)
-
-    def withdraw(self) -> None:
-        """Forget what nobody has taken."""
-        self.chunks.clear()
-        self.size = 0
+    With `capacity=0` a send completes only when the peer has received all of it. Raises `UsageError` for a negative `capacity`.
+    """
+    if capacity < 0:
+        raise UsageError(f"capacity is a number of bytes, or 0 for lockstep, not {capacity}")
+    here, there = _Pipe(capacity), _Pipe(capacity)
+    return MemoryStream(here, there), MemoryStream(there, here)
 
 
 class MemoryStream(ByteStream):
-    """One end of a `memory_stream_pair()`. A cancelled `receive()` takes nothing along; a cancelled `send()` may leave a part behind.
+    """One end of a `memory_stream_pair()`. Not for use from several threads.
 
-    One task at a time may send and one may receive (`anyio.BusyResourceError`). Not for use from several threads.
+    A cancelled `receive()` loses nothing; a cancelled `send()` may have sent a part. One task at a time may send and one may
+    receive (`anyio.BusyResourceError`).
     """
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
@@ -77,11 +44,11 @@ class MemoryStream(ByteStream):
         self._receiving = anyio.ResourceGuard("reading from")
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """What the peer sent, at most `max_bytes`; waits for at least one byte.
+        """Wait for at least one byte, and return at most `max_bytes`.
 
         Raises:
             anyio.EndOfStream: the peer has ended its side, and all of it was received.
-            anyio.BrokenResourceError: the peer broke the connection, and what it had sent was received.
+            anyio.BrokenResourceError: the peer broke the connection, and all it had sent was received.
             anyio.ClosedResourceError: this end is closed.
         """
         if max_bytes < 1:
@@ -102,7 +69,7 @@ class MemoryStream(ByteStream):
                 await pipe.changed.wait()
 
     async def send(self, item: bytes) -> None:
-        """Hand over all of `item`; waits while the buffer is full, in lockstep until the peer has received the last byte.
+        """Send all of `item`. Waits while the buffer is full; in lockstep, until the peer has received the last byte.
 
         Raises:
             anyio.BrokenResourceError: the peer has closed its end or broken the connection.
@@ -121,11 +88,11 @@ class MemoryStream(ByteStream):
                     await pipe.changed.wait()
             except BaseException:
                 if pipe.lockstep:
-                    pipe.withdraw()  # what was not received has never left this end
+                    pipe.withdraw()  # in lockstep, bytes that were not received count as not sent
                 raise
 
     async def send_eof(self) -> None:
-        """Say that nothing more will be sent; receiving goes on."""
+        """Tell the peer that nothing more will be sent; receiving goes on."""
         if not self._closed:
             self._outgoing.ended = True
             self._outgoing.notify()
@@ -158,19 +125,8 @@ class MemoryStream(ByteStream):
             raise anyio.BrokenResourceError
 
 
-def memory_stream_pair(*, capacity: int = DEFAULT_CAPACITY) -> tuple[MemoryStream, MemoryStream]:
-    """Two connected streams: what one sends, the other receives. Each direction holds up to `capacity` bytes.
-
-    `capacity=0` is lockstep: a send completes only when the peer has received all of it. Raises `UsageError` for a negative one.
-    """
-    if capacity < 0:
-        raise UsageError(f"capacity is a number of bytes, or 0 for lockstep, not {capacity}")
-    here, there = _Pipe(capacity), _Pipe(capacity)
-    return MemoryStream(here, there), MemoryStream(there, here)
-
-
-class MemoryConnectable:
-    """An opener for `StreamTransport`: each `connect()` makes a new pair, keeps one end, and leaves the other to `accept()`."""
+class MemoryConnectable(ByteStreamConnectable):
+    """Opens memory streams: each `connect()` makes a pair, returns one end, and keeps the other for `accept()`."""
 
     def __init__(self, *, capacity: int = DEFAULT_CAPACITY) -> None:
         self._capacity = capacity
@@ -178,7 +134,7 @@ class MemoryConnectable:
         self._arrived = anyio.Event()
 
     async def connect(self) -> MemoryStream:
-        """A new, open stream."""
+        """Return one end of a new pair."""
         await anyio.lowlevel.checkpoint()
         ours, theirs = memory_stream_pair(capacity=self._capacity)
         self._waiting.append(theirs)
@@ -187,8 +143,56 @@ class MemoryConnectable:
         return ours
 
     async def accept(self) -> MemoryStream:
-        """The other end of the oldest connection that nobody has accepted; waits for one, however long that takes."""
+        """Wait for a connection, without a time limit, and return the other end of the oldest one that was not accepted yet."""
         await anyio.lowlevel.checkpoint()
         while not self._waiting:
             await self._arrived.wait()
         return self._waiting.popleft()
+
+
+class _Pipe:
+    """One direction of a pair. To wait for a change, await `changed` and look at the state again."""
+
+    def __init__(self, capacity: int) -> None:
+        self.room: float = math.inf if capacity == 0 else capacity  # in lockstep there is room for a whole send
+        self.lockstep: bool = capacity == 0
+        self.chunks: deque[memoryview] = deque()
+        self.size: int = 0
+        self.ended = False  # the sender called `send_eof()` or closed
+        self.broken = False  # the sender broke the connection
+        self.deaf = False  # the receiver is closed
+        self.changed: anyio.Event = anyio.Event()
+
+    def notify(self) -> None:
+        changed, self.changed = self.changed, anyio.Event()
+        changed.set()
+
+    def put(self, data: memoryview) -> memoryview:
+        """Take as much of `data` as there is room for, and return the rest."""
+        taken = data if self.size + len(data) <= self.room else data[: int(self.room) - self.size]
+        if taken:
+            self.chunks.append(taken)
+            self.size += len(taken)
+            self.notify()
+        return data[len(taken) :]
+
+    def take(self, max_bytes: int) -> bytes:
+        """Return at most `max_bytes`, joined; b"" when there are none."""
+        pieces: list[memoryview] = []
+        wanted = max_bytes
+        while self.chunks and wanted:
+            piece = self.chunks.popleft()
+            if len(piece) > wanted:
+                self.chunks.appendleft(piece[wanted:])
+                piece = piece[:wanted]
+            pieces.append(piece)
+            wanted -= len(piece)
+        if pieces:
+            self.size -= max_bytes - wanted
+            self.notify()
+        return b"".join(pieces)
+
+    def withdraw(self) -> None:
+        """Drop the bytes that were not taken."""
+        self.chunks.clear()
+        self.size = 0

@@ -1,4 +1,7 @@
-"""A child process as an anyio byte stream: its standard input and output, with its end told as it was."""
+"""A child process as a byte stream: `ProcessConnectable` starts it, `ProcessStream` reads and writes its standard streams.
+
+How the process is watched and ended is in `streams.reaping`. A program behind a launcher such as ssh is in `streams.launched`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import (
     ClaudeTransportError,
@@ -36,38 +39,44 @@ from claude_transport.streams.reaping import Child, StderrTail, end_unowned
 from claude_transport.streams.sweeping import sweeper
 
 DEFAULT_CLOSE_TIMEOUT = 5.0
-"""Seconds closing may take in all. An idle CLI needs 0.04 (docs/reference/protocol.md#timing); the rest is for one that still writes."""
+"""Seconds for closing in all. An idle CLI needs 0.04 (docs/reference/protocol.md#timing); one that still writes needs the rest."""
 
 _EXIT_GRACE = 2.0
-"""Seconds a child may go on living after it closed its output, before the stream is considered over."""
+"""Seconds that a child may live on after it closed its output. After that the stream ends without its exit status."""
 
 _SHOWN_CHARS = 500
-"""Characters of the last words in a traceback: the whole tail is `ProcessError.stderr_tail`."""
+"""Characters of standard error in a traceback. The whole tail is `ProcessError.stderr_tail`."""
 
 _HOPELESS = frozenset({errno.E2BIG, errno.ENAMETOOLONG, errno.ELOOP})
-"""What the system will say again when the same command is tried again."""
+"""Errors of the system that the same command would get again."""
 
 
 def check_platform(platform: str = sys.platform) -> None:
-    """Raise `ConfigurationError` where child processes are not supported, with what to do instead.
+    """Raise `ConfigurationError` on Windows, where child processes are not supported.
 
-    Windows has neither process groups to end a child's children by, nor pipes that both event loops can wait for; half of the
-    promises of this module would be broken there without a word.
+    Windows has no process groups, by which a child's children are ended, and no pipes that both event loops can wait for.
     """
     if platform == "win32":
         raise ConfigurationError(
-            "a claude cannot be started on Windows: run this program under WSL, or reach one elsewhere by a transport of your own",
+            "a claude cannot be started on Windows: run this program under WSL, or connect to one on another machine",
             option="command",
             code="config.unsupported_platform",
         )
 
 
-class ProcessConnectable:
-    """Opens `command` as a child in a session of its own: `await connect()` gives its `ProcessStream`.
+class ProcessConnectable(ByteStreamConnectable):
+    """Starts `command` as a child process in a session of its own.
 
-    `env` is the child's whole environment (None: the host's); `user` whom to run as. `diagnose` may turn the `ProcessError`
-    of a failed exit into a more telling one. `on_gone` is called once when the process is gone and released, in whatever way.
-    The secrets that stand in `env` and in `confidential`, such as options, are taken out of the last words that an error shows.
+    Args:
+        command: program and arguments. No shell is involved.
+        cwd: working directory. None: the host's.
+        env: the whole environment of the child. None: the host's.
+        user: user to run the child as. None: the host's.
+        on_stderr: called with each line of the child's standard error.
+        close_timeout: seconds for `ProcessStream.aclose()`.
+        diagnose: may replace the `ProcessError` of a failed exit by a more specific one.
+        on_gone: called once, when the process has ended and its pipes are closed.
+        confidential: secrets, such as options. They and those in `env` are removed from the standard error that an error's note shows.
     """
 
     def __init__(
@@ -94,31 +103,31 @@ class ProcessConnectable:
         self._confidential = confidential
 
     async def connect(self) -> ProcessStream:
-        """Start the process.
+        """Start the process, and return its streams.
 
         Raises:
-            CLINotFoundError: there is no such file.
-            ConfigurationError: there is no such user, or this platform has no pipes that an event loop can wait for.
-            WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: it is there, but cannot be run.
+            CLINotFoundError: the program does not exist.
+            ConfigurationError: the user does not exist, or this is Windows.
+            WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: the program exists, but cannot be started.
         """
         check_platform()
         await anyio.lowlevel.checkpoint()
         mark = new_mark()
         popen: subprocess.Popen[bytes] | None = None
         child: Child | None = None
-        # Nothing below awaits: between the birth of the process and its owner no cancellation can come. Starting it takes
-        # about a millisecond; asyncio itself does it on the loop's thread too.
+        # There is no await below: no cancellation can come before the new process has an owner. Starting it blocks the loop
+        # for about a millisecond, as asyncio's own subprocesses do.
         try:
             sweeper.learn()
             popen = self._spawn(mark)
-            sweeper.watch(mark, popen.pid)  # first: what it starts from now on cannot lose the mark
+            sweeper.watch(mark, popen.pid)  # first, because the child may start processes at once
             guard.watch(mark, popen.pid)
             child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
             return ProcessStream(
                 child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose, last_words=self._last_words
             )
         except BaseException:
-            # nobody owns it yet: a Ctrl-C, for one, may come between any two lines
+            # Ctrl-C, for one, may come between any two lines
             if child is not None:
                 child.kill_now()
             elif popen is not None:
@@ -127,7 +136,7 @@ class ProcessConnectable:
 
     def _spawn(self, mark: str) -> subprocess.Popen[bytes]:
         environment = {**(os.environ if self._env is None else self._env), MARK_VARIABLE: mark}
-        environment.pop(SPARED_VARIABLE, None)  # it is for processes that end others
+        environment.pop(SPARED_VARIABLE, None)  # only for processes that end other processes
         try:
             return SafePopen(
                 self._command,
@@ -148,10 +157,10 @@ class ProcessConnectable:
             raise self._spawn_error(exc) from exc
 
     def _spawn_error(self, exc: OSError) -> ClaudeTransportError:
-        """The typed error for what the operating system said, told apart by what is there."""
+        """Return the typed error for an error of the operating system."""
         path, cwd = self._command[0], self._cwd
         if cwd is not None and not Path(cwd).is_dir():
-            return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} does not exist or is no directory", path=path)
+            return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} does not exist or is not a directory", path=path)
         if cwd is not None and not os.access(cwd, os.X_OK):
             return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} cannot be entered", path=path)
         if isinstance(exc, FileNotFoundError):
@@ -169,14 +178,13 @@ class ProcessConnectable:
 
     def _last_words(self, said: str) -> str:
         environment = os.environ if self._env is None else self._env
-        # before it is cut: half a key looks like none
+        # redacted before it is cut: half a key does not look like one
         return redactor_knowing([os.environ, environment], confidential=self._confidential).text(said)[-_SHOWN_CHARS:]
 
     def _is_there(self) -> bool:
-        """Return whether the program exists: on the child's PATH for a bare name, else as a path from its working directory.
+        """Return True when the program exists: on the child's PATH for a bare name, else as a path from its working directory."""
+        # not `shutil.which()`: importing `shutil` needs a file descriptor, and perhaps none is free
 
-        `shutil.which()` is not used. Importing `shutil` needs a file descriptor, and perhaps none is free.
-        """
         program = self._command[0]
         if os.path.basename(program) != program:  # noqa: PTH119 - Path("./claude") forgets the dot that makes it a path
             return Path(self._cwd or "", program).exists()
@@ -185,10 +193,10 @@ class ProcessConnectable:
 
 
 class ProcessStream(ByteStream):
-    """The standard streams of a running child.
+    """Standard input and output of a running child process.
 
-    `receive()` ends with `EndOfStream` when the program ended well, and raises `ProcessError` when it did not, after its
-    last byte either way. Standard error is read all the time and kept as a tail.
+    After the last byte, `receive()` raises `EndOfStream` when the program ended well and `ProcessError` when it did not. Standard
+    error is read all the time; its last 64 KiB are kept.
     """
 
     def __init__(
@@ -210,10 +218,10 @@ class ProcessStream(ByteStream):
         self._pace = Pace()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """The next bytes of its output, at most `max_bytes`."""
+        """Wait for at least one byte of the child's output, and return at most `max_bytes`."""
         child = self._child
         inflow = child.inflow
-        # Before the read, not after it: a cancellation here must not take bytes along. Where there is nothing to read, to wait is enough.
+        # A checkpoint before the read and not after it: a cancellation must not lose bytes. A wait is a checkpoint.
         if inflow.is_dry and not (child.cut or child.closing or self._output_over):
             await inflow.arrival()
         else:
@@ -226,14 +234,14 @@ class ProcessStream(ByteStream):
                 return data
             if data is not None or child.cut:
                 break
-            await inflow.arrival()  # woken without data by closing and by the cut: both are looked at above
+            await inflow.arrival()  # closing and `cut` wake it without data: both are checked above
         self._output_over = True
         raise await self._how_it_ended()
 
     async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
-        """Where `receive()` would have to wait: hand what comes to `hand_on`, chunk by chunk, until that returns True (see `Inflow`).
+        """Wait, and have each chunk handed to `hand_on` until it returns True (see `Pourable`).
 
-        False: it is `receive()` that has something to say.
+        Returns False when `receive()` has data or an error.
         """
         child = self._child
         if child.cut or child.closing or self._output_over:
@@ -241,8 +249,8 @@ class ProcessStream(ByteStream):
         return await child.inflow.pour(hand_on)
 
     async def send(self, item: bytes) -> None:
-        """Write all of `item` to its input."""
-        # Not a full checkpoint: being cancelled there would look like half a line although nothing is out. StreamTransport has one.
+        """Write all of `item` to the child's input."""
+        # Not a full checkpoint: a cancellation there would look like half a line, although nothing was written.
         await anyio.lowlevel.checkpoint_if_cancelled()
         child = self._child
         rest = memoryview(item)
@@ -250,7 +258,7 @@ class ProcessStream(ByteStream):
             if child.input_closed or child.closing:
                 raise anyio.ClosedResourceError
             if child.exited.is_set():
-                # somebody it started may hold the pipe and take what was meant for the child
+                # a process that it started may hold the pipe open and take the input of the child
                 raise anyio.BrokenResourceError from await self._cause_of(BrokenPipeError(errno.EPIPE, "the process has ended"))
             try:
                 rest = rest[os.write(child.stdin, rest) :]
@@ -258,17 +266,20 @@ class ProcessStream(ByteStream):
                 pass
             except BrokenPipeError as exc:
                 raise anyio.BrokenResourceError from await self._cause_of(exc)
-            if rest:  # the pipe is full, now if not before
+            if rest:  # the pipe is full
                 with contextlib.suppress(anyio.ClosedResourceError):
                     await anyio.wait_writable(child.stdin)
 
     async def send_eof(self) -> None:
-        """Close its input."""
+        """Close the child's input."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._child.close_input()
 
     async def aclose(self) -> None:
-        """End the process and everything it started, in at most `close_timeout` seconds, also when cancelled meanwhile."""
+        """End the process and everything it started, also when this call is cancelled.
+
+        Takes `close_timeout` seconds, and at most one second more.
+        """
         ender = self._child.begin_end(timeout=self._close_timeout)
         if ender is not None:
             await ender.join()
@@ -295,7 +306,7 @@ class ProcessStream(ByteStream):
         return error
 
     def add_last_words(self, error: ProcessError) -> None:
-        """Add a note with the end of what it said on standard error, for whoever reads the traceback; without secrets, as far as known."""
+        """Add a note with the end of standard error to `error`. Known secrets are removed."""
         if error.stderr_tail:
             error.add_note("its last words: " + printable_lines(self._last_words(error.stderr_tail)).lstrip())
 
@@ -320,6 +331,6 @@ class ProcessStream(ByteStream):
         child = getattr(self, "_child", None)
         if child is None or child.closing or not child.is_ours:
             return
-        # First the deed: with `-W error` the warning is an exception, and what comes after it does not happen.
+        # before the warning: with `-W error` it is an exception
         child.abandon(timeout=self._close_timeout)
         warnings.warn(f"process {child.pid} was never closed", ResourceWarning, source=self, stacklevel=1)

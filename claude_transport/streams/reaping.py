@@ -1,20 +1,20 @@
-"""The end of a child process, in every way it can come: by itself, by request, by force, with its children or without.
+"""`Child`: a running child process, watched from its start and ended in every case.
 
-The rules, and why they are what they are:
+How a child is ended, and why in this way:
 
-* The child leads its own session and process group. A Ctrl-C at the terminal reaches only the host, and one signal reaches
-  everything the child started (a prefix such as `sh -c` or `docker` included).
-* Closing climbs down a ladder inside one total time: end of input, a grace, SIGTERM to the group, SIGKILL to the group. The
-  CLI writes its transcript between end of input and exit (~35 ms when idle, docs/reference/protocol.md#timing); SIGTERM also ends its tool
-  shells, SIGKILL orphans them (recording 20e, docs/reference/protocol.md#signals), hence the order.
-* Exit is observed without reaping (`WNOWAIT`), so that the process id, which is also the group's, cannot be given to somebody
-  else while the group may still have to be signalled.
-* What has left the group is found by its marks (`marking`) and killed (`sweeping`). What the host leaves behind when it is
-  itself killed is ended by a process beside it (`guard`).
-* No wait trusts the event loop alone: in a fork of the host that unwound, the loop has lost its files and misses what happens to them.
-  So closing looks for itself, again and again, and ends at most a second after its time.
-* All of it runs in tasks of its own: no cancellation of a caller can stop half-way down. When the event loop itself ends,
-  what is left is killed at once, without awaiting.
+* The child leads a session and a process group of its own. So Ctrl-C at the terminal reaches only the host, and one signal reaches
+  everything in the group, also behind a prefix such as `sh -c` or `docker`.
+* Closing has four steps within one total time: close its input, wait, SIGTERM to the group, SIGKILL to the group. The CLI writes its
+  transcript between the end of input and its exit (about 35 ms when idle, docs/reference/protocol.md#timing). On SIGTERM it ends its
+  tool shells; SIGKILL leaves them as orphans (recording 20e, docs/reference/protocol.md#signals).
+* The exit is observed without collecting the process (`WNOWAIT`). Until it is collected, the system cannot give its id, which is
+  also the id of the group, to another process.
+* Processes that have left the group are found by their marks and killed (`streams.sweeping`). When the host itself is killed, a guard
+  process ends what it leaves behind (`streams.guard`, which also defines the marks).
+* No wait relies on the event loop alone. When a fork of the host ends in an orderly way, it removes the host's files from the
+  selector that both share, and the host's loop misses events. So closing also polls, and ends at most a second after its time.
+* All of this runs in tasks of their own, which no cancellation of a caller can stop. When the event loop ends, the child is killed at
+  once, without waiting.
 """
 
 from __future__ import annotations
@@ -38,196 +38,69 @@ from claude_transport.streams.guard import descendants, guard, kill_marked
 from claude_transport.streams.inflow import Inflow
 from claude_transport.streams.sweeping import Sweep, sweeper
 
-# --- The last words of a child process: always read, bounded in memory, handed on line by line to whoever asked.
-
-
 logger: logging.Logger = logging.getLogger(__name__)
-
-_TAIL_BYTES = 64 * 2**10
-"""Bytes kept for error reports: a minified stack excerpt of the CLI is about 1 KB, a Python traceback a few."""
-
-_CRUMB_BYTES = 1024
-"""A piece is joined to the one before while both are no more than this together: small objects cost many times their size."""
-
-_MAX_LINE_BYTES = 16 * 2**10
-"""A line longer than this is handed on in pieces, so that a program that never writes a newline costs no memory."""
-
-
-class StderrTail:
-    """Keeps the end of what was fed, and calls `on_line` with each line (without its newline, undecodable bytes replaced).
-
-    A callback that raises is logged once and not called again for that reason alone: later lines are still delivered.
-    """
-
-    def __init__(self, on_line: Callable[[str], object] | None = None) -> None:
-        self._on_line = on_line
-        self._pieces: deque[bytes] = deque()
-        self._size = 0
-        self._line = b""
-        self._complained = False
-
-    @property
-    def text(self) -> str:
-        """The last 64 KiB, decoded as UTF-8 with replacement, without trailing white space."""
-        return b"".join(self._pieces)[-_TAIL_BYTES:].decode("utf-8", "replace").rstrip()
-
-    def feed(self, data: bytes) -> None:
-        """Take what was read from the pipe."""
-        if self._pieces and len(self._pieces[-1]) + len(data) <= _CRUMB_BYTES:
-            self._pieces[-1] += data
-        else:
-            self._pieces.append(data)
-        self._size += len(data)
-        while self._size - len(self._pieces[0]) >= _TAIL_BYTES:
-            self._size -= len(self._pieces.popleft())
-        if self._on_line is not None:
-            *lines, self._line = (self._line + data).split(b"\n")
-            for line in lines:
-                self._call(line)
-            while len(self._line) > _MAX_LINE_BYTES:
-                self._call(self._line[:_MAX_LINE_BYTES])
-                self._line = self._line[_MAX_LINE_BYTES:]
-
-    def finish(self) -> None:
-        """Hand on a last line that had no newline."""
-        if self._line:
-            self._call(self._line)
-            self._line = b""
-
-    def _call(self, line: bytes) -> None:
-        if self._on_line is None:
-            return
-        try:
-            self._on_line(line.rstrip(b"\r").decode("utf-8", "replace"))
-        except Exception:
-            # the callback is somebody else's code; losing the child's stderr to it would be worse than its bug
-            if not self._complained:
-                self._complained = True
-                logger.exception("the stderr callback raised; further errors of it are not logged")
-
-
-# --- Waits for a pipe and for the end of a process, which also work where the event loop cannot watch one more descriptor.
-
-
-_LOOK_AGAIN = 0.02
-"""Seconds between two looks into a pipe that cannot be watched."""
-
-
-async def readable(fd: int) -> None:
-    """Wait until there may be something to read from `fd`. Where it cannot be watched, that is after a moment."""
-    try:
-        await anyio.wait_readable(fd)
-    except OSError:
-        await anyio.sleep(_LOOK_AGAIN)
-
-
-async def process_end(pid: int, block: Callable[[], object]) -> None:
-    """Wait for the end of a child without collecting it. `block` does the same in a thread, where nothing else works."""
-    with contextlib.suppress(AttributeError, OSError):
-        pidfd = os.pidfd_open(pid)
-        try:
-            await anyio.wait_readable(pidfd)
-            return
-        finally:
-            os.close(pidfd)
-    # This system has no pidfd, or cannot watch one more: a thread blocks instead. It ends with the child, which closing guarantees. It has
-    # a limiter of its own, because it would wait for one of the shared threads as long as other children live.
-    await anyio.to_thread.run_sync(block, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
-
-
-# --- How a process ended.
-
-
-class ExitStatus(msgspec.Struct, frozen=True):
-    """How a process ended: one of the two is set, or neither when it is not known."""
-
-    exit_code: int | None = None
-    signal: int | None = None
-
-    @classmethod
-    def of_returncode(cls, returncode: int) -> ExitStatus:
-        """The status behind `Popen.returncode`, which is negative for signals."""
-        return cls(signal=-returncode) if returncode < 0 else cls(exit_code=returncode)
-
-    @property
-    def failed(self) -> bool:
-        """True for a non-zero exit code and for a death by signal."""
-        return bool(self.exit_code) or self.signal is not None
-
-
-# --- The time that closing a child takes: how it is divided, and how each part of it is waited for.
-
-
-_FIRST_LOOK = 0.02
-_LAST_LOOK = 0.5
-"""Seconds between two looks at what the event loop should have noticed: a short time at first, then longer."""
-
-
-class CloseSchedule(msgspec.Struct, frozen=True):
-    """How one total closing time is divided over the rungs of the ladder, in seconds."""
-
-    grace: float
-    terminate: float
-    kill: float
-
-    @property
-    def total(self) -> float:
-        """All rungs together."""
-        return self.grace + self.terminate + self.kill
-
-    @classmethod
-    def within(cls, total: float) -> CloseSchedule:
-        """Three fifths to leave by itself, three tenths after SIGTERM, the rest to be collected after SIGKILL."""
-        total = max(total, 0.0)
-        return cls(grace=total * 0.6, terminate=total * 0.3, kill=total * 0.1)
-
-
-async def come(event: anyio.Event, *, seconds: float, look: Callable[[], bool]) -> bool:
-    """Wait until the event is set, or `look()` returns True, for `seconds` at most. Return whether that has come.
-
-    `look` is for an event loop that misses things: one whose files a fork of the host has taken out of the selector that both share.
-    """
-    deadline = anyio.current_time() + seconds
-    pause = _FIRST_LOOK
-    while not (event.is_set() or look()):
-        left = deadline - anyio.current_time()
-        if left <= 0:
-            return False
-        with anyio.move_on_after(min(pause, left)):
-            await event.wait()
-        pause = min(2 * pause, _LAST_LOOK)
-    return True
-
 
 _READ_BYTES = 64 * 2**10
 """Bytes per read: the capacity of a pipe on Linux."""
 
 _PIPE_READS = 16
-"""Reads that empty the largest pipe an unprivileged Linux process can have (1 MiB), and then stop, whoever still writes."""
+"""Reads that empty the largest pipe an unprivileged process can have (1 MiB). Then reading stops, also when the pipe is written on."""
+
+_TAIL_BYTES = 64 * 2**10
+"""Bytes of standard error that are kept. A stack excerpt of the CLI has about 1 KB, a Python traceback a few."""
+
+_CRUMB_BYTES = 1024
+"""Pieces of standard error are joined up to this size: small objects cost many times their size."""
+
+_MAX_LINE_BYTES = 16 * 2**10
+"""A longer line of standard error is handed on in pieces, so that a program without newlines costs no memory."""
 
 _DRAIN_GRACE = 1.0
-"""Seconds after the child's exit in which its pipes may still end by themselves. After that, whoever holds them is not the child."""
+"""Seconds after the child's exit in which its pipes may still end by themselves. Then another process holds them open."""
 
 _GROUP_GRACE = 0.5
-"""Seconds that what is left of the group gets between SIGTERM and SIGKILL once its leader is gone."""
+"""Seconds between SIGTERM and SIGKILL for the rest of the group, after its leader is gone."""
 
 _LAST_RESORT = 1.0
-"""Seconds to wait for a killed process where nothing can be awaited any more. SIGKILL takes microseconds, or for ever."""
+"""Seconds to block for a killed process where nothing can be awaited. SIGKILL takes microseconds, or for ever."""
 
 _OVERTIME = 0.8
-"""Seconds after the time for closing in which the caller waits for the sweep. After that, the sweep goes on in the background."""
+"""Seconds after the closing time in which the caller still waits for the sweep. Then the sweep goes on in the background."""
+
+_LOOK_AGAIN = 0.02
+"""Seconds between two reads of a pipe that the event loop cannot watch."""
+
+_FIRST_LOOK = 0.02
+_LAST_LOOK = 0.5
+"""Seconds between two checks for events that the loop may have missed: at first, and at last."""
 
 
 class Child:
-    """A running child with pipes on its three standard streams: watched from the beginning, and ended for certain.
+    """A running child process with pipes on its three standard streams.
 
-    `exited` is set when the process has ended, `status` says how. `cut` turns True when its output has to be considered
-    over although somebody else still holds the pipe. `closing` turns True, for good, when its end begins. `on_gone` is
-    called once, without awaiting, when nothing of it is left, in whatever way that came about. `mark` is what everything it
-    starts carries in its environment.
+    Attributes:
+        pid: its process id, which is also the id of its group.
+        stdin: the writing end of the pipe to its input.
+        inflow: reads its output.
+        tail: the end of its standard error.
+        exited: set when the process has ended.
+        status: how it ended; None before that.
+        cut: True when its output counts as ended although another process still holds the pipe.
+        closing: True from the moment in which ending it begins.
+        killed: True when a signal was needed to end it.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes], *, mark: str, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
+        """Take over a process that was just started.
+
+        Args:
+            popen: the process. It leads its own process group.
+            mark: the mark in its environment.
+            tail: receives its standard error.
+            on_gone: called once, without waiting, when the process has ended and its pipes are closed, however that came.
+
+        Raises `UsageError` without the three pipes, and `RuntimeError` when the event loop is ending.
+        """
         if popen.stdin is None or popen.stdout is None or popen.stderr is None:
             raise UsageError("a Child needs a pipe on each of its standard streams")
         self._loop = HostLoop()
@@ -236,11 +109,10 @@ class Child:
         self._files = (popen.stdin, popen.stdout, popen.stderr)
         self.pid: int = popen.pid
         self.stdin: int
-        self.stdout: int
-        self.stdin, self.stdout, self._stderr = (file.fileno() for file in self._files)
-        for fd in (self.stdin, self.stdout, self._stderr):
+        self.stdin, self._stdout, self._stderr = (file.fileno() for file in self._files)
+        for fd in (self.stdin, self._stdout, self._stderr):
             os.set_blocking(fd, False)
-        self.inflow: Inflow = Inflow(self.stdout)
+        self.inflow: Inflow = Inflow(self._stdout)
         self.tail = tail
         self.exited: anyio.Event = anyio.Event()
         self.status: ExitStatus | None = None
@@ -254,7 +126,7 @@ class Child:
         self._sweep_is_late = False
         self._on_gone = on_gone
         self._ender: BackgroundTask | None = None
-        # No task group anywhere here: its tasks leave a warning behind when the event loop ends before their first step.
+        # Not a task group: its tasks leave a warning when the event loop ends before their first step.
         self._watcher: BackgroundTask | None = None
         self._drainer: BackgroundTask | None = None
         try:
@@ -264,7 +136,12 @@ class Child:
             self.kill_now()
             raise
 
-    # ------------------------------------------------------------------------------------------------------------ watching
+    @property
+    def is_ours(self) -> bool:
+        """False in a fork of the process that started the child."""
+        return os.getpid() == self._host_pid
+
+    # Watching
 
     async def _watch(self) -> None:
         await self._wait_for_exit()
@@ -274,7 +151,7 @@ class Child:
         self.inflow.wake()
         if self._drainer is not None:
             self._drainer.cancel()
-        # until closing cancels this, or the event loop ends without anybody having closed
+        # closing cancels this; if the event loop ends first, `_watch_ended` kills the child
         await anyio.sleep_forever()
 
     def _watch_ended(self) -> None:
@@ -284,14 +161,14 @@ class Child:
     async def _drain_stderr(self) -> None:
         data: bytes | None = None
         while data != b"" and not self._gone:
-            # Before every read, not only when there is nothing to read: a flood would keep everybody else from running.
-            await readable(self._stderr)
+            # wait before every read: otherwise a flood would keep other tasks from running
+            await _readable(self._stderr)
             if data := self._read_now(self._stderr):
                 self.tail.feed(data)
         self.tail.finish()
 
     def drain_stderr_now(self) -> None:
-        """Take what is in the pipe without waiting: after the child's exit, all it ever wrote is there."""
+        """Read what standard error holds, without waiting. After the child's exit that is all it ever wrote."""
         for _ in range(_PIPE_READS):
             data = self._read_now(self._stderr)
             if not data:
@@ -299,19 +176,19 @@ class Child:
             self.tail.feed(data)
 
     def _read_now(self, fd: int) -> bytes | None:
-        """What is in a pipe; None when there is nothing, b"" at its end, which has also come when the child is gone."""
+        """Return what a pipe holds: None when it is empty, b"" at its end or when the child is gone."""
         if self._gone:
-            return b""  # the number may be somebody else's by now
+            return b""  # the number may belong to another file by now
         try:
             return os.read(fd, _READ_BYTES)
         except BlockingIOError:
             return None
         except OSError:
-            return b""  # nothing more can be read from it
+            return b""
 
     async def _wait_for_exit(self) -> None:
         if self._peek() is None:
-            await process_end(self.pid, self._block_until_exit)
+            await _process_end(self.pid, self._block_until_exit)
 
     def _block_until_exit(self) -> None:
         if hasattr(os, "waitid"):
@@ -321,12 +198,12 @@ class Child:
             self._popen.wait()
 
     def _peek(self) -> ExitStatus | None:
-        """How the child ended, without reaping it where the system allows that; None while it runs."""
+        """Return how the child ended, None while it runs. Where the system allows it, the child is not collected."""
         if self._popen.returncode is None and hasattr(os, "waitid"):
             try:
                 result = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
             except ChildProcessError:
-                return ExitStatus()  # somebody else reaped it: that it ended is all there is to know
+                return ExitStatus()  # other code has collected it, and its status is lost
             if result is None:
                 return None
             if result.si_code == os.CLD_EXITED:
@@ -341,21 +218,21 @@ class Child:
         if self._loop.is_current:
             self.exited.set()
 
-    # ------------------------------------------------------------------------------------------------------------- closing
+    # Closing
 
     def close_input(self) -> None:
-        """Close the child's standard input; a writer that waits on it is woken."""
+        """Close the child's standard input. A task that waits to write is woken."""
         if not self.input_closed:
             self.input_closed = True
             self._close_file(0)
 
     def begin_end(self, *, timeout: float) -> BackgroundTask | None:
-        """Start climbing down the ladder, in at most `timeout` seconds; the task's end is the child's. None: it is gone already."""
+        """Start to end the child, in at most `timeout` seconds and one more. Return the task that does it; None when the child is gone."""
         if self._ender is not None or self._gone:
             return self._ender
         self.closing = True
         if not self._loop.is_current or not self.is_ours:
-            self.kill_now()  # its own loop, where it could be waited for, is over
+            self.kill_now()  # the event loop in which it could be awaited is over
             return None
         try:
             self._ender = BackgroundTask.spawn(
@@ -365,37 +242,32 @@ class Child:
             self.kill_now()
         return self._ender
 
-    @property
-    def is_ours(self) -> bool:
-        """False in a fork of the process that started it."""
-        return os.getpid() == self._host_pid
-
     def abandon(self, *, timeout: float) -> None:
-        """End the child from a finaliser, in any thread: gracefully where its event loop still runs, else at once."""
+        """End the child from a finaliser, in any thread: gracefully while its event loop runs, else at once."""
         if self.closing or not self.is_ours:
             return
         if self._loop.is_paused:
-            # Its selector still knows our files, so they stay open until it runs again; the process need not wait for that.
+            # The selector still knows the files, so they stay open until the loop runs again. The process need not wait for that.
             self._kill()
         if not self._loop.call_soon(lambda: self.begin_end(timeout=timeout)):
             self.kill_now()
 
     async def _end(self, schedule: CloseSchedule) -> None:
         deadline = anyio.current_time() + schedule.total
-        suspects = descendants(self.pid)  # while parents still lead to them
+        suspects = descendants(self.pid)  # now, because later their parents may be gone
         self.close_input()
         self.inflow.close()
-        # a child that is blocked on a full pipe never gets to its exit (docs/reference/protocol.md#a-full-pipe)
+        # a child that is blocked on a full pipe never exits (docs/reference/protocol.md#a-full-pipe)
         discarder = BackgroundTask.spawn(self._discard_output, name=f"discard output of process {self.pid}")
         try:
-            await self._climb_down(schedule, deadline=deadline)
+            await self._end_process(schedule, deadline=deadline)
         finally:
             discarder.cancel()
         self.drain_stderr_now()
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
         over = anyio.Event()
         sweep = self._begin_sweep(suspects, then=lambda: self._loop.call_soon(over.set))
-        if not await come(over, seconds=deadline + _OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
+        if not await _set_or_seen(over, seconds=deadline + _OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
             logger.warning("what process %d left behind is still looked for after it was closed", self.pid)
             self._sweep_is_late = True
             sweeper.give_up(sweep)
@@ -403,17 +275,17 @@ class Child:
     async def _discard_output(self) -> None:
         data: bytes | None = None
         while data != b"" and not self._gone:
-            # Before every read, as for standard error: a child that never stops writing must not stop the clock.
-            await readable(self.stdout)
-            data = self._read_now(self.stdout)
+            # wait before every read: a child that never stops writing must not keep other tasks from running
+            await _readable(self._stdout)
+            data = self._read_now(self._stdout)
 
-    async def _climb_down(self, schedule: CloseSchedule, *, deadline: float) -> None:
+    async def _end_process(self, schedule: CloseSchedule, *, deadline: float) -> None:
         for seconds, signum in ((schedule.grace, signal.SIGTERM), (schedule.terminate, signal.SIGKILL)):
-            if await come(self.exited, seconds=seconds, look=self._has_exited):
+            if await _set_or_seen(self.exited, seconds=seconds, look=self._has_exited):
                 return
             self._signal_group(signum)
-        # the system may be slow to end it: that is waited for here, and not where waiting blocks the event loop
-        await come(self.exited, seconds=deadline + _OVERTIME / 2 - anyio.current_time(), look=self._has_exited)
+        # the system may be slow to end it: wait here, and not in `_reap()`, which blocks the event loop
+        await _set_or_seen(self.exited, seconds=deadline + _OVERTIME / 2 - anyio.current_time(), look=self._has_exited)
 
     def _has_exited(self) -> bool:
         if not self.exited.is_set() and self._peek() is not None:
@@ -421,21 +293,21 @@ class Child:
         return self.exited.is_set()
 
     async def _end_group(self, grace: float) -> None:
-        """What the child left running in its group is asked to go, then made to."""
+        """End the other processes of the group: SIGTERM, and after `grace` seconds SIGKILL."""
         if not self.exited.is_set():
-            return  # not even SIGKILL worked: kill_now() says so
+            return  # the leader survived even SIGKILL; kill_now() logs that
         self._reap()
         if not self._signal_group(signal.SIGTERM, count=False):
-            return  # the usual case: nobody left
+            return  # usually the group is empty
         with anyio.move_on_after(grace):
-            # they are not our children: there is nothing to wait on but the next look
+            # they are no children of this process, so their exit can only be polled
             while self._signal_group(0, count=False):  # noqa: ASYNC110 - see above
                 await anyio.sleep(0.01)
             return
         self._signal_group(signal.SIGKILL, count=False)
 
     def kill_now(self) -> None:
-        """End the whole group without awaiting anything, and release everything; does nothing when that has been done."""
+        """Kill the whole group and release everything, without awaiting. Does nothing when that was done already."""
         if self._gone:
             return
         self.closing = True
@@ -456,14 +328,14 @@ class Child:
             self._on_gone()
 
     def _leave_to_the_host(self) -> None:
-        """In a fork of the host: neither the process nor what the event loop knows of it is ours, only copies of its files."""
-        self._popen.returncode = 0  # nothing to wait for, and nothing to warn about
+        """In a fork of the host: close the copies of the files. The process and the event loop's state belong to the host."""
+        self._popen.returncode = 0  # so that `Popen` neither waits nor warns
         for file in self._files:
             with contextlib.suppress(OSError):
                 file.close()
 
     def _begin_sweep(self, suspects: Mapping[int, int], *, then: Callable[[], object]) -> Sweep:
-        """Have what left the group ended: the CLI's tool shells live in sessions of their own, and survive its SIGKILL."""
+        """Start to kill what has left the group. The CLI's tool shells lead sessions of their own, and survive its SIGKILL."""
 
         def after() -> None:
             guard.release(self._mark)
@@ -473,8 +345,8 @@ class Child:
         return self._sweep
 
     def _sweep_now(self) -> None:
-        """The same without awaiting anything."""
-        if sys.is_finalizing():  # no other thread runs any more; the guard ends what is left when this process has ended
+        """Sweep without awaiting: block for at most `_LAST_RESORT` seconds."""
+        if sys.is_finalizing():  # no other thread runs any more; when this process has ended, the guard ends what is left
             if guard.pid is None:
                 kill_marked(self._mark)
             return
@@ -490,18 +362,17 @@ class Child:
         try:
             self._popen.wait(timeout=_LAST_RESORT)
         except subprocess.TimeoutExpired:
-            logger.exception("process %d does not end, not even by SIGKILL", self.pid)
+            logger.exception("process %d did not end, not even after SIGKILL; it may be blocked inside the system", self.pid)
         else:
             if self.status is None:
                 self.status = ExitStatus.of_returncode(self._popen.returncode)
 
     def _signal_group(self, signum: int, *, count: bool = True) -> bool:
-        """Signal every process of the group; False when there is none."""
+        """Send a signal to every process of the group. Return False when the group is empty. `count` sets `killed`."""
         try:
             os.killpg(self.pid, signum)
         except (ProcessLookupError, PermissionError):
-            # macOS says EPERM for a group of zombies only; either way nobody is left to signal
-            return False
+            return False  # macOS says EPERM for a group that has only zombies
         self.killed = self.killed or (count and signum != 0)
         return True
 
@@ -510,19 +381,18 @@ class Child:
         if file.closed:
             return
         if self._loop.is_current:
-            # The loop must forget the number before the system can give it to somebody else. In a callback of an ending asyncio loop
-            # anyio may not know where it is; then everybody who waited has been cancelled, and nothing more is opened.
+            # The loop must forget the number before the system gives it to another file. In a callback of an asyncio loop that is ending,
+            # anyio may not find the loop; then all waiting tasks have been cancelled and nothing more is opened.
             with contextlib.suppress(RuntimeError):
                 if index == 1:
                     self.inflow.close()
                 anyio.notify_closing(file)
-        # a broken pipe on close: the peer is gone, which is why it is closed
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a broken pipe: the child is gone
             file.close()
 
 
 def end_unowned(popen: subprocess.Popen[bytes], *, mark: str) -> None:
-    """Kill a process that has got no `Child`, and release what belongs to it."""
+    """Kill a process for which no `Child` was made, kill what it started, and close its pipes."""
     if popen.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(popen.pid, signal.SIGKILL)
@@ -533,3 +403,131 @@ def end_unowned(popen: subprocess.Popen[bytes], *, mark: str) -> None:
         if file is not None:
             with contextlib.suppress(OSError):
                 file.close()
+
+
+class ExitStatus(msgspec.Struct, frozen=True):
+    """How a process ended: its exit code or the signal that killed it. Both are None when that is unknown."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+
+    @classmethod
+    def of_returncode(cls, returncode: int) -> ExitStatus:
+        """Return the status for a `Popen.returncode`, which is negative for signals."""
+        return cls(signal=-returncode) if returncode < 0 else cls(exit_code=returncode)
+
+    @property
+    def failed(self) -> bool:
+        """True for a non-zero exit code, and for a signal."""
+        return bool(self.exit_code) or self.signal is not None
+
+
+class CloseSchedule(msgspec.Struct, frozen=True):
+    """Seconds of each step of closing: until SIGTERM, until SIGKILL, and after that."""
+
+    grace: float
+    terminate: float
+    kill: float
+
+    @property
+    def total(self) -> float:
+        """Seconds of all steps together."""
+        return self.grace + self.terminate + self.kill
+
+    @classmethod
+    def within(cls, total: float) -> CloseSchedule:
+        """Divide `total` seconds: 60 % to exit by itself, 30 % after SIGTERM, 10 % after SIGKILL. Negative values count as 0."""
+        total = max(total, 0.0)
+        return cls(grace=total * 0.6, terminate=total * 0.3, kill=total * 0.1)
+
+
+class StderrTail:
+    """Keeps the last 64 KiB of standard error, and calls `on_line` with each line.
+
+    Lines have no newline, and undecodable bytes are replaced. The first exception of `on_line` is logged; later lines are
+    still delivered.
+    """
+
+    def __init__(self, on_line: Callable[[str], object] | None = None) -> None:
+        self._on_line = on_line
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._line = b""
+        self._complained = False
+
+    @property
+    def text(self) -> str:
+        """The last 64 KiB, decoded as UTF-8 with replacement, without trailing white space."""
+        return b"".join(self._pieces)[-_TAIL_BYTES:].decode("utf-8", "replace").rstrip()
+
+    def feed(self, data: bytes) -> None:
+        """Add what was read from the pipe."""
+        if self._pieces and len(self._pieces[-1]) + len(data) <= _CRUMB_BYTES:
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(data)
+        self._size += len(data)
+        while self._size - len(self._pieces[0]) >= _TAIL_BYTES:
+            self._size -= len(self._pieces.popleft())
+        if self._on_line is not None:
+            *lines, self._line = (self._line + data).split(b"\n")
+            for line in lines:
+                self._call(line)
+            while len(self._line) > _MAX_LINE_BYTES:
+                self._call(self._line[:_MAX_LINE_BYTES])
+                self._line = self._line[_MAX_LINE_BYTES:]
+
+    def finish(self) -> None:
+        """Deliver a last line that has no newline."""
+        if self._line:
+            self._call(self._line)
+            self._line = b""
+
+    def _call(self, line: bytes) -> None:
+        if self._on_line is None:
+            return
+        try:
+            self._on_line(line.rstrip(b"\r").decode("utf-8", "replace"))
+        except Exception:  # the user's code; it must not stop reading
+            if not self._complained:
+                self._complained = True
+                logger.exception("the stderr callback raised; further errors of it are not logged")
+
+
+async def _readable(fd: int) -> None:
+    """Wait until `fd` may have something to read. Where the loop cannot watch it, wait for a moment."""
+    try:
+        await anyio.wait_readable(fd)
+    except OSError:
+        await anyio.sleep(_LOOK_AGAIN)
+
+
+async def _process_end(pid: int, block: Callable[[], object]) -> None:
+    """Wait for the end of a child without collecting it. `block` does the same, and is called in a thread where nothing else works."""
+    with contextlib.suppress(AttributeError, OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            await anyio.wait_readable(pidfd)
+            return
+        finally:
+            os.close(pidfd)
+    # There is no pidfd, or the loop cannot watch one more. A thread blocks until the child ends, which closing ensures. It has a limiter
+    # of its own: with the shared one it would wait for the threads of other children.
+    await anyio.to_thread.run_sync(block, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+
+
+async def _set_or_seen(event: anyio.Event, *, seconds: float, look: Callable[[], bool]) -> bool:
+    """Wait until `event` is set or `look()` returns True, for `seconds` at most. Return False when the time is over.
+
+    `look` is polled, for an event loop that misses events (see the docstring of this module).
+    """
+    deadline = anyio.current_time() + seconds
+    pause = _FIRST_LOOK
+    while not (event.is_set() or look()):
+        left = deadline - anyio.current_time()
+        if left <= 0:
+            return False
+        with anyio.move_on_after(min(pause, left)):
+            await event.wait()
+        pause = min(2 * pause, _LAST_LOOK)
+    return True

@@ -1,7 +1,7 @@
-"""Sockets as byte streams: TCP and Unix, dialled or accepted.
+"""Sockets as byte streams: TCP and Unix, dialled (`SocketConnectable`) or accepted (`SocketStream`).
 
-The sockets are read and written directly, as the pipes of a child are: on asyncio a stream of the event loop's own is closed as a
-whole when a write fails, and what the peer had said before it left would be lost with it.
+The sockets are read and written directly. A stream of asyncio closes as a whole when a write fails, and what the peer
+sent before it left would be lost. TLS is in `streams.tls`, WebSocket in `streams.websocket`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream, SocketAttribute
+from anyio.abc import ByteStream, ByteStreamConnectable, SocketAttribute
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectTimeout
 from claude_transport.streams.address import Address, StreamAttribute
@@ -30,61 +30,61 @@ _HEAD_START = 0.25
 """Seconds that one address of a host gets before the next is tried beside it (RFC 8305)."""
 
 _READ_UP_BYTES, _READ_UP_CHUNKS = 65536, 64
-"""What is taken at most of a peer that goes on talking when the connection is closed; it gets its reset then."""
+"""Bounds of what is read and dropped when the connection is closed. A peer that sends more gets a reset."""
 
 _IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY})
 
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""Asked after 30 silent seconds (home routers forget a connection after 60 at the earliest), given up a minute after the last sign of
-life. `TCP_KEEPALIVE` is what macOS calls `TCP_KEEPIDLE`."""
+"""Probe after 30 silent seconds, and give up a minute after the last sign of life. Home routers forget a connection after 60
+seconds at the earliest. `TCP_KEEPALIVE` is the name of `TCP_KEEPIDLE` on macOS."""
 
 
-class SocketConnectable:
-    """Opens a connection to a `tcp`, `tls`, `ws` or `wss` address (the bare TCP of it) or to a `unix` one, in `connect_timeout` seconds."""
+class SocketConnectable(ByteStreamConnectable):
+    """Opens a TCP connection to a `tcp`, `tls`, `ws` or `wss` address, or a Unix socket, within `connect_timeout` seconds.
+
+    TLS and WebSocket are layers above: see `TLSConnectable` and `WebSocketConnectable`.
+    """
 
     def __init__(self, address: Address, *, connect_timeout: float = DEFAULT_CONNECT_TIMEOUT) -> None:
         if address.scheme == "unix" and not hasattr(socket, "AF_UNIX"):
             raise ConfigurationError("this system has no Unix sockets: use tcp:// on loopback", option="url")
         if address.scheme != "unix" and address.port == 0:
-            raise ConfigurationError("port 0 can be listened on, but not be dialled", option="url")
+            raise ConfigurationError("port 0 can be listened on, but not be dialled: give the port of the server", option="url")
         self.address = address
         self._connect_timeout = connect_timeout
 
     async def connect(self) -> SocketStream:
-        """A connected socket.
+        """Return a connected socket.
 
         Raises:
-            ConnectTimeout: nobody answered in time.
-            CLIConnectionError: nobody listens there (`code` is `connect.refused`), there is no such host (`connect.unresolved`) or no way
-                to it; all but a missing host or socket file are worth another try.
+            ConnectTimeout: there was no answer in time.
+            CLIConnectionError: no server listens there (`code` is `connect.refused`), the host does not exist (`connect.unresolved`),
+                or there is no way to it. `retryable` is False where a second try cannot help.
         """
+        address = self.address
         try:
             with anyio.fail_after(self._connect_timeout):
-                return await self._connect()
+                if address.scheme == "unix":
+                    return SocketStream(await _dial(socket.AF_UNIX, address.path), address=str(address))
+                reached = await _dial_first(await _find(address.host, address.port))
         except TimeoutError as exc:
-            message = f"{self.address} did not answer within {self._connect_timeout:g} s"
+            message = f"{address} did not answer within {self._connect_timeout:g} s"
             raise ConnectTimeout(message, waited=self._connect_timeout) from exc
         except OSError as exc:
-            raise _connection_error(self.address, exc) from exc
-
-    async def _connect(self) -> SocketStream:
-        address = self.address
-        if address.scheme == "unix":
-            return SocketStream(await _dial(socket.AF_UNIX, address.path), address=str(address))
-        reached = await _dial_first(await _find(address.host, address.port))
+            raise _connection_error(address, exc) from exc
         keep_alive(reached)
         return SocketStream(reached, address=str(address))
 
 
 class SocketStream(ByteStream):
-    """A connected socket, which is its own from now on.
+    """A connected socket. The stream owns the socket, and closes it.
 
-    What the peer said before it broke off is received first. A cancelled `receive()` takes nothing along; a cancelled `send()` may leave
-    a part behind. One task at a time may send and one may receive (`anyio.BusyResourceError`).
+    After the connection broke, what the peer sent before is received first. A cancelled `receive()` loses nothing; a cancelled
+    `send()` may have sent a part. One task at a time may send and one may receive (`anyio.BusyResourceError`).
     """
 
     def __init__(self, connected: socket.socket, *, address: str | None = None) -> None:
-        """`address` is the peer's, for people."""
+        """Take over `connected`. `address` names the peer in messages."""
         connected.setblocking(False)
         self._socket = connected
         self._address = address
@@ -95,15 +95,15 @@ class SocketStream(ByteStream):
         self._receiving = anyio.ResourceGuard("reading from")
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """The next bytes, at most `max_bytes`.
+        """Wait for at least one byte, and return at most `max_bytes`.
 
         Raises:
             anyio.EndOfStream: the peer has ended its side.
-            anyio.BrokenResourceError: the connection broke; `__cause__` is what the system said.
+            anyio.BrokenResourceError: the connection broke; `__cause__` is the system's error.
             anyio.ClosedResourceError: this end is closed.
         """
         with self._receiving:
-            # Before the read, not after it: a cancellation here must not take bytes along.
+            # before the read and not after it: a cancellation here must not lose bytes
             await anyio.lowlevel.checkpoint()
             while not self._closed:
                 try:
@@ -120,10 +120,10 @@ class SocketStream(ByteStream):
             raise anyio.ClosedResourceError
 
     async def send(self, item: bytes) -> None:
-        """Hand over all of `item`; waits while the peer does not read.
+        """Send all of `item`. Waits while the peer does not read.
 
         Raises:
-            anyio.BrokenResourceError: the peer is gone; `__cause__` is what the system said.
+            anyio.BrokenResourceError: the peer is gone; `__cause__` is the system's error.
             anyio.ClosedResourceError: this end is closed, or `send_eof()` was called.
         """
         with self._sending:
@@ -142,7 +142,7 @@ class SocketStream(ByteStream):
             await anyio.lowlevel.cancel_shielded_checkpoint()
 
     async def send_eof(self) -> None:
-        """Say that nothing more will be sent (`shutdown(SHUT_WR)`); receiving goes on."""
+        """Tell the peer that nothing more will be sent (`shutdown(SHUT_WR)`); receiving goes on."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         if not self._closed and not self._eof_sent:
             self._eof_sent = True
@@ -152,21 +152,18 @@ class SocketStream(ByteStream):
                 raise anyio.BrokenResourceError from exc
 
     async def aclose(self) -> None:
-        """Close it: whoever waits gets `ClosedResourceError`, the peer the end."""
+        """Close the socket. Tasks that wait on it get `ClosedResourceError`, the peer gets the end."""
         if not self._closed:
-            self._read_up()
+            # A TCP socket that is closed with unread data sends a reset, and the peer may lose the last bytes we sent.
+            with contextlib.suppress(OSError):  # nothing more is there, or the connection is broken
+                for _ in range(_READ_UP_CHUNKS):
+                    if not self._socket.recv(_READ_UP_BYTES):
+                        break
         self._close()
         await anyio.lowlevel.checkpoint()
 
-    def _read_up(self) -> None:
-        """Take what has arrived: closed with something unread, a TCP socket takes back what the peer has not yet read of our last words."""
-        with contextlib.suppress(OSError):  # there is nothing more, or nobody
-            for _ in range(_READ_UP_CHUNKS):
-                if not self._socket.recv(_READ_UP_BYTES):
-                    break
-
     def abort(self) -> None:
-        """Close it as a crash would: over TCP, the peer gets a reset in place of the end."""
+        """Close the socket as a crash would: over TCP, the peer gets a reset instead of the end."""
         _make_abrupt(self._socket)
         self._close()
 
@@ -189,34 +186,34 @@ class SocketStream(ByteStream):
 
 
 def keep_alive(connected: socket.socket) -> None:
-    """Have the system ask a silent TCP peer whether it is still there, and send small lines at once."""
+    """Turn on TCP keep-alive probes, and turn off the delay of small packets."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     options += [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _KEEP_ALIVE if hasattr(socket, name)]
     for level, option, value in options:
-        with contextlib.suppress(OSError):  # a system may know an option and still not allow it; the connection works without
+        with contextlib.suppress(OSError):  # a system may forbid an option that it knows; the connection works without it
             connected.setsockopt(level, option, value)
 
 
 async def _find(host: str, port: int) -> list[tuple[int, Any]]:
-    """The addresses of a host, the system's favourite first."""
-    # nothing to be looked up then, and no thread needed for it; an IPv6 address may still name an interface
+    """Return family and socket address for each address of a host, in the system's order."""
+    # An IPv4 address needs no look-up and no thread. An IPv6 address may name an interface, so the system resolves it.
     with contextlib.suppress(ValueError):
         return [(socket.AF_INET, (str(ipaddress.IPv4Address(host)), port))]
     try:
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as exc:  # of IDNA: nobody has to be asked
+    except UnicodeError as exc:  # IDNA refuses the name
         raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from exc
     return [(family, where) for family, _type, _protocol, _name, where in found]
 
 
 async def _dial(family: int, where: Any) -> socket.socket:
-    """A socket connected to one address; nothing stays open when it fails or is cancelled."""
+    """Return a socket connected to one address. Nothing stays open when it fails or is cancelled."""
     dialled = socket.socket(family, socket.SOCK_STREAM)
     try:
         dialled.setblocking(False)
         await anyio.lowlevel.checkpoint()
         failure = dialled.connect_ex(where)
-        if failure in _IN_PROGRESS and family != getattr(socket, "AF_UNIX", None):  # there it means: too many are waiting
+        if failure in _IN_PROGRESS and family != getattr(socket, "AF_UNIX", None):  # on a Unix socket it means a full backlog
             await anyio.wait_writable(dialled)
             failure = dialled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     except BaseException:
@@ -230,7 +227,7 @@ async def _dial(family: int, where: Any) -> socket.socket:
 
 
 async def _dial_first(addresses: Sequence[tuple[int, Any]]) -> socket.socket:
-    """A socket connected to whichever address answers first; each gets a head start over the next."""
+    """Return a socket connected to the address that answers first. Each address gets a head start over the next."""
     reached: list[socket.socket] = []
     failures: list[OSError] = []
 
@@ -262,24 +259,23 @@ async def _dial_first(addresses: Sequence[tuple[int, Any]]) -> socket.socket:
 
 
 def _drop(dialled: socket.socket) -> None:
-    """Close a socket that nobody will use; a server that has accepted it sees a reset, not a client that came and had nothing to say."""
+    """Close a socket that is not used. A server that accepted it sees a reset, not a client that sent nothing."""
     _make_abrupt(dialled)
     dialled.close()
 
 
 def _make_abrupt(connected: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # closed already; or no such thing, for a Unix socket
+    with contextlib.suppress(OSError):  # it is closed already, or a Unix socket
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _connection_error(address: Address, exc: OSError) -> CLIConnectionError:
-    """The typed error for what the system said."""
+    """Return the typed error for an error of the system."""
     if isinstance(exc, socket.gaierror):
-        lasting = exc.errno != socket.EAI_AGAIN
-        message = f"{address}: there is no host {address.host!r} to be found ({exc.strerror})"
-        return CLIConnectionError(message, code="connect.unresolved", retryable=not lasting)
+        message = f"{address}: the host {address.host!r} was not found ({exc.strerror})"
+        return CLIConnectionError(message, code="connect.unresolved", retryable=exc.errno == socket.EAI_AGAIN)
     if isinstance(exc, ConnectionRefusedError):
-        return CLIConnectionError(f"{address}: nobody listens there", code="connect.refused")
+        return CLIConnectionError(f"{address}: no server listens there", code="connect.refused")
     if isinstance(exc, FileNotFoundError):
         return CLIConnectionError(f"{address}: there is no such socket", code="connect.refused")
     if isinstance(exc, PermissionError):

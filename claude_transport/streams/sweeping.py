@@ -1,12 +1,14 @@
-"""The sweep at the end of a child: everything that carries its marks is killed, whatever else runs on the machine.
+"""The sweep: when a child is closed, every process that carries one of its marks is killed.
 
-One thread does it for all children that are closed at one moment; it starts with the first request and ends with the last. Each round is
-one listing of `/proc`, however many processes there are and however many children are closed. The listing names the inode of each
-process, which the kernel gives to no second one. So a process is read once in its life, and those that ran before the first child was
-started are never read: they cannot be its descendants.
+One thread does this for all children that are closed at the same time. It starts with the first request and ends after the last. Each round
+is one listing of `/proc`, whatever the number of processes and of children. The listing has the inode of each process, and the kernel
+never gives it to a second one. So each process is read once in its life. Processes that ran before the first child was started are
+never read, because they cannot be its descendants.
 
-Reading a process may hang: for as long as something else has locked its memory. That is why no caller reads anything itself. A caller
-waits for a bounded time and then calls `give_up()`: another thread goes on, and does not read what hangs.
+Reading a process can hang for as long as its memory is locked. So no caller reads anything itself. A caller waits for a
+bounded time and then calls `give_up()`: another thread goes on, and does not read the process that hangs.
+
+The marks are in `streams.guard`; `streams.reaping` decides when to sweep.
 """
 
 from __future__ import annotations
@@ -34,27 +36,33 @@ from claude_transport.streams.guard import (
 logger: Logger = getLogger(__name__)
 
 _PATIENCE = 1.0
-"""Seconds in which a sweep looks again: for what is still there, and for what is just being started (0.3 were seen under load)."""
+"""Seconds for which a sweep goes on while marked processes are left, or are just starting (which took 0.3 seconds under load)."""
 
 _FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.05
-"""Seconds between two rounds: a short time at first, then longer."""
+"""Seconds between two rounds: at first, and at last."""
 
 _HANGS = 0.8
-"""Seconds after which a file that is being read is said to hang. Reading it takes a few microseconds."""
+"""Seconds after which reading a file counts as hanging. It usually takes a few microseconds."""
 
 _MOST_HANGING = 3
-"""Threads that may hang one after the other. With more of them, the fault is not in one process."""
+"""Threads that may hang one after the other. After that, the sweep is given up."""
 
 _MOST_FORGOTTEN = 1_000
-"""Ended processes that may be remembered before all of them are forgotten, when there are few others."""
+"""Ended processes that are remembered, beyond twice the number of running ones, before they are forgotten."""
 
 _KERNEL_THREADS = b"2"
-"""The parent of all kernel threads, which never have an environment."""
+"""Process id of the parent of all kernel threads. They never have an environment."""
 
 
 class Sweep:
-    """A request to the `Sweeper` for one child. `suspects` are known descendants, by process id, with their inodes."""
+    """The sweep for one child.
+
+    Attributes:
+        mark: the mark of the child.
+        suspects: its known descendants: process ids, with their inodes. Without any mark of their own, they count as marked.
+        deadline: when the sweep ends even if processes are left, by `time.monotonic()`.
+    """
 
     __slots__ = ("_over", "_then", "deadline", "mark", "suspects")
 
@@ -68,35 +76,41 @@ class Sweep:
 
     @property
     def is_over(self) -> bool:
-        """True when nothing is left, or when the sweep has run out of time."""
+        """True when no marked process is left, or the time is over."""
         return not self._over.locked()
 
     def wait(self, seconds: float) -> bool:
-        """Block until the sweep is over, for `seconds` at most. Return whether it is."""
+        """Block until the sweep is over, for `seconds` at most. Return False when it is not."""
         if not self._over.acquire(timeout=max(seconds, 0)):
             return False
         self._over.release()
         return True
 
     def finish(self) -> None:
-        """Call `then` and wake the waiters."""
+        """End the sweep: call `then`, and wake the threads in `wait()`."""
         try:
             self._then()
         except Exception:
-            logger.exception("what follows a sweep failed")
+            logger.exception("the callback at the end of a sweep failed")
         finally:
             self._over.release()
 
 
 class _Superseded(Exception):
-    """This thread hung for too long, and another one has taken over."""
+    """Raised in a thread that hung for too long, after another thread has taken over."""
 
 
 class Sweeper:
-    """Kills what children leave behind.
+    """Kills the processes that children leave behind.
 
-    Callers put requests in a queue and wait; the thread works them off. No lock is ever waited for, so a finaliser may call in the middle
-    of anything, in any thread. `read` reads one file below `proc`.
+    `begin()` puts a request into a queue, and a thread works the queue off. No call waits for a lock, so finalisers may call it at any
+    point and in any thread.
+
+    Args:
+        proc: the folder that `/proc` is mounted at.
+        platform: `sys.platform`. Only Linux has what a sweep needs; elsewhere it ends at once.
+        patience: seconds for which a sweep goes on.
+        read: returns the content of one file below `proc`.
     """
 
     def __init__(
@@ -113,16 +127,16 @@ class Sweeper:
         self._read = read
         self._has_learned = False
         self._known: dict[str, int] = {}
-        """Inodes, by process id, of the processes that need not be read again."""
+        """Processes that need not be read again: inodes by process id."""
         self._prune_at = _MOST_FORGOTTEN
         self.forget()
 
     def forget(self) -> None:
-        """Forget requests and children: in a fork of the host, where they are the host's and the thread does not exist."""
+        """In a fork of the host: forget requests and children, which are the host's, and the thread, which the fork does not have."""
         self._marked: dict[str, dict[str, int]] = {}
-        """The processes of living children, by mark, as in `_known`."""
+        """By mark, the processes that carry it, as in `_known`."""
         self._limits: dict[int, str] = {}
-        """The marks behind the numbers of living children."""
+        """By number, the marks of living children."""
         self._queue: deque[Sweep] = deque()
         self._pending: list[Sweep] = []
         self._working = _thread.allocate_lock()
@@ -130,31 +144,34 @@ class Sweeper:
         self._turn = 0
         self._thread: int | None = None
         self._reading: dict[int, tuple[str, int, float]] = {}
-        """What the thread of a turn reads, and since when. The thread that goes on is the one that takes this entry out."""
+        """By turn, what its thread reads: process id, inode, and since when. The thread that removes the entry is the one that goes on."""
         self._hanging: dict[str, int] = {}
         self._hung = 0
 
-    # -------------------------------------------------------------------------------------------------------- for the callers
+    # For callers
 
     def learn(self) -> None:
-        """Remember the processes that run before the first child does. To be called before each start; only the first time costs."""
+        """Remember the processes that run before the first child. Call it before each start; only the first call costs anything."""
         if self._has_learned or not self._sees:
             return
         with self._learning:
             if not self._has_learned:
                 self._has_learned = True
-                with contextlib.suppress(OSError):  # when no file descriptor is free, each process is read once
+                with contextlib.suppress(OSError):  # no file descriptor is free, for one: then each process will be read once
                     self._known.update(self._list(None))
                 self._prune_at = 2 * len(self._known) + _MOST_FORGOTTEN
 
     def watch(self, mark: str, pid: int) -> None:
-        """Give the child that was just started its second mark."""
+        """Set the number that stands for `mark` on a child that was just started, as its second mark."""
         if self._sees:
             self._limits[limit_of(mark)] = mark
             mark_limits(pid, mark)
 
     def begin(self, mark: str, *, suspects: Mapping[int, int] | None = None, then: Callable[[], object] = lambda: None) -> Sweep:
-        """Start to kill everything that carries `mark`, and return at once. When that is over, `then` is called in the thread."""
+        """Start to kill everything that carries `mark`, and return at once.
+
+        `suspects` are known descendants (ids with inodes), also killed without a mark. `then` is called in the thread, after the sweep.
+        """
         sweep = Sweep(mark, suspects=suspects or {}, deadline=time.monotonic() + self._patience, then=then)
         self._queue.append(sweep)
         if self._working.acquire(blocking=False):
@@ -162,12 +179,12 @@ class Sweeper:
         return sweep
 
     def wait(self, sweep: Sweep, seconds: float) -> None:
-        """Block until the sweep is over, or for `seconds`; not at all in the thread itself, where a finaliser may have called."""
+        """Block until the sweep is over, for `seconds` at most. In the sweeping thread, where a finaliser may call this, return at once."""
         if self._thread != _thread.get_ident() and not sweep.wait(seconds):
             self.give_up(sweep)
 
     def give_up(self, sweep: Sweep) -> None:
-        """Stop waiting. If the thread hangs, have another one go on with all sweeps, which does not read the file that hangs."""
+        """Stop waiting for a sweep. If its thread hangs, another one is started, which goes on without the process that hangs."""
         turn = self._turn
         reading = self._reading.get(turn)
         if sweep.is_over or reading is None or time.monotonic() - reading[2] < _HANGS or self._reading.pop(turn, None) is not reading:
@@ -181,18 +198,18 @@ class Sweeper:
             each.deadline = time.monotonic() + self._patience
         if name and self._hung < _MOST_HANGING:
             self._queue.extendleft(reversed(pending))
-        else:  # all processes are listed, or many of them hang: without `/proc` there is the group
-            logger.warning("%s does not answer: what the child has started outside of its group may live on", self._proc)
+        else:  # listing `/proc` itself hangs, or several processes do: only the group was ended
+            logger.warning("reading %s hangs: processes that the child has started outside of its group may live on", self._proc)
             for each in pending:
                 self._finish(each)
         self._go_on()
 
-    # ------------------------------------------------------------------------------------------------------------ the thread
+    # In the thread
 
     def _go_on(self) -> None:
         try:
             _thread.start_new_thread(self._run, (self._turn,))
-        except RuntimeError:  # the system has no thread left: better late than not at all
+        except RuntimeError:  # the system has no thread left: work here, although the caller has to wait
             self._run(self._turn)
 
     def _run(self, turn: int) -> None:
@@ -203,12 +220,12 @@ class Sweeper:
             except _Superseded:
                 return
             except Exception:
-                logger.exception("what the children have started outside of their groups may live on")
+                logger.exception("a sweep failed: processes that children have started outside of their groups may live on")
                 while self._pending:
                     self._finish(self._pending.pop())
             self._thread = None
             self._working.release()
-            # a request may have come after the last look into the queue and before the release
+            # a request may have come between the last check of the queue and the release
             if not self._queue or not self._working.acquire(blocking=False):
                 return
 
@@ -248,7 +265,7 @@ class Sweeper:
                 raise _Superseded
 
     def _round(self, turn: int) -> bool:
-        """Examine the processes that are not known. Return whether none can have been missed."""
+        """Examine the processes that are not known. Return True when no marked process can have been missed."""
         is_sure = True
         for sweep in self._pending:
             for pid, inode in tuple(sweep.suspects.items()):
@@ -258,25 +275,25 @@ class Sweeper:
                     is_sure = False
         with self._that_may_hang(turn):
             self._prune()
-            strangers = self._list(self._known)
-        for name, inode in strangers.items():
+            unknown = self._list(self._known)
+        for name, inode in unknown.items():
             is_sure = self._examine(turn, name, inode) and is_sure
         return is_sure
 
     def _list(self, known: Mapping[str, int] | None) -> dict[str, int]:
-        """Return the inodes of all processes by id, without those that are in `known` with the same inode."""
+        """Return all processes, as inodes by process id, without those that are in `known` with the same inode."""
         if not self._sees:
             return {}
         inode_of = (known or {}).get
         try:
             with os.scandir(self._proc) as listing:
-                # This line is what other processes cost a child that is closed.
+                # This line is what the other processes of the machine cost when a child is closed.
                 return {entry.name: entry.inode() for entry in listing if inode_of(entry.name) != entry.inode()}
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return {}
 
     def _prune(self) -> None:
-        """Forget the processes that have ended, when there may be as many of them as of others."""
+        """Forget processes that have ended, when they may be half of those that are remembered."""
         if len(self._known) < self._prune_at:
             return
         there = self._list(None)
@@ -288,7 +305,10 @@ class Sweeper:
         self._prune_at = 2 * len(there) + _MOST_FORGOTTEN
 
     def _examine(self, turn: int, name: str, inode: int, *, suspected: str | None = None) -> bool:
-        """Find out what the process is, and remember it. Return False when that cannot be said yet."""
+        """Read a process and remember its marks. Return False when it has to be read again in the next round.
+
+        `suspected` is the mark of the child whose descendant it is, when that is known.
+        """
         if not name.isdigit():
             self._remember(name, inode, ())
             return True
@@ -306,11 +326,11 @@ class Sweeper:
             return True
         is_new = age < _PATIENCE
         if is_executing and is_new and not is_over:
-            return False  # its environment is yet to come
+            return False  # it is just starting: the new environment is not there yet
         marks = environment_marks(environ or b"")
         if not marks and by_limit is not None and not is_spared(environ or b""):
             marks = [by_limit]
-        # What is new may still execute the program that has the mark, and what has no environment may be executing it now.
+        # A new process may still start the program that gets the mark; one without an environment may be starting it now.
         if marks or is_over or not (is_new or is_executing):
             self._remember(name, inode, marks)
         return True
@@ -321,14 +341,14 @@ class Sweeper:
         self._known[name] = inode
 
     def _environ(self, path: str) -> bytes | None:
-        """Return the environment; None for another user's process, and for one that keeps its memory to itself."""
+        """Return the environment; None when it may not be read: the process of another user, or one that protects its memory."""
         try:
             return self._read(f"{path}/environ")
         except PermissionError:
             return None
 
     def _kill(self, sweep: Sweep) -> bool:
-        """Kill what carries the mark. Return whether there was anything."""
+        """Kill the processes that carry the mark. Return False when there were none."""
         marked = self._marked.get(sweep.mark, {})
         is_left = False
         for name, inode in tuple(marked.items()):
@@ -339,13 +359,13 @@ class Sweeper:
                     is_left = True
                     continue
             except (ProcessLookupError, FileNotFoundError, PermissionError):
-                pass  # it has ended, or is none of ours to signal
+                pass  # it has ended, or may not be signalled
             del marked[name]
         return is_left
 
 
 def _state(stat: bytes) -> tuple[bool, float]:
-    """Return whether the process will never have an environment (a zombie, a thread of the kernel), and its age in seconds."""
+    """Return True for a process that never has an environment (a zombie, a kernel thread), and its age in seconds."""
     fields = stat.rpartition(b")")[2].split()
     try:
         state, parent, started = fields[0], fields[1], int(fields[19])  # fields 3, 4 and 22 of proc(5)

@@ -1,7 +1,7 @@
-"""TLS around any byte stream, with the half-close that TLS has and anyio's own stream does not offer.
+"""TLS around any byte stream, with a half-close, which anyio's own TLS stream does not have.
 
-Saying `close_notify` ends one direction (RFC 8446 6.1); the other goes on until the peer says it, too. What arrives after our farewell has
-to be decrypted as ever, so the farewell is sent while nothing undecrypted lies in front of it: see `_say_farewell()`.
+`close_notify` ends one direction (RFC 8446 6.1); the other direction goes on until the peer sends it too. Data that arrives after
+our `close_notify` must still be decrypted; `TLSStream._send_closing()` says how.
 """
 
 from __future__ import annotations
@@ -14,30 +14,34 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from anyio.streams.tls import TLSAttribute
 
 from claude_transport.errors import AuthenticationError, ClaudeTransportError, CLIConnectionError, ConnectionLost, ConnectTimeout
-from claude_transport.streams.layer import Layer, Opener
+from claude_transport.streams.layer import Layer
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT
 
 _CHUNK_BYTES = 64 * 2**10
 """Bytes encrypted, and asked for, at a time: four records of the largest size."""
 
 _REFUSED_US = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "UNKNOWN_PSK")
-"""What is in the name of an alert by which a peer says that it does not accept who we are."""
+"""Parts of the names of the alerts by which a peer refuses our certificate."""
 
 
-class TLSConnectable:
-    """Opens `opener`'s stream and makes it a TLS one.
+class TLSConnectable(ByteStreamConnectable):
+    """Opens the stream of `opener`, and TLS inside it, as the client.
 
-    `ssl_context` is the client's (default: the certificates that the system trusts, the name checked); `hostname` is whom the peer has to
-    prove to be; `address` is for messages.
+    Args:
+        opener: opens the stream that carries TLS.
+        hostname: the name that the peer's certificate must have.
+        address: names the peer in error messages.
+        ssl_context: the client's settings. Default: the certificates that the system trusts, and the name is checked.
+        handshake_timeout: seconds for the TLS handshake.
     """
 
     def __init__(
         self,
-        opener: Opener,
+        opener: ByteStreamConnectable,
         *,
         hostname: str | None,
         address: str,
@@ -51,17 +55,17 @@ class TLSConnectable:
         self._handshake_timeout = handshake_timeout
 
     async def connect(self) -> TLSStream:
-        """An encrypted stream whose peer has proved who it is.
+        """Return an encrypted stream whose peer has proved its name.
 
         Raises:
             ConnectTimeout: the handshake took too long.
-            AuthenticationError: the peer does not accept our certificate, or that we have none. (A TLS 1.3 peer says so only
-                afterwards: then reading raises it.)
-            CLIConnectionError: its certificate is not trusted (`code` is `connect.tls_untrusted`), or it does not speak TLS as we do
-                (`connect.tls_failed`).
+            AuthenticationError: the peer refuses our certificate, or wants one. A TLS 1.3 peer says so after the handshake only:
+                then reading raises it.
+            CLIConnectionError: the peer's certificate is not trusted (`code` is `connect.tls_untrusted`), or the two ends find no
+                common TLS (`connect.tls_failed`).
         """
         if self._ssl_context is None:
-            self._ssl_context = await anyio.to_thread.run_sync(ssl.create_default_context)  # reads files
+            self._ssl_context = await anyio.to_thread.run_sync(ssl.create_default_context)  # it reads files
         stream = await self._opener.connect()
         try:
             with anyio.fail_after(self._handshake_timeout):
@@ -77,31 +81,31 @@ class TLSConnectable:
 
 
 class TLSStream(Layer):
-    """A byte stream inside TLS, for either end.
+    """A byte stream inside TLS, for client or server.
 
-    A peer that leaves without its farewell was cut off, or somebody cut it off: that is `ConnectionLost`, not the end.
+    When the peer leaves without `close_notify`, the stream was cut: `receive()` raises `ConnectionLost`, not `EndOfStream`.
     """
 
     _PIECE = "TLS record"
 
     def __init__(self, stream: ByteStream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
-        """Not to be called: `wrap()` shakes hands first."""
+        """Do not call this: `wrap()` does the handshake first."""
         super().__init__(stream)
         self._tls = tls
         self._incoming = incoming
         self._outgoing = outgoing
-        self._plain = bytearray()  # decrypted, and not received yet
-        self._end: Exception | None = None  # what reading ends with, once `_plain` is empty
+        self._plain = bytearray()  # decrypted bytes that were not received yet
+        self._end: Exception | None = None  # raised by `receive()` when `_plain` is empty
 
     @classmethod
     async def wrap(
         cls, stream: ByteStream, *, ssl_context: ssl.SSLContext, hostname: str | None = None, server_side: bool = False
     ) -> TLSStream:
-        """The encrypted stream, after the handshake, which the caller bounds; closing `stream` after a failure is the caller's, too.
+        """Do the handshake on `stream`, and return the encrypted stream. The caller sets a time limit, and closes `stream` on failure.
 
         Raises:
-            ssl.SSLError: no agreement, or the peer did not prove who it is.
-            anyio.EndOfStream, anyio.BrokenResourceError: it left meanwhile.
+            ssl.SSLError: the two ends do not agree, or the peer did not prove its name.
+            anyio.EndOfStream, anyio.BrokenResourceError: the peer left during the handshake.
         """
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         tls = ssl_context.wrap_bio(incoming, outgoing, server_side=server_side, server_hostname=None if server_side else hostname)
@@ -114,20 +118,20 @@ class TLSStream(Layer):
                 incoming.write(await stream.receive(_CHUNK_BYTES))
             except ssl.SSLError:
                 with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    await self._flush()  # the alert that says why
+                    await self._flush()  # the alert with the reason
                 raise
             else:
                 await self._flush()
                 return self
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """The next bytes, at most `max_bytes`.
+        """Wait for at least one byte, and return at most `max_bytes`.
 
         Raises:
-            anyio.EndOfStream: the peer has said its farewell.
-            ConnectionLost: it left without; or what came is no TLS.
-            AuthenticationError: it does not accept our certificate.
-            anyio.BrokenResourceError, anyio.ClosedResourceError: as the stream inside.
+            anyio.EndOfStream: the peer has sent `close_notify`.
+            ConnectionLost: the peer left without it, or the data is not TLS.
+            AuthenticationError: the peer refuses our certificate.
+            anyio.BrokenResourceError, anyio.ClosedResourceError: as the inner stream.
         """
         await anyio.lowlevel.checkpoint()
         while True:
@@ -135,24 +139,21 @@ class TLSStream(Layer):
                 raise anyio.ClosedResourceError
             self._decrypt(max_bytes)
             if self._plain:
-                return self._take(max_bytes)
+                data = bytes(self._plain if len(self._plain) <= max_bytes else self._plain[:max_bytes])
+                del self._plain[:max_bytes]
+                return data
             if self._end is not None:
                 raise self._end
             if self._outgoing.pending and not self._sending.locked():
                 async with self._sending:
-                    await self._flush()  # an answer that the peer waits for; a sender takes it along otherwise
+                    await self._flush()  # TLS itself has an answer to send; when the lock is held, the sender sends it
             try:
                 self._incoming.write(await self._stream.receive(_CHUNK_BYTES))
             except anyio.EndOfStream:
-                self._end = ConnectionLost("the peer was cut off: it left without the farewell that TLS asks for")
-
-    def _take(self, max_bytes: int) -> bytes:
-        data = bytes(self._plain if len(self._plain) <= max_bytes else self._plain[:max_bytes])
-        del self._plain[:max_bytes]
-        return data
+                self._end = ConnectionLost("the connection was cut: the peer left without the closing message of TLS")
 
     def _decrypt(self, size: int) -> None:
-        """Decrypt into `_plain` until it has `size` bytes, or there is nothing more to decrypt."""
+        """Decrypt into `_plain` until it has `size` bytes, or nothing is left to decrypt."""
         while self._end is None and len(self._plain) < size:
             try:
                 data = self._tls.read(size - len(self._plain))
@@ -176,12 +177,12 @@ class TLSStream(Layer):
         await self._flush()
         return taken
 
-    async def _say_farewell(self) -> None:
+    async def _send_closing(self) -> None:
         """Send `close_notify`.
 
-        `unwrap()` sends it and then looks for the peer's; application data that it found there would be an error that ends the connection.
-        So what has arrived is decrypted first, and it finds nothing: `SSLWantReadError`, and what comes later is for `receive()`. At
-        most one chunk has arrived and not been decrypted.
+        `unwrap()` sends it and then looks for the peer's. Application data in front of that would be an error that ends the connection.
+        So everything that has arrived is decrypted first (one chunk at most), and `unwrap()` finds nothing: `SSLWantReadError`.
+        Later data is for `receive()`.
         """
         self._decrypt(len(self._plain) + 2 * _CHUNK_BYTES)
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -194,7 +195,7 @@ class TLSStream(Layer):
         await self._flush()
 
     async def _flush(self) -> None:
-        """Send what is encrypted; whoever calls this holds the lock, or is alone."""
+        """Send what is encrypted. The caller holds the lock, or is the only user."""
         while self._outgoing.pending:
             await self._pass_on(self._outgoing.read())
 
@@ -210,15 +211,15 @@ class TLSStream(Layer):
 
 
 def _handshake_error(address: str, exc: Exception) -> CLIConnectionError:
-    """The typed error for a handshake that failed."""
+    """Return the typed error for a handshake that failed."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         message = f"{address}: its certificate is not trusted: {exc.verify_message}"
         return CLIConnectionError(message, code="connect.tls_untrusted", retryable=False)
     if not isinstance(exc, ssl.SSLError):
-        return CLIConnectionError(f"{address}: it hung up during the TLS handshake", code="connect.tls_failed")
+        return CLIConnectionError(f"{address}: the peer hung up during the TLS handshake", code="connect.tls_failed")
     if _refuses_us(exc):
-        return AuthenticationError(f"{address}: it does not accept our certificate, or that there is none ({_reason(exc)})")
-    # an alert is TLS: such a peer speaks it, and under TLS 1.2 this is also how it says that it wants a certificate
+        return AuthenticationError(f"{address}: the server refuses our certificate, or wants one ({_reason(exc)}): give `ssl_context=`")
+    # An alert is TLS, so the peer speaks it. Under TLS 1.2 a peer also sends one when it wants a certificate.
     guess = "perhaps it wants a certificate of ours" if "ALERT" in _reason(exc) else "does it speak TLS at all?"
     message = f"{address}: no agreement on TLS ({_reason(exc)}); {guess}"
     return CLIConnectionError(message, code="connect.tls_failed", retryable=False)
@@ -227,7 +228,7 @@ def _handshake_error(address: str, exc: Exception) -> CLIConnectionError:
 def _reading_error(exc: ssl.SSLError) -> ClaudeTransportError:
     error: ClaudeTransportError
     if _refuses_us(exc):
-        error = AuthenticationError(f"the peer does not accept our certificate, or that there is none ({_reason(exc)})")
+        error = AuthenticationError(f"the server refuses our certificate, or wants one ({_reason(exc)}): give `ssl_context=`")
     else:
         error = ConnectionLost(f"the TLS connection broke ({_reason(exc)})")
     error.__cause__ = exc

@@ -1,11 +1,13 @@
-"""A Messages API on the loopback interface, to run the real CLI or the anthropic SDK without a network, a key or a cent.
+"""`FakeMessagesAPI`: a Messages API on the loopback interface. It runs the real CLI or the anthropic SDK without network, key or cost.
 
 ```python
 async with FakeMessagesAPI([replies.tool_use("Bash", {"command": "ls"}), replies.text("Two files.")]) as api:
     process = await anyio.open_process([claude, ...], env={**clean, **api.environment()})
 ```
 
-Importing this module loads neither pytest nor anthropic: the program's `doctor` and `--offline` use it too.
+Owns what a request was for, which reply is next, how a reply looks on the wire, and the server's life. HTTP itself is in `http_server`,
+the constructors of replies are in `replies`. Importing this module loads neither pytest nor anthropic nor h11: the `doctor` of the program
+uses it too, and `h11` (extra `testing`) is needed only once a server starts.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -22,11 +24,10 @@ from anyio.abc import Listener, SocketAttribute, SocketStream
 
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import ConfigurationError, UsageError
-from claude_transport.testing.http_server import BadRequest, HTTPConnection, HTTPRequest, PeerGone
 from claude_transport.testing.replies import ERROR_TYPES, Block, ErrorReply, MessageReply, RawReply, Reply, encode_event, error, text
 
-# --- What reached the fake Messages API: each request as it came, and what it was for.
-
+if TYPE_CHECKING:
+    from claude_transport.testing.http_server import HTTPConnection, HTTPRequest
 
 RequestKind: TypeAlias = Literal["conversation", "side", "count_tokens", "models", "probe", "other", "malformed"]
 Credential: TypeAlias = Literal["none", "x-api-key", "authorization", "both"]
@@ -36,43 +37,43 @@ REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
 
 
 class RecordedRequest(msgspec.Struct, kw_only=True):
-    """One request as it came, and how its answer ended."""
+    """One request that the fake Messages API received, and how its answer ended."""
 
     method: str
     path: str
     """Without the query."""
     query: str
     headers: dict[str, str]
-    """Names in lower case; repeated ones joined by a comma. They hold the credential: `repr` leaves them out."""
+    """Names in lower case; repeated headers are joined with a comma. They hold the credential, so `repr` leaves them out."""
     body: dict[str, Any]
-    """Empty when there was none, or when it was no JSON object."""
+    """The JSON object that was sent; empty when the body was missing or was not a JSON object."""
     http_version: str
     size: int
     """Bytes of the body."""
     kind: RequestKind
     purpose: str
-    """Of a side request: title, side_question, compaction, quota. Else empty."""
+    """For a side request: `title`, `side_question`, `compaction` or `quota`. Else empty."""
     prompt: str
-    """The text of the last user message that has any, without the CLI's reminders: in a tool loop, still the user's own words."""
+    """The text of the last user message that has text, without the CLI's reminders. In a tool loop this is still the user's prompt."""
     tool_results: list[dict[str, Any]]
     """The `tool_result` blocks of the last user message."""
     credential: Credential
     outcome: Outcome = "pending"
-    """`client_gone`: it hung up before the answer was whole. `stopped`: the server was closed first."""
+    """`client_gone`: the client hung up before the answer was complete. `stopped`: the server was closed first. `cut`: as scripted."""
 
     @property
     def stream(self) -> bool:
-        """Whether the answer is to be streamed."""
+        """True when the client asked for a streamed answer."""
         return self.body.get("stream") is True
 
     @property
     def model(self) -> str:
-        """The model asked for, or an empty string."""
+        """The requested model, or an empty string."""
         return str(self.body.get("model", ""))
 
     @property
     def agent_id(self) -> str:
-        """The subagent that asks (header `x-claude-code-agent-id`), or an empty string for the main conversation."""
+        """The id of the asking subagent (header `x-claude-code-agent-id`), or an empty string for the main conversation."""
         return self.headers.get("x-claude-code-agent-id", "")
 
     def __repr__(self) -> str:
@@ -80,7 +81,7 @@ class RecordedRequest(msgspec.Struct, kw_only=True):
 
 
 def parse_request(request: HTTPRequest) -> RecordedRequest:
-    """The request with its body decoded and its purpose told; never raises, whatever the body holds."""
+    """Decode the body of `request` and find out its purpose. Never raises, whatever the body holds."""
     path, _, query = request.target.partition("?")
     try:
         body = msgspec.json.decode(request.body, type=dict[str, Any]) if request.body else {}
@@ -136,7 +137,7 @@ def _side_purpose(body: dict[str, Any]) -> str:
 
 
 def _user_contents(body: dict[str, Any]) -> Iterator[object]:
-    """Contents of the user messages, the last one first (the CLI puts `system` messages after them)."""
+    """Yield the contents of the user messages, the last one first (the CLI puts `system` messages after them)."""
     messages = body.get("messages")
     for message in reversed(messages if isinstance(messages, list) else []):
         if isinstance(message, dict) and message.get("role") == "user":
@@ -176,9 +177,6 @@ def _credential(headers: Mapping[str, str]) -> Credential:
             return "none"
 
 
-# --- Which reply is next: a sequence, a router on the prompt, or a function.
-
-
 ReplyLike: TypeAlias = Reply | str
 ScriptLike: TypeAlias = (
     ReplyLike | Sequence[ReplyLike] | Mapping[str, ReplyLike | Sequence[ReplyLike]] | Callable[[RecordedRequest], ReplyLike] | None
@@ -186,15 +184,15 @@ ScriptLike: TypeAlias = (
 
 
 class Script:
-    """The reply for each model request: `script` may be
+    """Choose the reply for each model request. `script` is one of:
 
     * a reply, or a string for a text reply: used for every request;
-    * a sequence of them: each is used for its `times` requests, then `default`;
-    * a mapping from a part of the prompt to either of these: the first key that occurs in the prompt wins (an empty key always does);
-    * a function from the request to a reply, called once per request (its reply's `times` means nothing);
-    * None: always `default`.
+    * a sequence of replies: each answers as many requests as its `times` says; after the last one, `default` answers;
+    * a mapping from a part of the prompt to a reply or a sequence: the first key found in the prompt wins (an empty key is always found);
+    * a function from the request to a reply, called once per request (`times` of its reply is ignored);
+    * None: `default` answers every request.
 
-    Raises `ConfigurationError` for anything else, and when a reply with `times=None` hides replies behind it.
+    Raises `ConfigurationError` for anything else, and when replies follow one with `times=None`, because they would never be used.
     """
 
     def __init__(self, script: ScriptLike = None, *, default: ReplyLike = "Hello from the fake Messages API.") -> None:
@@ -209,7 +207,7 @@ class Script:
             self._routes = {"": _Line(script)}
 
     def reply_to(self, request: RecordedRequest) -> Reply:
-        """The next reply for this request; what a scripted function raises comes out as it is."""
+        """Return the next reply for this request. Exceptions of a scripted function are raised unchanged."""
         if self._function is not None:
             return _reply(self._function(request))
         for key, line in self._routes.items():
@@ -219,17 +217,20 @@ class Script:
 
 
 class _Line:
-    """Replies in a row, each used for its `times`."""
+    """A sequence of replies, each used as often as its `times` says."""
 
     def __init__(self, replies: ReplyLike | Sequence[ReplyLike]) -> None:
         if isinstance(replies, str | MessageReply | ErrorReply | RawReply):
             self._left: list[tuple[Reply, int | None]] = [(_reply(replies), None)]
             return
         if not isinstance(replies, Sequence):
-            raise ConfigurationError(f"a script is made of replies, not of {type(replies).__name__}", option="script")
+            raise ConfigurationError(f"script: {type(replies).__name__} is not a reply; pass a reply, a string or a list", option="script")
         made = [_reply(reply) for reply in replies]
         if any(reply.times is None for reply in made[:-1]):
-            raise ConfigurationError("a reply with times=None hides those behind it: say how many times", option="script")
+            raise ConfigurationError(
+                "a reply with times=None hides those behind it: give it a number",
+                option="script",
+            )
         self._left = [(reply, reply.times) for reply in made]
 
     def pop(self) -> Reply | None:
@@ -245,16 +246,13 @@ def _reply(value: ReplyLike) -> Reply:
     if isinstance(value, str):
         return text(value)
     if not isinstance(value, MessageReply | ErrorReply | RawReply):
-        raise ConfigurationError(f"a reply or a string is needed, not {type(value).__name__}", option="script")
+        raise ConfigurationError(f"script: {type(value).__name__} is not a reply; pass a reply or a string", option="script")
     if value.times is not None and value.times < 1:
-        raise ConfigurationError(f"times={value.times}: a reply answers at least one request", option="times")
+        raise ConfigurationError(f"times={value.times}: it must be at least 1", option="times")
     return value
 
 
-# --- How a scripted reply looks on the wire: the steps of its stream, or its whole body. Pure: no clock, no socket.
-
-
-CHARACTERS_PER_TOKEN = 4  # a rule of thumb, good enough to be plausible
+CHARACTERS_PER_TOKEN = 4  # an estimate, good enough for plausible usage
 DELTA_CHARACTERS = 32
 MAX_DELTAS = 64
 
@@ -266,13 +264,13 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Wait so many seconds."""
+    """Wait for `seconds`."""
 
     seconds: float
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """Wait until the gate of this name is open."""
+    """Wait until the gate called `name` is open."""
 
     name: str
 
@@ -285,7 +283,7 @@ Step: TypeAlias = Send | Pause | Gate | Cut
 
 
 def encode_steps(reply: MessageReply, *, model: str, serial: int, input_tokens: int) -> list[Step]:
-    """What to do, in order, to stream `reply` as SSE; `serial` makes the ids of message and tool calls unique."""
+    """Return the steps that stream `reply` as SSE. `serial` makes the ids of the message and its tool calls unique."""
     steps: list[Step] = []
     deltas = 0
     if reply.gate is not None and reply.gate_after <= 0:
@@ -310,7 +308,7 @@ def encode_steps(reply: MessageReply, *, model: str, serial: int, input_tokens: 
 
 
 def encode_message(reply: MessageReply, *, model: str, serial: int, input_tokens: int) -> bytes:
-    """The reply as one JSON message, for a request that did not ask for a stream."""
+    """Encode the reply as one JSON message, for a request that did not ask for a stream."""
     content = [_with_id(block, serial=serial, index=index) for index, block in enumerate(reply.blocks)]
     head = _head(reply, model=model, serial=serial)
     ending = {"content": content, "stop_reason": reply.stop_reason, **_details(reply)}
@@ -333,7 +331,7 @@ def _events(reply: MessageReply, *, model: str, serial: int, input_tokens: int) 
 
 
 def _opened(block: Block, *, reply: MessageReply) -> tuple[Block, list[dict[str, Any]]]:
-    """The block as `content_block_start` shows it, and the deltas that fill it."""
+    """Return the block as `content_block_start` shows it, and the deltas that fill it."""
     match block["type"]:
         case "text":
             pieces = _split(block["text"], chunks=reply.chunks)
@@ -345,7 +343,7 @@ def _opened(block: Block, *, reply: MessageReply) -> tuple[Block, list[dict[str,
             pieces = _split(msgspec.json.encode(block["input"]).decode(), chunks=None)
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces)]
         case _:
-            return block, []  # e.g. redacted_thinking: it comes whole
+            return block, []  # for example redacted_thinking, which has no deltas
 
 
 def _split(text: str, *, chunks: int | tuple[str, ...] | None) -> list[str]:
@@ -390,16 +388,14 @@ def _usage(reply: MessageReply, *, input_tokens: int) -> dict[str, int]:
     }
 
 
-# --- Answers one request to the fake Messages API: plays a reply step by step, or says what the API would say.
-
-
 MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
 
 
 class Responder:
-    """Answers `request` over `connection`; `serial` makes its ids unique, `pass_gate(name)` returns when the gate is open.
+    """Answer one `request` over `connection`: play a scripted reply step by step, or answer as the API would.
 
-    Every method raises `PeerGone` when the client hangs up first.
+    `serial` makes the ids of the answer unique. `pass_gate(name)` returns when that gate is open. Every method raises `PeerGone` when
+    the client hangs up first.
     """
 
     def __init__(
@@ -412,7 +408,10 @@ class Responder:
         self._tokens = max(1, request.size // CHARACTERS_PER_TOKEN)
 
     async def answer(self, next_reply: Callable[[], Reply]) -> bool:
-        """Answer by the kind of the request; `next_reply` is asked only for a model request. False: the connection is to be dropped."""
+        """Send the answer that fits the kind of the request. Returns False when the connection must be dropped.
+
+        `next_reply` is called for model requests only.
+        """
         match self._request.kind:
             case "conversation" | "side":
                 return await self._play(next_reply())
@@ -423,7 +422,7 @@ class Responder:
             case "probe":
                 await self._respond({})
             case "malformed":
-                await self._fail(error(400, message="the body is a JSON object with at least `model` and `messages`"))
+                await self._fail(error(400, message="the body must be a JSON object with at least `model` and `messages`"))
             case _:
                 await self._fail(error(404, message=f"{self._request.method} {self._request.path} is not served here"))
         return True
@@ -445,7 +444,6 @@ class Responder:
                 return await self._whole(reply, steps=steps)
 
     async def _stream(self, steps: Sequence[Step], *, headers: Mapping[str, str]) -> bool:
-        chunked = self._request.http_version != "1.0"
         started = False
         for step in steps:
             match step:
@@ -455,12 +453,12 @@ class Responder:
                     if not started:
                         started = True
                         sse = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
-                        await self._connection.start_stream(headers=self._headers(sse), chunked=chunked)
+                        await self._connection.start_stream(headers=self._headers(sse))
                     await self._connection.send_part(data)
                 case _:
                     await self._linger(step)
         await self._connection.end_stream()
-        return chunked
+        return self._request.http_version != "1.0"
 
     async def _whole(self, reply: MessageReply, *, steps: Sequence[Step]) -> bool:
         for step in steps:
@@ -478,7 +476,7 @@ class Responder:
         return reply.cut_after is None
 
     async def _linger(self, step: Step) -> None:
-        """Wait if this step is a wait, but no longer than the client stays."""
+        """Wait as this step says, until the client hangs up."""
         match step:
             case Pause(seconds):
                 await self._connection.wait(lambda: anyio.sleep(seconds))
@@ -510,7 +508,7 @@ class Responder:
 
 
 def encode_error(reply: ErrorReply) -> bytes:
-    """The body of an error response, in the shape of the Messages API."""
+    """Encode the body of an error response, in the shape of the Messages API."""
     return msgspec.json.encode({"type": "error", "error": {"type": reply.error_type, "message": reply.message}})
 
 
@@ -526,19 +524,25 @@ SIDE_REPLIES = {
     "title": '{"title": "Fake session"}',
     "compaction": "<analysis>Nothing to analyse.</analysis>\n<summary>The user talked to a fake Messages API.</summary>",
 }
-"""What side requests get, by purpose, when no `side` script is given; any other purpose gets a short text."""
+"""The texts that answer side requests, by purpose, without a `side` script. Any other purpose gets a short text."""
 
 
 class FakeMessagesAPI:
-    """A server that plays the Messages API to one script, and records every request in `requests`.
+    """Serve a fake Messages API on loopback, answer by a script, and record every request in `requests`.
 
-    `script` answers the conversation (what it may be: `Script`); `default` when it is used up. The CLI's side requests (titles,
-    compaction, side questions: `api_requests` says how they are told) never consume it: they get `side`, or something plausible.
-    `port=0` picks a free one. A request body over `max_body_bytes` gets 413, a request that takes longer than `request_timeout`
-    seconds to arrive 408, malformed HTTP 400: each in the API's error shape, and the server lives on.
+    Needs `pip install 'claude-transport[testing]'`. Use it with `async with`, or with `start()` and `aclose()`, which may be called
+    from any task, on asyncio and on trio. Closing drops unfinished replies at once. When a scripted function raised, the client gets
+    status 500, and closing raises that exception again.
 
-    Use it with `async with`, or with `start()` and `aclose()`, which may be called from any task, on asyncio and on trio. Leaving
-    drops replies in flight at once. What a scripted function raised is raised again by leaving (the client got a 500).
+    Args:
+        script: answers the conversation; see `Script` for its forms.
+        side: answers side requests of the CLI (titles, compaction, side questions), which never use up `script`. Without it they get
+            a plausible text.
+        default: answers when `script` is used up.
+        host: the address to listen on.
+        port: the port to listen on; 0 picks a free one.
+        max_body_bytes: a longer request body gets status 413.
+        request_timeout: seconds in which a request must arrive completely; a slower one gets status 408.
     """
 
     def __init__(
@@ -553,9 +557,9 @@ class FakeMessagesAPI:
         request_timeout: float = 30.0,
     ) -> None:
         self.requests: list[RecordedRequest] = []
-        """Every request that was understood as HTTP, in the order of arrival."""
+        """Every valid HTTP request, in the order of arrival."""
         self.rejected: list[str] = []
-        """Why connections were turned away that did not speak HTTP, or too much of it."""
+        """Why requests were refused: one message for each that was not valid HTTP, too large or too slow."""
         self._script = Script(script, default=default)
         self._default = default
         self._side = None if side is None else Script(side)
@@ -568,12 +572,20 @@ class FakeMessagesAPI:
         self._failures: list[Exception] = []
         self._changed = anyio.Event()
 
-    # ---------------------------------------------------------------------------------------------- opening and closing
-
     async def start(self) -> None:
-        """Listen and serve in the background. Raises `ConfigurationError` when the address cannot be used, `UsageError` if started."""
+        """Listen, and serve in the background.
+
+        Raises:
+            ConfigurationError: the address cannot be used, or h11 is not installed.
+            UsageError: this server was started before.
+        """
         if self._task is not None:
-            raise UsageError("this FakeMessagesAPI has been started before: make a new one")
+            raise UsageError("this FakeMessagesAPI was started before; make a new one")
+        try:
+            import claude_transport.testing.http_server  # noqa: F401 - says so here when h11 is missing, instead of in a request
+        except ImportError as cause:
+            message = "FakeMessagesAPI needs the package `h11`: pip install 'claude-transport[testing]'"
+            raise ConfigurationError(message, option="testing") from cause
         try:
             listener = await anyio.create_tcp_listener(local_host=self._host, local_port=self._asked_port)
         except OSError as cause:
@@ -582,7 +594,10 @@ class FakeMessagesAPI:
         self._task = BackgroundTask.spawn(lambda: self._serve(listener), name=f"FakeMessagesAPI {self.url}")
 
     async def aclose(self) -> None:
-        """Stop listening and drop every connection, whatever is in flight; idempotent. Raises what a scripted function raised."""
+        """Stop listening and drop every connection, with any unfinished reply. A second call does nothing.
+
+        Raises the first exception that a scripted function raised.
+        """
         if self._task is not None:
             self._task.cancel()
             await self._task.join()
@@ -597,47 +612,46 @@ class FakeMessagesAPI:
 
     async def __aexit__(self, kind: type[BaseException] | None, raised: BaseException | None, where: TracebackType | None) -> None:
         if raised is not None:
-            self._failures.clear()  # the body has failed already, most likely because of them
+            self._failures.clear()  # the block has failed already, most likely because of them
         await self.aclose()
-
-    # --------------------------------------------------------------------------------------------------- for the script
 
     @property
     def url(self) -> str:
-        """What to use as base URL, e.g. `http://127.0.0.1:40123`. Raises `UsageError` before the start."""
+        """The base URL, for example `http://127.0.0.1:40123`. Raises `UsageError` before the start."""
         if self._port is None:
-            raise UsageError("the FakeMessagesAPI has no address before it is started")
+            raise UsageError("the FakeMessagesAPI has no address yet; start it first")
         return f"http://[{self._host}]:{self._port}" if ":" in self._host else f"http://{self._host}:{self._port}"
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """The variables that point the CLI at this server, with a fake key, and keep it quiet; `extra` is added and wins."""
+        """Return environment variables that point the CLI at this server, with a fake key and without telemetry. `extra` overrides them."""
         here = {"ANTHROPIC_API_KEY": FAKE_KEY, "ANTHROPIC_BASE_URL": self.url, "NO_PROXY": self._host, "no_proxy": self._host}
         return {**here, **QUIET, **extra}
 
     @property
     def conversation(self) -> list[RecordedRequest]:
-        """The requests that consumed the script."""
+        """The requests that `script` answered: all but the side requests."""
         return [request for request in self.requests if request.kind == "conversation"]
 
     def replace(self, script: ScriptLike) -> None:
-        """Answer by this script from the next request on; requests in flight keep their replies."""
+        """Use this script from the next request on; replies that have begun go on."""
         self._script = Script(script, default=self._default)
 
     def open_gate(self, name: str = "main") -> None:
-        """Let every `gated` reply pass that stands, or will come to stand, at this gate."""
+        """Open this gate: `gated` replies that wait at it, or reach it later, continue."""
         self._open_gates.add(name)
         self._notify()
 
     def close_gate(self, name: str = "main") -> None:
-        """Hold the `gated` replies that reach this gate from now on."""
+        """Close this gate: `gated` replies that reach it from now on wait."""
         self._open_gates.discard(name)
-
-    # -------------------------------------------------------------------------------------------------------- for waits
 
     async def wait_for_requests(
         self, count: int, *, kind: RequestKind | None = "conversation", timeout: float = 30.0
     ) -> list[RecordedRequest]:
-        """The first `count` requests of this kind (None: of any), as soon as there are so many. Raises `TimeoutError`."""
+        """Wait for `count` requests of this `kind` (None: of any kind) and return the first `count`.
+
+        Raises `TimeoutError` after `timeout` seconds, and `UsageError` when the server is closed first.
+        """
 
         def matching() -> list[RecordedRequest]:
             return [request for request in self.requests if kind is None or request.kind == kind]
@@ -646,27 +660,25 @@ class FakeMessagesAPI:
         return matching()[:count]
 
     async def wait_at_gate(self, name: str = "main", *, timeout: float = 30.0) -> None:
-        """Return when a reply stands at this closed gate, everything before it sent. Raises `TimeoutError`."""
+        """Wait until a reply waits at this closed gate, with everything before the gate sent. Raises `TimeoutError`."""
         await self.wait_until(lambda: self._at_gate.get(name, 0) > 0, timeout=timeout, what=f"a reply at the gate {name!r}")
 
     async def wait_until(self, condition: Callable[[], bool], *, timeout: float = 30.0, what: str = "the condition") -> None:
-        """Return when `condition()` is true; it is looked at after each change of the recorded requests and their outcomes.
+        """Wait until `condition()` is true. It is called after each change of the recorded requests and their outcomes.
 
-        Raises `TimeoutError` after `timeout` seconds, and `UsageError` when the server is closed first; both say what was missing.
+        Raises `TimeoutError` after `timeout` seconds, and `UsageError` when the server is closed first; both messages contain `what`.
         """
         with anyio.move_on_after(timeout):
             while not condition():
                 if self._task is None or self._task.finished:
-                    raise UsageError(f"the FakeMessagesAPI is not running, and {what} did not come; it saw {self.requests}")
+                    raise UsageError(f"the FakeMessagesAPI is not running, and {what} did not come; it received {self.requests}")
                 await self._changed.wait()
             return
-        raise TimeoutError(f"{what} did not come within {timeout} s; the FakeMessagesAPI saw {self.requests}")
+        raise TimeoutError(f"{what} did not come within {timeout} s; the FakeMessagesAPI received {self.requests}")
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
-
-    # ---------------------------------------------------------------------------------------------------------- serving
 
     async def _serve(self, listener: Listener[SocketStream]) -> None:
         try:
@@ -678,19 +690,23 @@ class FakeMessagesAPI:
                     await anyio.lowlevel.checkpoint()
 
     async def _handle(self, stream: SocketStream) -> None:
+        from claude_transport.testing.http_server import HTTPConnection, PeerGone
+
         connection = HTTPConnection(stream, max_body_bytes=self._max_body_bytes, request_timeout=self._request_timeout)
         try:
             while await self._exchange(connection):
                 pass
             await connection.hang_up()
         except PeerGone:
-            pass  # its request says so in `outcome`
+            pass  # the request says so in `outcome`
         finally:
             with anyio.CancelScope(shield=True):  # older anyio gives up the socket only after a checkpoint
                 await stream.aclose()
 
     async def _exchange(self, connection: HTTPConnection) -> bool:
-        """Serve one request; whether the connection may carry another one."""
+        """Serve one request. Returns True when the connection may carry another one."""
+        from claude_transport.testing.http_server import BadRequest, PeerGone
+
         try:
             request = await connection.read_request()
         except BadRequest as problem:

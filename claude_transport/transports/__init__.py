@@ -17,13 +17,13 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "transport": "PermissionSetting SessionTerms Transport TransportInfo TransportLike",
+        "transport": "Client PermissionSetting SessionTerms Transport TransportInfo TransportLike",
         "transports.mock": "MockTransport",
         "transports.network": "NetworkTransport",
         "transports.opening": "open_transport",
         "transports.replay": "ReplayTransport",
         "transports.start_gate": "StartGate",
-        "transports.stream": "Connectable StreamTransport",
+        "transports.stream": "StreamTransport",
         "transports.subprocess": "SubprocessTransport session_terms",
     },
 )

@@ -1,5 +1,6 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.transport import Client as Client
 from claude_transport.transport import PermissionSetting as PermissionSetting
 from claude_transport.transport import SessionTerms as SessionTerms
 from claude_transport.transport import Transport as Transport
@@ -10,13 +11,12 @@ from claude_transport.transports.network import NetworkTransport as NetworkTrans
 from claude_transport.transports.opening import open_transport as open_transport
 from claude_transport.transports.replay import ReplayTransport as ReplayTransport
 from claude_transport.transports.start_gate import StartGate as StartGate
-from claude_transport.transports.stream import Connectable as Connectable
 from claude_transport.transports.stream import StreamTransport as StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport as SubprocessTransport
 from claude_transport.transports.subprocess import session_terms as session_terms
 
 __all__ = [
-    "Connectable",
+    "Client",
     "MockTransport",
     "NetworkTransport",
     "PermissionSetting",

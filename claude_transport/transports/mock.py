@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import anyio
@@ -15,7 +15,7 @@ import msgspec
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed, UsageError
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
-from claude_transport.transport import SessionTerms, Transport, TransportInfo
+from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, Scripted
 from claude_transport.transports.stream import log_failure
 
@@ -65,8 +65,8 @@ class MockTransport(Scripted, Transport):
         self._oversized_lines = 0
         self.written: list[dict[str, Any]] = []
         """Every message that was written, decoded, in order."""
-        self.announced: frozenset[str] | None = None
-        """What the layer above said it can answer."""
+        self.client: Client | None = None
+        """What the layer above said about itself when it attached; None before that."""
 
     @classmethod
     def script(cls) -> Self:
@@ -86,10 +86,10 @@ class MockTransport(Scripted, Transport):
         """True between `connect()` and `close()`."""
         return self._connected and not self._closed
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        """Note what the layer above can answer."""
-        self.announced = answers
-        return SessionTerms()
+    def attach(self, client: Client) -> SessionTerms:
+        """Keep `client`, and return terms that count bad lines for `info`."""
+        self.client = client
+        return SessionTerms(on_failure=self._count_failure)
 
     async def write(self, data: str | bytes) -> None:
         """Record the messages and react to them; raises `UsageError` for a line that would kill the CLI (recording 18a)."""
@@ -113,7 +113,7 @@ class MockTransport(Scripted, Transport):
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """The responses as dicts; lines that hold none are left out and counted."""
         self._refuse_unless_open()
-        return _Dicts(self)
+        return _Dicts(self, self._count_failure)
 
     async def end_input(self) -> None:
         """No more input: the stream ends when everything released has been played."""
@@ -139,7 +139,7 @@ class MockTransport(Scripted, Transport):
             oversized_lines=self._oversized_lines,
         )
 
-    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+    def _count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Count and log a line that held no message."""
         if isinstance(failure, OversizedMessage):
             self._oversized_lines += 1
@@ -249,8 +249,9 @@ class _Lines:
 
 
 class _Dicts:
-    def __init__(self, transport: MockTransport) -> None:
+    def __init__(self, transport: MockTransport, count_failure: Callable[[DecodeFailure | OversizedMessage], object]) -> None:
         self._transport = transport
+        self._count_failure = count_failure
         self._decoder = LineDecoder()
 
     def __aiter__(self) -> Self:
@@ -262,7 +263,7 @@ class _Dicts:
             if isinstance(message, dict):
                 return message
             if message is not None:
-                self._transport.count_failure(message)
+                self._count_failure(message)
 
 
 def _checked(responses: Iterable[Mapping[str, Any] | bytes]) -> Iterator[Mapping[str, Any] | bytes]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, ConnectionLost
 from claude_transport.launch.options import ClaudeOptions
@@ -22,8 +22,8 @@ from claude_transport.streams.link import LinkConnectable
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket import WebSocketConnectable
-from claude_transport.transport import SessionTerms, TransportInfo
-from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Connectable, StreamTransport, check_bounds
+from claude_transport.transport import Client, SessionTerms, TransportInfo
+from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, StreamTransport, check_bounds
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class NetworkTransport(StreamTransport):
         opener = _opener(url, self._address, token=token, ssl_context=ssl_context, compression=compression, timeout=connect_timeout)
         self._link: LinkConnectable | None = None
         self._greeting: _Greeting | None = None
-        connectable: Connectable
+        connectable: ByteStreamConnectable
         if resume:
             connectable = self._link = LinkConnectable(
                 opener,
@@ -105,24 +105,21 @@ class NetworkTransport(StreamTransport):
             connectable, max_line_bytes=max_line_bytes, close_timeout=close_timeout + (_FORCE_AFTER if resume else 0), strict=strict
         )
         self._structured_output = bool(chosen.get("output_format"))
-        self._answers: frozenset[str] | None = None
-        self._trace: Mapping[str, str] = {}
+        self._client: Client | None = None
         self._exposes_token = token is not None and not (self._address.is_encrypted or self._address.stays_here)
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        """Have the gateway know what will be answered here, so that its CLI asks. A plain server learns it with the token or options."""
-        self._answers = answers
-        if self._link is not None:
-            self._link.set_option("answers", sorted(answers))
-        elif self._greeting is not None:
-            self._greeting.answers = sorted(answers)
-        return SessionTerms(structured_output=self._structured_output)
+    def attach(self, client: Client) -> SessionTerms:
+        """Tell the gateway, at the next `connect()`, what `client` answers and which trace the CLI goes on with.
 
-    def carry_trace(self, fields: Mapping[str, str]) -> None:
-        """Tell it to the gateway, for its CLI to go on with. A plain server is not told."""
-        self._trace = fields
+        A plain server learns the answers with the token or the options, and no trace.
+        """
+        self._client = client
         if self._link is not None:
-            self._link.carry_trace(fields)
+            self._link.set_option("answers", sorted(client.answers))
+            self._link.carry_trace(client.trace)
+        elif self._greeting is not None:
+            self._greeting.answers = sorted(client.answers)
+        return msgspec.structs.replace(super().attach(client), structured_output=self._structured_output)
 
     async def connect(self) -> None:
         """Open the connection; with `resume`, the gateway has a CLI started when this returns."""
@@ -138,9 +135,8 @@ class NetworkTransport(StreamTransport):
 
     def _another(self) -> Self:
         another = super()._another()
-        if self._answers is not None:
-            another.announce(answers=self._answers)
-        another.carry_trace(self._trace)
+        if self._client is not None:
+            another.attach(self._client)
         return another
 
     def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
@@ -162,10 +158,10 @@ class NetworkTransport(StreamTransport):
         return msgspec.structs.replace(super().info, address=str(self._address))
 
 
-class _Greeting:
+class _Greeting(ByteStreamConnectable):
     """An opener of plain connections that says who it is before anything else, if there is something to say."""
 
-    def __init__(self, opener: Connectable, *, token: str | None, options: Mapping[str, Any] | None, address: str) -> None:
+    def __init__(self, opener: ByteStreamConnectable, *, token: str | None, options: Mapping[str, Any] | None, address: str) -> None:
         self._opener = opener
         self._token = token
         self._options = options
@@ -196,12 +192,12 @@ def _opener(
     ssl_context: ssl.SSLContext | None,
     compression: str | None,
     timeout: float,
-) -> Connectable:
+) -> ByteStreamConnectable:
     """What opens one bare connection: the socket, TLS or WebSocket around it, compression around that."""
     if address.is_websocket:
         deflate = compression == "deflate"
         return WebSocketConnectable(url, token=token, ssl_context=ssl_context, compression=deflate, handshake_timeout=timeout)
-    opener: Connectable = SocketConnectable(address, connect_timeout=timeout)
+    opener: ByteStreamConnectable = SocketConnectable(address, connect_timeout=timeout)
     if address.is_encrypted:
         opener = TLSConnectable(opener, hostname=address.host, address=str(address), ssl_context=ssl_context, handshake_timeout=timeout)
     return opener if compression is None else CompressedConnectable(opener)

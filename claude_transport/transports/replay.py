@@ -18,7 +18,7 @@ from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.tape import Playback, Tape, TapeRecord
-from claude_transport.transport import Transport, TransportInfo
+from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.stream import log_failure
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -165,7 +165,11 @@ class ReplayTransport(Transport):
             oversized_lines=self._oversized_lines,
         )
 
-    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+    def attach(self, client: Client) -> SessionTerms:
+        """Return terms that count bad lines for `info`."""
+        return SessionTerms(on_failure=self._count_failure)
+
+    def _count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Count and log a line that held no message."""
         if isinstance(failure, OversizedMessage):
             self._oversized_lines += 1
@@ -198,7 +202,7 @@ class ReplayTransport(Transport):
             if isinstance(message, dict):
                 return message
             if message is not None:
-                self.count_failure(message)
+                self._count_failure(message)
 
     async def _play(self) -> Sequence[bytes]:
         await anyio.lowlevel.checkpoint()  # a reader of a long tape lets others run

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
@@ -36,7 +36,7 @@ from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace
-from claude_transport.transport import PouredLines, Transport, TransportInfo
+from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo
 
 # --- The two views of a transport's lines: undecoded in batches, and as dicts one by one. They hold no state of their own.
 
@@ -188,14 +188,6 @@ _CHUNK_BYTES = 64 * 2**10
 """Bytes asked for per read: a pipe holds no more on Linux, and a batch of small messages is a few hundred lines."""
 
 
-class Connectable(Protocol):
-    """An opener: what makes a byte stream."""
-
-    async def connect(self) -> ByteStream:
-        """A new, open stream; a `ClaudeTransportError` when there can be none."""
-        ...
-
-
 class StreamTransport(Remakable):
     """A `Transport` over any byte stream that `connectable` opens.
 
@@ -208,7 +200,7 @@ class StreamTransport(Remakable):
 
     def __init__(
         self,
-        connectable: Connectable,
+        connectable: ByteStreamConnectable,
         *,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         close_timeout: float = DEFAULT_STREAM_CLOSE_TIMEOUT,
@@ -219,7 +211,7 @@ class StreamTransport(Remakable):
         self._close_timeout = close_timeout
         self._stream: ByteStream | None = None
         self._framer = LineFramer(max_line_bytes=max_line_bytes)
-        self.strict = strict
+        self._strict = strict
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
         self._connect_lock = anyio.Lock()
@@ -237,6 +229,10 @@ class StreamTransport(Remakable):
         self._failures: dict[str, int] = {}
 
     # ---------------------------------------------------------------------------------------------------------- connecting
+
+    def attach(self, client: Client) -> SessionTerms:
+        """Return terms that say whether this transport is strict, and count bad lines for `info`."""
+        return SessionTerms(strict=self._strict, on_failure=self._count_failure)
 
     async def connect(self) -> None:
         """Open the stream."""
@@ -342,7 +338,7 @@ class StreamTransport(Remakable):
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """The messages one by one, as dicts."""
         self._open_stream()
-        return DictView(self._next_batch, pending=self._pending, decoder=self._decoder, count_failure=self.count_failure)
+        return DictView(self._next_batch, pending=self._pending, decoder=self._decoder, count_failure=self._count_failure)
 
     async def _next_batch(self) -> Sequence[bytes]:
         """At least one line; StopAsyncIteration at a good end, the typed cause at a bad one."""
@@ -421,7 +417,7 @@ class StreamTransport(Remakable):
                 self._read_end.error.__cause__ = truncated
         return ()
 
-    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
+    def _count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
         """Count and log a line that held no message."""
         kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
         self._failures[kind] = self._failures.get(kind, 0) + 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio.to_thread
 import msgspec
+from anyio.abc import ByteStreamConnectable
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
 from claude_transport.launch.discovery import CLI, CLIState, pin_cli, read_cli_state, read_cli_version, remember_cli_version
@@ -38,7 +39,7 @@ from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
-from claude_transport.transport import PermissionSetting, SessionTerms, TransportInfo
+from claude_transport.transport import Client, PermissionSetting, SessionTerms, TransportInfo
 from claude_transport.transports.stream import StreamTransport
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> SessionTerms:
-    """Say what `options` ask of a `Query`: what a transport of your own returns from `announce()`.
+    """Say what `options` ask of a `Query`: what a transport of your own returns from `attach()`.
 
     `build_launch` says what is to be run, and this what is to be said: give both the same `delivery`. With these terms a `Query` sends
     the fields of `initialize` that the options need, refuses what would keep `can_use_tool` from being called, and holds the CLI to
@@ -139,8 +140,7 @@ class SubprocessTransport(StreamTransport):
         self._command = None if command is None else [os.fspath(argument) for argument in command]
         self._launcher = launcher
         self._on_stderr = on_stderr
-        self._answers: frozenset[str] | None = None
-        self._trace: dict[str, str] = {}
+        self._client: Client | None = None
         self._goes_on = False  # in place of another one, by reconnect()
         self._was_prompted = False
         self._cli: CLI | None = None
@@ -164,11 +164,11 @@ class SubprocessTransport(StreamTransport):
 
         It saves a session with the first prompt, and begins no second one under an id that is there (2.1.329, real). Whether it did is
         seen on this machine's disk; at another end, where only a launcher gets, it is assumed of every prompt that was announced by
-        `note_prompt()`, as a `Query` does. All else is as the options say: a fork is forked again, under a new id.
+        `on_prompt()`, as a `Query` does. All else is as the options say: a fork is forked again, under a new id.
         """
         return await super().reconnect()
 
-    def note_prompt(self, uuid: str) -> None:
+    def _on_prompt(self, uuid: str) -> None:
         """From now on, there is a session to go on with."""
         self._was_prompted = True
 
@@ -176,31 +176,36 @@ class SubprocessTransport(StreamTransport):
         another = super()._another()
         another._goes_on = True  # noqa: SLF001
         another._was_prompted = self._was_prompted  # noqa: SLF001
-        another._answers = self._answers  # noqa: SLF001 - one of us; who answers has not changed with the process
-        another._trace = self._trace  # noqa: SLF001
+        another._client = self._client  # noqa: SLF001 - one of us; who answers has not changed with the process
         return another
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        """Turn on permission prompts when somebody will answer them; the `initialize` fields that the options need."""
-        if self.is_ready() and "can_use_tool" in answers and self._permission_prompt() is None and self._command is None:
+    def attach(self, client: Client) -> SessionTerms:
+        """Turn on permission prompts when `client` answers them, and put its trace into the environment of the process.
+
+        The trace replaces an inherited one; the option `env` wins over it. Returns the terms of the options.
+        """
+        if self.is_ready() and "can_use_tool" in client.answers and self._permission_prompt() is None and self._command is None:
             raise ConfigurationError(
                 "the CLI was started before can_use_tool was known, so it will not ask: let Query connect the transport, "
                 'or set permission_prompt_tool_name="stdio"',
                 option="permission_prompt_tool_name",
             )
-        self._answers = answers
+        self._client = client
         delivery = "files" if self._launcher is None else self._launcher.delivery
         terms = session_terms(self._options, delivery=delivery)
         if self._command is not None:  # a command of the caller's own gets none of the flags
-            return SessionTerms(initialize=terms.initialize, verbatim_prompts=terms.verbatim_prompts)
-        return terms
-
-    def carry_trace(self, fields: Mapping[str, str]) -> None:
-        """Put it into the child's environment, as `TRACEPARENT` and `TRACESTATE`, in place of what is inherited; the option `env` wins."""
-        self._trace = {name.upper(): value for name, value in fields.items()}
+            terms = SessionTerms(initialize=terms.initialize, verbatim_prompts=terms.verbatim_prompts)
+        return msgspec.structs.replace(
+            terms,
+            strict=self._strict,
+            on_prompt=self._on_prompt,
+            on_failure=self._count_failure,
+            find_cli_version=self._find_cli_version,
+        )
 
     async def open(self) -> ProcessStream | LaunchedStream:
         """Start the process (called by `connect()`)."""
+        client = self._client or Client(initializes=False)
         # looking for the binary and reading settings files touches the disk, which may be a slow one
         plan = functools.partial(
             _plan,
@@ -210,7 +215,7 @@ class SubprocessTransport(StreamTransport):
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
-            trace=dict(self._trace),
+            trace={name.upper(): value for name, value in client.trace.items()},
         )
         planned = await _in_thread(plan)
         launch, self._cli = planned.launch, planned.cli
@@ -220,7 +225,7 @@ class SubprocessTransport(StreamTransport):
             require(*needs_of(planned.launch), version=self._cli_version)
         if self._options.pin_cli and self._cli is not None and planned.remote is None:
             pin_cli(self._cli, asked=self._options.cli_path)
-        if launch.initialize and self._answers is None:
+        if launch.initialize and not client.initializes:
             logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
         for note in launch.notes:
             logger.info("%s", printable(note))
@@ -231,7 +236,7 @@ class SubprocessTransport(StreamTransport):
             payloads.remove()
             raise
 
-    async def find_cli_version(self, *, said: str | None = None) -> str | None:
+    async def _find_cli_version(self, *, said: str | None) -> str | None:
         """The version that the CLI `said`, or else the one of its binary, which is asked for it once for each state of the file."""
         if said is not None:
             self._cli_version = said
@@ -269,7 +274,7 @@ class SubprocessTransport(StreamTransport):
             instructions=planned.instructions(mark=mark),
             program=planned.launch.argv[0],
             cwd=planned.launch.cwd,
-            on_banner=lambda line: self.count_failure(DecodeFailure(kind="noise", error="came before claude", raw=line)),
+            on_banner=lambda line: self._count_failure(DecodeFailure(kind="noise", error="came before claude", raw=line)),
             diagnose=diagnose,
         )
         stream = await launched.connect()
@@ -277,7 +282,7 @@ class SubprocessTransport(StreamTransport):
         return stream
 
     def _permission_prompt(self) -> str | None:
-        return "stdio" if self._answers is not None and "can_use_tool" in self._answers else self._options.permission_prompt_tool_name
+        return "stdio" if self._client is not None and "can_use_tool" in self._client.answers else self._options.permission_prompt_tool_name
 
     @property
     def info(self) -> TransportInfo:
@@ -353,7 +358,7 @@ async def _ask_version(cli: CLI | None, env: Mapping[str, str] | None) -> str | 
     return await anyio.to_thread.run_sync(functools.partial(ask_cli_version, cli, env=env))
 
 
-class _Opener:
+class _Opener(ByteStreamConnectable):
     """The connectable of a `SubprocessTransport`; a weak reference, so that the two do not keep each other alive."""
 
     def __init__(self, transport: SubprocessTransport) -> None:

@@ -8,15 +8,14 @@ import inspect
 import logging
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ParamSpec, Self
 
 import anyio
 
 from claude_transport.errors import Busy, UsageError
 from claude_transport.protocol.codec import LineDecoder
-from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
-from claude_transport.transport import SessionTerms, Transport, TransportInfo, TransportLike, read_lines_of
+from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, read_lines_of
 
 
 class _Rewrappable(Transport):
@@ -144,33 +143,9 @@ class TransportWrapper(_Rewrappable):
         info = getattr(self._transport, "info", None)
         return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
 
-    @property
-    def strict(self) -> bool:
-        """Whether the transport inside raises for a bad line instead of leaving it out, as far as it says so."""
-        return bool(getattr(self._transport, "strict", False))
-
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        """Tell the transport inside what will be answered; its terms, if it has any."""
-        return self._transport.announce(answers=answers) if isinstance(self._transport, Transport) else SessionTerms()
-
-    def carry_trace(self, fields: Mapping[str, str]) -> None:
-        """Have the transport inside carry it."""
-        if isinstance(self._transport, Transport):
-            self._transport.carry_trace(fields)
-
-    def note_prompt(self, uuid: str) -> None:
-        """Have the transport inside note it."""
-        if isinstance(self._transport, Transport):
-            self._transport.note_prompt(uuid)
-
-    async def find_cli_version(self, *, said: str | None = None) -> str | None:
-        """Have the transport inside find it."""
-        return await self._transport.find_cli_version(said=said) if isinstance(self._transport, Transport) else said
-
-    def count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
-        """Have the transport inside count it."""
-        if isinstance(self._transport, Transport):
-            self._transport.count_failure(failure)
+    def attach(self, client: Client) -> SessionTerms:
+        """Attach the transport inside and return its terms. Override it to change what is handed down, or to add to the terms."""
+        return attach_to(self._transport, client)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport!r})"
@@ -199,9 +174,14 @@ class LineWrapper(TransportWrapper):
 
     def __init__(self, transport: TransportLike) -> None:
         super().__init__(transport)
-        self._decoder = LineDecoder(strict=self.strict)
+        self._terms: SessionTerms | None = None
         self._pending: deque[bytes] = deque()
         self._reading = False
+
+    def attach(self, client: Client) -> SessionTerms:
+        """Attach the transport inside and return its terms."""
+        self._terms = super().attach(client)
+        return self._terms
 
     @property
     def is_idle(self) -> bool:
@@ -217,7 +197,8 @@ class LineWrapper(TransportWrapper):
         """The messages one by one, as dicts; lines that hold none are left out and counted."""
         if self.is_idle and not self._pending:
             return self.transport.read_messages()
-        return _Messages(self, read_lines_of(self.transport))
+        terms = self._terms or self.attach(Client(initializes=False))  # nothing above has attached: the lines are decoded here
+        return _Messages(self, read_lines_of(self.transport), pending=self._pending, terms=terms)
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
         """At least one line; `source` are the lines of the transport inside. Raises what the stream ended with."""
@@ -261,18 +242,23 @@ class _Batches(_View):
 
 
 class _Messages(_View):
+    def __init__(self, wrapper: LineWrapper, source: AsyncIterator[Sequence[bytes]], *, pending: deque[bytes], terms: SessionTerms) -> None:
+        super().__init__(wrapper, source)
+        self._pending = pending
+        self._as_dict = LineDecoder(strict=terms.strict).as_dict
+        self._on_failure = terms.on_failure
+
     # what is done here is done for each message: one more coroutine on the way costs 6 % of reading small messages
     async def __anext__(self) -> dict[str, Any]:
-        wrapper = self._wrapper
-        pending = wrapper._pending  # noqa: SLF001 - two halves of one module
+        pending = self._pending
         while True:
             if not pending:
-                pending.extend(await wrapper.next_batch(self._source))
-            message = wrapper._decoder.as_dict(pending.popleft())  # noqa: SLF001
+                pending.extend(await self._wrapper.next_batch(self._source))
+            message = self._as_dict(pending.popleft())
             if isinstance(message, dict):
                 return message
-            if message is not None:
-                wrapper.count_failure(message)
+            if message is not None and self._on_failure is not None:
+                self._on_failure(message)
 
 
 # --- `ObservingWrapper`: a wrapper that is told of everything that happens, and changes none of it.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import msgspec
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.prometheus import Sample, check_labels, family_text
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,13 +118,6 @@ def _sum(one: Any, other: Any) -> Any:
 # --- What a snapshot says, as families of samples with names, units and labels: one table for every exporter.
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """One number and its labels."""
-
-    value: float
-    labels: Mapping[str, str] = {}
-
-
 class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one name, in words joined by `_`; `unit` as UCUM writes it (`By`, `s`, `{line}`)."""
 
@@ -179,51 +171,24 @@ def _by_kind(tokens: TokenCounts, **labels: str) -> list[Sample]:
     return [Sample(count, {**labels, "kind": name.removesuffix("_tokens").removesuffix("_input")}) for name, count in kinds.items()]
 
 
-# --- A snapshot in the text format that Prometheus scrapes, without any library of its.
-
-
 _PREFIX = "claude_transport_"
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def prometheus_text(snapshot: MetricsSnapshot, *, labels: Mapping[str, str] | None = None) -> str:
-    """`snapshot` in Prometheus' text format (version 0.0.4), to be served as `text/plain`; every sample gets the `labels` besides its own.
+    """Write `snapshot` in the Prometheus text format, version 0.0.4.
 
-    Raises `ConfigurationError` for a label that cannot be one.
+    `labels` are added to every sample, before its own labels.
+
+    Raises:
+        ConfigurationError: the name of a label is not valid in Prometheus.
     """
-    labels = labels or {}
-    for name in labels:
-        if not _LABEL.fullmatch(name) or name.startswith("__"):
-            raise ConfigurationError(f"{name!r} cannot be the name of a label", option="labels")
-    return "".join(f"{line}\n" for line in _lines(snapshot, labels))
-
-
-def _lines(snapshot: MetricsSnapshot, labels: Mapping[str, str]) -> Iterator[str]:
+    common = labels or {}
+    check_labels(common)
+    families = []
     for family in counter_families(snapshot):
-        name = f"{_PREFIX}{family.name}_total"
-        yield f"# HELP {name} {family.doc}"
-        yield f"# TYPE {name} counter"
-        for sample in family.samples:
-            yield f"{name}{_written({**labels, **sample.labels})} {_number(sample.value)}"
+        counts = [Sample(sample.value, {**common, **sample.labels}) for sample in family.samples]
+        families.append(family_text(f"{_PREFIX}{family.name}_total", "counter", family.doc, counts))
     for what, (timing, doc) in timings_of(snapshot).items():
-        name = f"{_PREFIX}{what}_seconds"
-        yield f"# HELP {name} {doc}"
-        yield f"# TYPE {name} summary"
-        yield f"{name}_sum{_written(labels)} {_number(timing.total)}"
-        yield f"{name}_count{_written(labels)} {timing.count}"
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
-
-
-def _written(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items()) + "}"
-
-
-def _escaped(value: str) -> str:
-    # a lone surrogate, which JSON may hold, has no place in UTF-8
-    clean = value.encode("utf-8", "replace").decode("utf-8")
-    return clean.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        samples = (Sample(timing.total, common, "_sum"), Sample(timing.count, common, "_count"))
+        families.append(family_text(f"{_PREFIX}{what}_seconds", "summary", doc, samples))
+    return "".join(families)

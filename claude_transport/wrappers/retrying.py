@@ -20,7 +20,7 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
-from claude_transport.transport import SessionTerms, TransportLike
+from claude_transport.transport import Client, SessionTerms, TransportLike
 from claude_transport.wrappers.base import TransportWrapper
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -108,9 +108,9 @@ class RetryingTransport(TransportWrapper):
 
     # ---------------------------------------------------------------------------------------------------------- the contract
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        """As `TransportWrapper.announce()`; an `OutcomeUncertain` will name the session that the terms name."""
-        terms = super().announce(answers=answers)
+    def attach(self, client: Client) -> SessionTerms:
+        """Attach the transport inside and return its terms; an `OutcomeUncertain` names the session that they name."""
+        terms = super().attach(client)
         self._session_id = None if terms.forks_session else terms.session_id  # of a fork, that is the id of the original
         return terms
 

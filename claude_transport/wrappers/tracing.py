@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.transport import TransportLike
+from claude_transport.transport import Client, SessionTerms, TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.prompt_watch import without_deltas
 from claude_transport.wrappers.redactor import redactor_for
@@ -66,6 +68,8 @@ class TracingTransport(ObservingWrapper):
             )
         self._provider = tracer_provider
         self._context: Context | None = None
+        self._client = Client(initializes=False)
+        self._attached: Client | None = None
         self._spans: SessionSpans | None = None
         try:
             from opentelemetry import trace
@@ -84,14 +88,27 @@ class TracingTransport(ObservingWrapper):
     async def connect(self) -> None:
         """Hand on the current trace, and connect the transport inside."""
         if self._spans is not None and not self.is_ready():
-            self._tell(self._hand_on)
+            self._tell(self._keep_context)
+            if self._traced(self._client) != (self._attached or self._client):
+                self.attach(self._client)  # nothing above has attached, or another span was current then
         await super().connect()
 
-    def note_prompt(self, uuid: str) -> None:
-        """Remember which span is current where the prompt is sent."""
-        if not self.is_idle:
-            self._tell(self._remember, uuid)
-        super().note_prompt(uuid)
+    def attach(self, client: Client) -> SessionTerms:
+        """Attach the transport inside with the current trace; `on_prompt` remembers which span is current where a prompt is sent."""
+        self._client = client
+        if self._spans is None:
+            return super().attach(client)
+        self._attached = self._traced(client)
+        terms = super().attach(self._attached)
+        on_prompt = terms.on_prompt
+
+        def remember(uuid: str) -> None:
+            if not self.is_idle:
+                self._tell(self._remember, uuid)
+            if on_prompt is not None:
+                on_prompt(uuid)
+
+        return msgspec.structs.replace(terms, on_prompt=remember)
 
     def on_writing(self, data: str | bytes) -> None:
         """Begin the spans of the prompts in it."""
@@ -132,15 +149,21 @@ class TracingTransport(ObservingWrapper):
         if self._spans is not None and context is not None:
             self._spans.noted(uuid, context=context)
 
-    def _hand_on(self) -> None:
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
+    def _keep_context(self) -> None:
         self._context = _current_context()
-        fields: dict[str, Any] = {}
-        # only the trace itself: baggage is the application's, and may hold anything
-        TraceContextTextMapPropagator().inject(fields)
-        if fields:
-            self.carry_trace(fields)
+
+    def _traced(self, client: Client) -> Client:
+        """Return `client` with the trace of the current span, if a span is current."""
+        fields: dict[str, str] = {}
+        self._tell(_inject, fields)
+        return msgspec.structs.replace(client, trace=fields) if fields else client
+
+
+def _inject(fields: dict[str, str]) -> None:
+    """Write the trace of the current span into `fields`. Baggage is left out: it is the application's, and may hold anything."""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    TraceContextTextMapPropagator().inject(fields)
 
 
 def _is_unconfigured() -> bool:

@@ -9,12 +9,12 @@ import anyio.from_thread
 import anyio.to_thread
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, Scenario, Turn, steps
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 
 
 def endless_claude() -> FakeClaude:
     """Stands in for the real CLI: a child process that talks until it is interrupted."""
-    return FakeClaude(Scenario(replies=[Turn([steps.Text("On and on ..."), steps.Delay(60)])]))
+    return FakeClaude(Scenario(replies=[ScriptedTurn([steps.Text("On and on ..."), steps.Delay(60)])]))
 
 
 async def main() -> None:

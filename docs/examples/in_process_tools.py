@@ -10,7 +10,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, Scenario, Turn
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn
 from claude_transport.testing.steps import Request, Result, Text
 
 
@@ -52,7 +52,7 @@ def rehearsed_claude() -> FakeClaude:
         ),
         Result(),
     )
-    return FakeClaude(Scenario(otherwise=Turn(steps)))
+    return FakeClaude(Scenario(otherwise=ScriptedTurn(steps)))
 
 
 async def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, Scenario, Turn, steps
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 from claude_transport.testing.conformance.sshd import missing_for_sshd, running_sshd
 
 LOGIN = "echo Welcome to this machine.\n"
@@ -40,7 +40,7 @@ async def ask(tool: str, tool_input: dict[str, Any], _context: ct.client.Callbac
 def far_claude() -> FakeClaude:
     """Stands in for the claude there: it wants to run one command."""
     question = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "make"}, "tool_use_id": "toolu_1"}
-    return FakeClaude(Scenario(replies=[Turn([steps.Request(question), steps.Text("It is built."), steps.Result()])]))
+    return FakeClaude(Scenario(replies=[ScriptedTurn([steps.Request(question), steps.Text("It is built."), steps.Result()])]))
 
 
 async def main() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import anyio
+import msgspec
 from anyio.abc import ByteStream, Process
 
 import claude_transport as ct
@@ -67,9 +68,10 @@ class OwnProcess(ct.StreamTransport):
         self.starter = Starter(options)
         super().__init__(self.starter)
 
-    def announce(self, *, answers: frozenset[str]) -> ct.transports.SessionTerms:
-        self.starter.answers = answers
-        return ct.transports.session_terms(self.starter.options)
+    def attach(self, client: ct.transports.Client) -> ct.transports.SessionTerms:
+        self.starter.answers = client.answers
+        terms = ct.transports.session_terms(self.starter.options)
+        return msgspec.structs.replace(terms, on_failure=super().attach(client).on_failure)
 
 
 async def main() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, Scenario, Turn, steps
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 
 
 async def guard(tool: str, tool_input: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
@@ -20,7 +20,7 @@ async def guard(tool: str, tool_input: dict[str, Any], context: ct.client.Callba
 def claude_that_deletes() -> FakeClaude:
     """Stands in for the real CLI: a child process that wants to run one command."""
     question = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "rm -r build"}, "tool_use_id": "toolu_1"}
-    return FakeClaude(Scenario(replies=[Turn([steps.Request(question), steps.Text("I may not."), steps.Result()])]))
+    return FakeClaude(Scenario(replies=[ScriptedTurn([steps.Request(question), steps.Text("I may not."), steps.Result()])]))
 
 
 async def main() -> None:

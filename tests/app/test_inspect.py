@@ -78,7 +78,7 @@ def test_a_page_on_stdout_is_nothing_but_the_page(program: Program) -> None:
     [
         (None, "cannot read the tape"),
         (b"", "it is empty"),
-        (b"hello\n", "is no tape, line 1"),
+        (b"hello\n", "is not a tape, line 1"),
         (b'{"tape": 99, "t": 0, "dir": "note", "line": "tape"}\n', "a tape of version 99"),
     ],
 )

@@ -10,8 +10,7 @@ from typing import Any
 import anyio
 from anyio.abc import ByteStream
 
-from claude_transport.bridge.configuration import read_bridge_settings
-from claude_transport.bridge.connection import Greeting, Welcome, decode_welcome, encode_greeting
+from claude_transport.bridge.configuration import Greeting, Welcome, decode_welcome, encode_greeting, read_bridge_settings
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.streams.process import ProcessConnectable
 from claude_transport.streams.sockets import SocketConnectable

@@ -17,7 +17,8 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 import claude_transport as ct
-from claude_transport.bridge.connection import Greeting, Outbox
+from claude_transport.bridge.configuration import Greeting
+from claude_transport.bridge.host import Outbox
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.streams.address import parse_address
 from claude_transport.streams.memory import memory_stream_pair

@@ -17,7 +17,7 @@ from bridge_peers import PATIENCE
 from hostile_words import SHORTER, assert_lines_are_safe, assert_records_are_safe
 
 import claude_transport as ct
-from claude_transport.bridge.connection import Greeting, encode_greeting
+from claude_transport.bridge.configuration import Greeting, encode_greeting
 from claude_transport.streams.address import parse_address
 from claude_transport.streams.sockets import SocketConnectable
 

@@ -16,7 +16,7 @@ from virtual_time import virtual_time
 
 from claude_transport import Allow, InterruptOutcome, Query, ResultMessage, SubprocessTransport, Transport
 from claude_transport.protocol.envelope import encode_line
-from claude_transport.testing import FakeClaude, Scenario, Turn, steps
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 
 KB = 1024
 MB = 1024 * KB
@@ -181,7 +181,7 @@ async def test_a_pause_ends_with_the_close() -> None:
 
 
 async def test_a_real_child_is_held_back_and_still_interrupted() -> None:
-    with FakeClaude(Scenario(replies=[Turn([steps.Flood(10 * MB), steps.Result()])])) as fake:
+    with FakeClaude(Scenario(replies=[ScriptedTurn([steps.Flood(10 * MB), steps.Result()])])) as fake:
         async with Query(SubprocessTransport(command=fake.command), max_buffered_bytes=MB) as query:
             turn = await query.send("go")
             await soon(lambda: query.buffered_bytes > MB)

@@ -9,7 +9,7 @@ from peers import ForeignTransport, answer_to, result, said
 
 from claude_transport import ClaudeOptions, Query, ResultError, TransportWrapper, UsageError
 from claude_transport.messages import CompactBoundary
-from claude_transport.transports import SessionTerms
+from claude_transport.transports import Client, SessionTerms
 
 METADATA = {"trigger": "manual", "pre_tokens": 12443, "post_tokens": 2545, "cumulative_dropped_tokens": 9898, "duration_ms": 20}
 INIT = {"type": "system", "subtype": "init", "session_id": "s", "uuid": "i"}
@@ -34,7 +34,7 @@ class Compacts(ForeignTransport):
 class Verbatim(TransportWrapper):
     """A transport whose options send prompts as they are."""
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+    def attach(self, client: Client) -> SessionTerms:
         return SessionTerms(verbatim_prompts=True)
 
 

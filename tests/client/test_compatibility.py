@@ -15,7 +15,7 @@ from claude_transport.errors import CLIVersionMismatch
 from claude_transport.hooks import HookEvent
 from claude_transport.testing import Answer, FakeClaude, Scenario
 from claude_transport.testing.fake_claude import FakeClaudeCall
-from claude_transport.transport import SessionTerms
+from claude_transport.transport import Client, SessionTerms
 
 PATIENCE = 60.0
 UNSUPPORTED = "Unsupported control request subtype: get_status"
@@ -157,7 +157,7 @@ async def test_a_claude_older_than_the_range_fails_the_start() -> None:
 
 async def test_agents_of_the_options_and_of_the_query_are_both_there_and_those_of_the_query_win() -> None:
     class WithAgents(MockTransport):
-        def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        def attach(self, client: Client) -> SessionTerms:
             return SessionTerms(initialize={"agents": {"a": {"prompt": "of the options"}, "b": {"prompt": "of the options"}}})
 
     transport = WithAgents()

@@ -322,10 +322,12 @@ async def test_a_request_without_an_id_is_left_alone() -> None:
 async def test_what_the_callbacks_can_answer_is_announced_to_our_own_transports() -> None:
     transport = MockTransport()
     async with Query(transport, can_use_tool=fails, hooks={"Stop": [HookMatcher(hooks=[fails])]}):
-        assert transport.announced == {"can_use_tool", "hooks"}
+        assert transport.client is not None
+        assert transport.client.answers == {"can_use_tool", "hooks"}
     other = MockTransport()
     async with Query(other):
-        assert other.announced == frozenset()
+        assert other.client is not None
+        assert other.client.answers == frozenset()
 
 
 # ------------------------------------------------------------------------------------------------------------------- closing

@@ -28,7 +28,7 @@ from claude_transport import (
 )
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ControlRequestFailed, NotConnected
 from claude_transport.testing import Answer, FakeClaude, Scenario, steps
-from claude_transport.transports import SessionTerms
+from claude_transport.transports import Client, SessionTerms
 
 FAILED_START: Frame = {
     "type": "result",
@@ -69,7 +69,7 @@ async def test_the_answer_to_initialize_is_typed() -> None:
 
 async def test_fields_of_initialize_come_from_options_arguments_and_the_caller_who_wins() -> None:
     class WithTerms(MockTransport):
-        def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        def attach(self, client: Client) -> SessionTerms:
             return SessionTerms(initialize={"title": "of the options", "agents": {}, "skills": ["x"]}, verbatim_prompts=True)
 
     transport = WithTerms([{"type": "result", "subtype": "success"}])
@@ -408,7 +408,7 @@ class Sends(TransportWrapper):
         super().__init__(transport)
         self.fields = fields
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+    def attach(self, client: Client) -> SessionTerms:
         return SessionTerms(initialize=self.fields)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from peers import in_time, result, said
 
 from claude_transport import ClaudeOptions, MockTransport, Query, StructuredOutputMissing, SubprocessTransport, TransportWrapper
 from claude_transport.client import ResumePoint
-from claude_transport.protocol.session import SessionForked
-from claude_transport.transports import SessionTerms
+from claude_transport.protocol.messages import SessionForked
+from claude_transport.transports import Client, SessionTerms
 
 OURS = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 THEIRS = "12345678-1234-4234-8234-123456789abc"
@@ -30,18 +31,22 @@ SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
     ],
 )
 def test_the_transport_says_which_session_its_options_name(options: dict[str, Any], session_id: str | None, forks: bool) -> None:
-    terms = SubprocessTransport(ClaudeOptions(**options)).announce(answers=frozenset())
+    terms = SubprocessTransport(ClaudeOptions(**options)).attach(Client())
     assert (terms.session_id, terms.forks_session) == (session_id, forks)
 
 
 def test_the_transport_says_whether_its_options_ask_for_structured_output() -> None:
-    assert not SubprocessTransport().announce(answers=frozenset()).structured_output
-    assert SubprocessTransport(ClaudeOptions(output_format=SCHEMA)).announce(answers=frozenset()).structured_output
+    assert not SubprocessTransport().attach(Client()).structured_output
+    assert SubprocessTransport(ClaudeOptions(output_format=SCHEMA)).attach(Client()).structured_output
+
+
+def without_callbacks(terms: SessionTerms) -> SessionTerms:
+    return msgspec.structs.replace(terms, on_prompt=None, on_failure=None, find_cli_version=None)
 
 
 def test_a_command_of_the_callers_own_gets_no_flags_and_so_has_no_such_terms() -> None:
     options = ClaudeOptions(session_id=OURS, output_format=SCHEMA)
-    assert SubprocessTransport(options, command=["claude"]).announce(answers=frozenset()) == SessionTerms()
+    assert without_callbacks(SubprocessTransport(options, command=["claude"]).attach(Client())) == SessionTerms()
 
 
 # --------------------------------------------------------------------------------------------------------- in a conversation
@@ -54,8 +59,8 @@ class OnTerms(MockTransport):
         super().__init__(replies)
         self.terms = SessionTerms(**terms)
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        super().announce(answers=answers)
+    def attach(self, client: Client) -> SessionTerms:
+        super().attach(client)
         return self.terms
 
 

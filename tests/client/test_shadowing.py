@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from peers import ForeignTransport, answer_to
 
@@ -22,7 +23,7 @@ from claude_transport import (
 )
 from claude_transport.client.shadowing import find_shadows
 from claude_transport.launch.settings import permission_settings
-from claude_transport.transports import PermissionSetting, SessionTerms
+from claude_transport.transports import Client, PermissionSetting, SessionTerms
 
 NOWHERE = "/nonexistent/claude"  # whatever is refused before the spawn never gets to look for it
 
@@ -149,7 +150,8 @@ async def test_a_settings_file_is_looked_into(tmp_path: Path) -> None:
 
 async def test_the_options_of_another_program_mean_nothing_to_it() -> None:
     transport = SubprocessTransport(ClaudeOptions(permission_mode="dontAsk"), command=["claude"])
-    assert transport.announce(answers=frozenset({"can_use_tool"})) == SessionTerms()
+    terms = transport.attach(Client(answers=frozenset({"can_use_tool"})))
+    assert msgspec.structs.replace(terms, on_prompt=None, on_failure=None, find_cli_version=None) == SessionTerms()
 
 
 async def test_it_is_seen_through_wrappers() -> None:
@@ -254,7 +256,7 @@ async def test_an_older_cli_whose_settings_choose_nothing_that_matters_is_fine(s
 class Fixed(TransportWrapper):
     """A transport whose options choose the mode."""
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+    def attach(self, client: Client) -> SessionTerms:
         return SessionTerms(permissions=[PermissionSetting("mode", "default", "permission_mode")])
 
 
@@ -273,7 +275,7 @@ async def test_settings_are_asked_for_only_when_they_can_matter() -> None:
 class Announces(TransportWrapper):
     """A transport whose options say `acceptEdits`."""
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+    def attach(self, client: Client) -> SessionTerms:
         return SessionTerms(permissions=[PermissionSetting("mode", "acceptEdits", "permission_mode")])
 
 

@@ -15,7 +15,7 @@ from mcp.server.mcpserver import Context
 from mcp_peers import HELLO
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, Scenario, Turn
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn
 from claude_transport.testing.conformance.census import LASTING, Census
 from claude_transport.testing.steps import Request, Result, Step, Text
 
@@ -27,7 +27,7 @@ CALLBACKS = 3  # of each session in each round: a permission, a hook, a tool
 resource = pytest.importorskip("resource", reason="a limit on open files is a thing of POSIX")
 
 
-def conversation() -> Turn:
+def conversation() -> ScriptedTurn:
     """One round: the three questions are asked together, and the last answer that comes decides how it goes on."""
     shake_hands: tuple[Step, ...] = (
         Request.mcp_message("box", message={"id": 0, "method": "initialize", "params": HELLO}),
@@ -42,7 +42,7 @@ def conversation() -> Turn:
             "Bash", input=tool_input, on_success=(Text("{{answer.response.updatedInput.token}}"),), on_deny=(Text("denied"),)
         ),
     )
-    return Turn((*shake_hands, *together, Result()))
+    return ScriptedTurn((*shake_hands, *together, Result()))
 
 
 class Crowd:

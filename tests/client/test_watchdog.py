@@ -25,7 +25,7 @@ from claude_transport import (
 from claude_transport.client import CallbackContext, StallEvent, Watchdog
 from claude_transport.client.watchdog import NO_PROGRESS, Vigil
 from claude_transport.protocol.envelope import DecodeFailure, Message, encode_line
-from claude_transport.testing import FakeClaude, Scenario, Turn, steps
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 
 HOUR = 3600.0
 
@@ -365,7 +365,7 @@ async def test_an_answer_that_comes_in_time_keeps_a_watchdog_that_kills_quiet() 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_a_process_that_hangs_is_killed_when_that_was_asked_for() -> None:
-    with FakeClaude(Scenario(replies=[Turn([steps.Text("so far"), steps.Hang()])])) as fake:
+    with FakeClaude(Scenario(replies=[ScriptedTurn([steps.Text("so far"), steps.Hang()])])) as fake:
         query = Query(SubprocessTransport(command=fake.command, close_timeout=1), watchdog=Watchdog(no_bytes=0.2, action="kill"))
         with anyio.fail_after(30):
             await query.start()

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 import claude_transport as ct
 from claude_transport.testing.conformance import ByteStreamMedium, Medium, Subject
@@ -73,7 +73,7 @@ def breaks_streaming(*clauses: str) -> Callable[[type[ct.StreamTransport]], type
     return register
 
 
-class Opener:
+class Opener(ByteStreamConnectable):
     """Gives its one stream, or refuses."""
 
     def __init__(self, stream: ByteStream) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from mutants import LIMIT, Good
 
 from claude_transport.errors import ConfigurationError
@@ -57,7 +57,7 @@ def test_a_function_of_a_byte_stream_is_asked_everything_but_a_failing_connect()
     }
 
 
-class _Handed:
+class _Handed(ByteStreamConnectable):
     def __init__(self, stream: ByteStream) -> None:
         self.stream = stream
 

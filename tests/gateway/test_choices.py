@@ -17,6 +17,7 @@ from claude_transport.gateway.choices import DEFAULT_CHOICES, LIMITED, Choices
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions, Effort, PermissionMode
 from claude_transport.protocol.link import Hello, Refusal
+from claude_transport.transport import Client
 from claude_transport.transports.subprocess import SubprocessTransport
 
 EVERYTHING = Choices(ClaudeOptions.__struct_fields__)
@@ -107,7 +108,7 @@ def test_a_value_is_taken_as_it_should_be_or_refused_in_words_and_never_an_inter
 ) -> None:
     try:
         made = EVERYTHING.apply(ours, {name: value})
-        SubprocessTransport(made).announce(answers=frozenset({"can_use_tool"}))
+        SubprocessTransport(made).attach(Client(answers=frozenset({"can_use_tool"})))
     except TurnedAway as exc:
         refused = exc
     else:

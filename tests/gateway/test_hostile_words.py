@@ -62,7 +62,7 @@ async def test_what_a_client_chooses_is_refused_and_logged_on_one_line(
         assert stage.processes.options == []
     assert_lines_are_safe([refusal.text, error["message"]], longest=600)
     assert_records_are_safe(log.records)
-    assert sum("turned away" in record.getMessage() for record in log.records) == 2
+    assert sum("refused a client" in record.getMessage() for record in log.records) == 2
 
 
 FIRST_LINES: dict[str, Callable[[str], bytes]] = {

@@ -103,7 +103,7 @@ async def test_a_page_that_rebinds_its_name_reads_nothing_on_a_socket(path: str,
             assert b"claude_transport_gateway" not in answer
             assert b'"status"' not in answer
         assert gateway.metrics.refused["host"] >= 4
-    assert "turned away (host)" in caplog.text
+    assert "refused a client (host)" in caplog.text
 
 
 async def test_where_it_listens_at_every_address_the_one_that_was_asked_counts_as_for_a_probe_of_kubernetes() -> None:

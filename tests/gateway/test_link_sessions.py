@@ -147,7 +147,7 @@ async def test_a_process_that_broke_off_is_told_from_one_that_ended() -> None:
         client = await stage.link()
         process = await stage.processes.next()
         process.stream.break_connection()
-        assert (await client.hear_frame(ProcessEnd)).error == "ConnectionLost on the gateway"
+        assert (await client.hear_frame(ProcessEnd)).error == "reading from the process failed on the gateway (ConnectionLost)"
 
 
 async def test_a_torn_last_line_of_the_process_stays_torn() -> None:

@@ -6,7 +6,7 @@ import json
 
 import anyio
 import pytest
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from rehearsal import ALICE, BOB, rehearsal
 from virtual_time import virtual_time
 
@@ -230,7 +230,7 @@ async def test_a_process_that_does_not_start_takes_no_place_and_tells_no_paths(c
 
 @virtual_time
 async def test_a_process_that_is_never_there_is_not_waited_for_for_ever() -> None:
-    class Nowhere:
+    class Nowhere(ByteStreamConnectable):
         async def connect(self) -> MemoryStream:
             await anyio.sleep_forever()
             raise AssertionError
@@ -296,7 +296,7 @@ async def test_a_process_that_was_being_started_when_the_gateway_began_to_end_is
     starting, ended = anyio.Event(), anyio.Event()
     processes: list[MemoryStream] = []
 
-    class SlowOpener:
+    class SlowOpener(ByteStreamConnectable):
         async def connect(self) -> MemoryStream:
             ours, theirs = memory_stream_pair()
             processes.append(theirs)

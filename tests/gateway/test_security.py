@@ -77,7 +77,7 @@ async def test_without_the_right_token_nobody_gets_in(token: str | None, log: py
         assert await plain.rest() == b""
         assert refusals_of(stage) == {"auth": 2}
         assert len(stage.processes.options) == 1  # nothing was started for them
-    assert "turned away (auth)" in log.text
+    assert "refused a client (auth)" in log.text
     assert not token or token.strip() not in log.text
 
 

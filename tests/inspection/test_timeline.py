@@ -355,7 +355,7 @@ def test_a_bad_line_is_named_by_its_number_wherever_it_stands(tmp_path: Path, fa
     record = b'{"t":0,"dir":"note","line":"%s"}\n' % (b"x" * 1000)
     path = tmp_path / "bad.ndjson"
     path.write_bytes(record * far + b"no record\n" + record)
-    with pytest.raises(ConfigurationError, match=rf"bad\.ndjson is no tape, line {far + 1}:"):
+    with pytest.raises(ConfigurationError, match=rf"bad\.ndjson is not a tape, line {far + 1}:"):
         summarize(path)
 
 
@@ -378,7 +378,7 @@ def test_a_torn_last_line_is_a_problem_and_no_error(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_tape(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "empty.ndjson"
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"empty\.ndjson is no tape, line 1: it is empty"):
+    with pytest.raises(ConfigurationError, match=r"empty\.ndjson is not a tape, line 1: it is empty"):
         summarize(path)
 
 
@@ -386,9 +386,9 @@ def test_an_empty_file_is_no_tape(tmp_path: Path, content: bytes) -> None:
 def test_a_file_without_a_newline_is_not_said_to_be_empty(tmp_path: Path, size: int) -> None:
     path = tmp_path / "flat.ndjson"
     path.write_bytes(b'{"t":0,"dir":"out","line":"' + b"x" * size)
-    with pytest.raises(ConfigurationError, match=r"flat\.ndjson is no tape, line 1: this is the only line, and it is not whole JSON"):
+    with pytest.raises(ConfigurationError, match=r"flat\.ndjson is not a tape, line 1: the only line is not complete JSON"):
         summarize(path)
-    with pytest.raises(ConfigurationError, match=r"flat\.ndjson is no tape, line 1: this is the only line, and it is not whole JSON"):
+    with pytest.raises(ConfigurationError, match=r"flat\.ndjson is not a tape, line 1: the only line is not complete JSON"):
         Tape.read(path)
 
 
@@ -400,7 +400,7 @@ def test_a_large_file_of_something_else_is_refused_by_its_beginning(tmp_path: Pa
         file.truncate(500 * 2**20)  # a file with a hole: nothing is written
     tracemalloc.start()
     try:
-        with pytest.raises(ConfigurationError, match=rf"image\.raw is no tape, line {line}: every line of a tape is a JSON object"):
+        with pytest.raises(ConfigurationError, match=rf"image\.raw is not a tape, line {line}: every line of a tape is a JSON object"):
             summarize(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -411,7 +411,7 @@ def test_a_large_file_of_something_else_is_refused_by_its_beginning(tmp_path: Pa
 def test_a_time_beyond_every_clock_is_no_tape(tmp_path: Path) -> None:
     path = tmp_path / "late.ndjson"
     path.write_bytes(b'{"t":1%b,"dir":"note","line":"tape"}\n' % (b"0" * 400))
-    with pytest.raises(ConfigurationError, match="line 1: `t` is a number out of range"):
+    with pytest.raises(ConfigurationError, match="line 1: the number `t` is too large"):
         summarize(path)
 
 

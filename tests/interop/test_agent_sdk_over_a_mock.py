@@ -107,7 +107,8 @@ async def test_a_hook_and_a_permission_callback_answer_what_they_are_asked() -> 
     mock.expect(type="control_response", response=answer("q2", behavior="deny", message="not here")).reply(ends("I may not."))
     async with client_of(mock, can_use_tool=refuse, hooks={"PreToolUse": [sdk.HookMatcher("Bash", [stop])]}) as client:
         assert (await heard(client))[-1].result == "I may not."
-    assert mock.announced == {"can_use_tool", "hooks"}
+    assert mock.client is not None
+    assert mock.client.answers == {"can_use_tool", "hooks"}
 
 
 async def test_a_tool_of_the_clients_own_process_is_listed_and_called() -> None:
@@ -126,7 +127,8 @@ async def test_a_tool_of_the_clients_own_process_is_listed_and_called() -> None:
     mock.expect(type="control_response", response={"request_id": "q2", "response": has("sum=42")}).reply(ends("It is 42."))
     async with client_of(mock, mcp_servers={"sums": sdk.create_sdk_mcp_server("sums", tools=[add])}) as client:
         assert (await heard(client))[-1].result == "It is 42."
-    assert mock.announced == {"mcp"}
+    assert mock.client is not None
+    assert mock.client.answers == {"mcp"}
 
 
 async def test_an_interrupt_is_answered_and_the_next_turn_goes_on() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from namespaces import FarHost, what_is_missing
 
 from claude_transport.backoff import Backoff
@@ -32,7 +32,7 @@ def far_host() -> Iterator[FarHost]:
         host.tear_down()
 
 
-class Dial:
+class Dial(ByteStreamConnectable):
     """Opens connections to a far port, and says when it was asked for the third time."""
 
     def __init__(self, host: str, port: int) -> None:

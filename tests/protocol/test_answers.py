@@ -15,7 +15,6 @@ from recorded_lines import lines_of, recordings
 from claude_transport import control
 from claude_transport.protocol import answers
 from claude_transport.protocol.answers import (
-    Answer,
     BinaryVersion,
     ContextUsage,
     ConversationRewind,
@@ -49,6 +48,7 @@ from claude_transport.protocol.answers import (
     UsageInfo,
     WorkspaceDiffAnswer,
 )
+from claude_transport.protocol.control import Answer
 
 OBSERVED = Path(__file__).parent / "control_answers.ndjson"
 

@@ -206,7 +206,7 @@ def test_any_kind_of_bytes_will_do(kind: Any) -> None:
 
 
 def test_text_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="a line is bytes, not str"):
+    with pytest.raises(UsageError, match="a line must be bytes, not str"):
         decode_message("{}")  # type: ignore[arg-type]
 
 
@@ -320,7 +320,7 @@ def test_a_line_of_twenty_megabytes_decodes() -> None:
 def test_strict_raises_for_the_first_bad_line_and_keeps_what_came_before(line: bytes) -> None:
     decoder = LineDecoder(strict=True)
     decoder.messages([EVENT])
-    with pytest.raises(CLIJSONDecodeError, match="line 4 is no JSON object") as caught:
+    with pytest.raises(CLIJSONDecodeError, match="line 4 is not a JSON object") as caught:
         decoder.messages([EVENT, KEEP_ALIVE, line, EVENT])
     assert (caught.value.line, caught.value.line_number) == (line, 4)
     assert decoder.before_failure == [decode_message(EVENT), KeepAlive()]

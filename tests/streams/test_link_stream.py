@@ -259,7 +259,7 @@ async def test_a_connection_that_is_lost_below_the_link_before_the_welcome_is_ma
 async def test_what_a_layer_below_the_link_says_before_the_welcome_is_a_failed_connection(failure: Exception, retryable: bool) -> None:
     door = Door()
     door.failures = [failure]
-    with pytest.raises(CLIConnectionError, match=f"before the other side had said welcome: {failure}") as caught:
+    with pytest.raises(CLIConnectionError, match=f"before the server had sent its welcome: {failure}") as caught:
         await LinkConnectable(door).connect()
     assert (caught.value.retryable, caught.value.__cause__) == (retryable, failure)
 
@@ -281,7 +281,7 @@ async def test_a_server_that_forgot_what_it_was_told_is_a_gap() -> None:
         tasks.start_soon(serve)
         async with StreamTransport(LinkConnectable(door)) as transport:
             await transport.write(line(1) + b"\n" + line(2))
-            with pytest.raises(ReplayGap, match="received up to position 0, but can be told again only from 66 on"):
+            with pytest.raises(ReplayGap, match="needs the data after position 0, but it is kept only from 66 on"):
                 await read_all(transport)
 
 

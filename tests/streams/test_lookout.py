@@ -13,8 +13,7 @@ import anyio.lowlevel
 import pytest
 import trio
 
-from claude_transport.streams.inflow import Inflow
-from claude_transport.streams.lookout import Lookout
+from claude_transport.streams.inflow import Inflow, Lookout
 
 pytestmark = pytest.mark.parametrize("anyio_backend", ["trio"])
 

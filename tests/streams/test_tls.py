@@ -175,7 +175,7 @@ async def test_a_peer_that_leaves_without_its_farewell_was_cut_off_after_what_it
     async with against_the_standard_library(door, lambda tls: tls.sendall(b"half a ")) as stream:
         with anyio.fail_after(30):
             assert await stream.receive() == b"half a "
-            with pytest.raises(ConnectionLost, match="without the farewell"):
+            with pytest.raises(ConnectionLost, match="without the closing message of TLS"):
                 await stream.receive()
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from websockets.client import ClientProtocol
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory, ServerPerMessageDeflateFactory
 from websockets.frames import Frame, Opcode
@@ -25,7 +25,7 @@ PATIENCE = 30.0
 """Seconds after which a test fails instead of waiting on."""
 
 
-class Given:
+class Given(ByteStreamConnectable):
     """An opener that gives the stream it was made with."""
 
     def __init__(self, stream: ByteStream) -> None:

@@ -379,7 +379,15 @@ async def test_the_fixture_is_a_running_api(fake_messages_api: FakeMessagesAPI) 
 
 def test_importing_it_loads_neither_pytest_nor_anthropic() -> None:
     probe = (
-        "import sys, claude_transport.testing.fake_messages_api; print([n for n in ('pytest', 'anthropic', 'trio') if n in sys.modules])"
+        "import sys, claude_transport.testing.fake_messages_api; "
+        "print([n for n in ('pytest', 'anthropic', 'trio', 'h11') if n in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]"
+
+
+async def test_without_h11_starting_it_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "claude_transport.testing.http_server", raising=False)
+    monkeypatch.setitem(sys.modules, "h11", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'claude-transport\[testing\]'"):
+        await FakeMessagesAPI().start()

@@ -17,7 +17,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 import trio
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from children import (
     CAT,
     SILENT,
@@ -680,7 +680,7 @@ class Memory(ByteStream):
             await anyio.sleep_forever()
 
 
-class Opener:
+class Opener(ByteStreamConnectable):
     """Opens one stream, once it is let."""
 
     def __init__(self, stream: ByteStream, *, patient: bool = False) -> None:
@@ -750,7 +750,7 @@ async def test_a_stream_that_raises_what_it_should_not_breaks_the_transport_for_
 
 
 async def test_an_opener_that_fails_is_a_connection_error_and_may_be_tried_again() -> None:
-    class Flaky:
+    class Flaky(ByteStreamConnectable):
         attempts = 0
 
         async def connect(self) -> ByteStream:

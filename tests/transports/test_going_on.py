@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 import claude_transport as ct
+from claude_transport.transports import Client
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from containers import running_daemon
@@ -41,10 +42,17 @@ async def told(transport: ct.SubprocessTransport) -> list[str]:
     return argv
 
 
+def prompted(transport: ct.SubprocessTransport) -> None:
+    """Do what a `Query` does when it sends a prompt."""
+    on_prompt = transport.attach(Client()).on_prompt
+    assert on_prompt is not None
+    on_prompt("u1")
+
+
 async def test_here_it_is_the_disk_that_says_whether_there_is_a_session_to_resume(tmp_path: Path, program: str) -> None:
     env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "config")}
     first = ct.SubprocessTransport(ct.ClaudeOptions(cli_path=program, session_id=ID, cwd=tmp_path, env=env))
-    first.note_prompt("u1")
+    prompted(first)
     assert await told(first) == [f"--session-id={ID}"]
     second = await first.reconnect()
     assert await told(second) == [f"--session-id={ID}"]
@@ -55,7 +63,7 @@ async def test_here_it_is_the_disk_that_says_whether_there_is_a_session_to_resum
     third = await second.reconnect()
     assert await told(third) == [f"--resume={ID}"]
     assert third.options == first.options
-    assert third.announce(answers=frozenset()).session_id == ID
+    assert third.attach(Client()).session_id == ID
     (folder / f"{ID}.jsonl").unlink()
     assert await told(await third.reconnect()) == [f"--session-id={ID}"]
 
@@ -67,7 +75,7 @@ async def test_at_another_end_it_is_whether_there_was_a_prompt(tmp_path: Path, p
         assert await told(first) == [f"--session-id={ID}"]
         second = await first.reconnect()
         assert await told(second) == [f"--session-id={ID}"]
-        second.note_prompt("u1")
+        prompted(second)
         third = await second.reconnect()
         assert await told(third) == [f"--resume={ID}"]
         assert await told(await third.reconnect()) == [f"--resume={ID}"]

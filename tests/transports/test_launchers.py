@@ -19,6 +19,7 @@ import pytest
 from children import STUBBORN, alive, gone, read_all, read_one, shell
 
 import claude_transport as ct
+from claude_transport.transports import Client
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from containers import running_daemon
@@ -457,7 +458,7 @@ async def test_a_cli_at_the_other_end_is_told_with_initialize_what_would_be_in_f
     fake.write_text(f"#!/bin/sh\nMINE=1 exec {sys.executable} -I -S -c '{SHOW}' \"$@\"\n")
     fake.chmod(0o755)
     transport = one_of_each_kind(None, cli_path=fake, settings={"a": 1}, append_system_prompt="hidden", model="opus")
-    terms = transport.announce(answers=frozenset({"can_use_tool"}))
+    terms = transport.attach(Client(answers=frozenset({"can_use_tool"})))
     assert terms.initialize == {"settings": {"a": 1}, "appendSystemPrompt": "hidden"}
     with anyio.fail_after(PATIENCE):
         async with transport:

@@ -263,8 +263,8 @@ async def test_a_query_answers_its_permission_question() -> None:
         async with ct.Query(mock, can_use_tool=can_use_tool) as query:
             assert (await (await query.send("go")).result()).result == "done"
     assert asked == ["Bash"]
-    assert mock.announced is not None
-    assert "can_use_tool" in mock.announced
+    assert mock.client is not None
+    assert "can_use_tool" in mock.client.answers
 
 
 async def test_a_query_with_too_short_a_script_fails_instead_of_hanging() -> None:

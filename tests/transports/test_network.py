@@ -34,6 +34,7 @@ from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import HandshakeRequest, accept_websocket
 from claude_transport.testing.conformance.link_peer import LinkPeer
 from claude_transport.testing.conformance.socket_peer import Certificates, certificates
+from claude_transport.transport import Client
 
 TOKEN = "hunter2-hunter2"
 
@@ -221,7 +222,7 @@ async def test_options_go_with_the_first_line_and_say_what_is_answered_here(serv
     claude = Claude()
     async with server.serving(claude.attend) as url:
         transport = NetworkTransport(url, ssl_context=context_for(url), resume=False, options={"model": "haiku"})
-        terms = transport.announce(answers=frozenset({"hooks", "can_use_tool"}))
+        terms = transport.attach(Client(answers=frozenset({"hooks", "can_use_tool"})))
         assert terms.structured_output is False
         async with transport:
             await transport.end_input()
@@ -233,8 +234,7 @@ async def test_a_bare_claude_is_not_told_what_it_would_not_understand(tcp_server
     claude = Claude()
     async with tcp_server.serving(claude.attend) as url:
         transport = NetworkTransport(url, resume=False)
-        transport.announce(answers=frozenset({"hooks"}))
-        transport.carry_trace({"traceparent": "00-1-2-01"})
+        transport.attach(Client(answers=frozenset({"hooks"}), trace={"traceparent": "00-1-2-01"}))
         async with transport:
             await transport.end_input()
             await read_all(transport)
@@ -422,8 +422,8 @@ async def test_a_resumable_transport_tells_the_gateway_who_we_are_what_we_want_a
     peer = LinkPeer()
     async with server.serving(peer.serve) as url:
         transport = NetworkTransport(url, token=TOKEN, ssl_context=context_for(url), options={"output_format": {"type": "json_schema"}})
-        assert transport.announce(answers=frozenset({"hooks"})).structured_output is True
-        transport.carry_trace({"traceparent": "00-1-2-01"})
+        terms = transport.attach(Client(answers=frozenset({"hooks"}), trace={"traceparent": "00-1-2-01"}))
+        assert terms.structured_output is True
         async with transport:
             await transport.write('{"type":"question"}')
             assert await peer.receive_line() == b'{"type":"question"}'
@@ -447,8 +447,7 @@ async def test_reconnecting_tells_the_gateway_the_same_again(tcp_server: Server)
 
     async with tcp_server.serving(attend) as url:
         transport = NetworkTransport(url, close_timeout=0.2)
-        transport.announce(answers=frozenset({"hooks"}))
-        transport.carry_trace({"traceparent": "00-1-2-01"})
+        transport.attach(Client(answers=frozenset({"hooks"}), trace={"traceparent": "00-1-2-01"}))
         await transport.connect()
         another = await transport.reconnect()
         await another.close()

@@ -171,7 +171,7 @@ async def test_a_query_that_leaves_the_tape_fails_at_once_with_the_same_error() 
     with anyio.fail_after(30):
         async with Query(ReplayTransport(played)) as query:
             await (await query.send("1")).result()
-            with pytest.raises(ExpectationFailed, match="record 2 of 2: expected nothing more from the host, got user"):
+            with pytest.raises(ExpectationFailed, match="record 2 of 2: expected no further line from the host, got user"):
                 await (await query.send("2")).result()
 
 
@@ -232,7 +232,7 @@ async def test_a_line_that_kills_the_cli_must_be_the_one_that_killed_it_then() -
         with pytest.raises(ProcessError):
             await frames(claude, 1)
     async with ReplayTransport(tape(("in", user()))) as claude:
-        with pytest.raises(ExpectationFailed, match=r"expected user .* got no JSON object: '{broken'"):
+        with pytest.raises(ExpectationFailed, match=r"expected user .* got a line that is not a JSON object: '{broken'"):
             await claude.write(b"{broken")
 
 

@@ -203,10 +203,10 @@ async def test_a_predicate_and_callable_fields_decide_and_are_named_when_they_sa
         return isinstance(value, list) and len(value) > 1
 
     async with MockTransport.script().expect(is_short, type="user") as claude:
-        with pytest.raises(ExpectationFailed, match=r"expected user that satisfies is_short, got user .*is_short says no"):
+        with pytest.raises(ExpectationFailed, match=r"expected user that satisfies is_short, got user .*is_short returned False"):
             await claude.write(user("too long"))
     async with MockTransport.script().expect(type="user", message={"content": long_list}) as claude:
-        with pytest.raises(ExpectationFailed, match=r"message.content is 'x', and long_list says no"):
+        with pytest.raises(ExpectationFailed, match=r"message.content is 'x', for which long_list returned False"):
             await claude.write(user("x"))
 
 
@@ -216,7 +216,7 @@ async def test_a_predicate_and_callable_fields_decide_and_are_named_when_they_sa
         ([{"type": "text"}, {"type": "image"}], "message.content is .* not a list of 2"),
         ([{"type": "image"}], r"message.content\[0\].type is 'text', not 'image'"),
         ({"a": 1}, r"message.content is \[.*, not an object"),
-        ([{"type": "text", "cache": 1}], r"there is no message.content\[0\].cache"),
+        ([{"type": "text", "cache": 1}], r"message.content\[0\].cache is missing"),
     ],
 )
 async def test_the_error_says_what_exactly_does_not_fit(content: object, why: str) -> None:

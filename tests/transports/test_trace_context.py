@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.transport import Client
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.base import LineWrapper, TransportWrapper
@@ -31,7 +32,7 @@ async def seen_by(transport: Any) -> dict[str, Any]:
 
 async def test_the_child_finds_the_trace_in_its_environment() -> None:
     transport = TransportWrapper(LineWrapper(SubprocessTransport(command=CHILD)))
-    transport.carry_trace({"traceparent": PARENT, "tracestate": "vendor=1"})
+    transport.attach(Client(trace={"traceparent": PARENT, "tracestate": "vendor=1"}))
     assert await seen_by(transport) == {"TRACEPARENT": PARENT, "TRACESTATE": "vendor=1"}
 
 
@@ -39,20 +40,20 @@ async def test_the_trace_takes_the_place_of_an_inherited_one_with_its_state(monk
     monkeypatch.setenv("TRACEPARENT", OTHER)
     monkeypatch.setenv("TRACESTATE", "of=another")
     transport = SubprocessTransport(command=CHILD)
-    transport.carry_trace({"traceparent": PARENT})
+    transport.attach(Client(trace={"traceparent": PARENT}))
     assert await seen_by(transport) == {"TRACEPARENT": PARENT, "TRACESTATE": None}
     assert await seen_by(SubprocessTransport(command=CHILD)) == {"TRACEPARENT": OTHER, "TRACESTATE": "of=another"}
 
 
 async def test_what_the_options_say_wins() -> None:
     transport = SubprocessTransport(ClaudeOptions(env={"TRACEPARENT": OTHER, "TRACESTATE": "of=options"}), command=CHILD)
-    transport.carry_trace({"traceparent": PARENT})
+    transport.attach(Client(trace={"traceparent": PARENT}))
     assert await seen_by(transport) == {"TRACEPARENT": OTHER, "TRACESTATE": "of=options"}
 
 
 async def test_the_process_of_a_reconnect_is_part_of_the_same_trace() -> None:
     first = SubprocessTransport(command=CHILD)
-    first.carry_trace({"traceparent": PARENT})
+    first.attach(Client(trace={"traceparent": PARENT}))
     assert (await seen_by(first))["TRACEPARENT"] == PARENT
     with anyio.fail_after(30):
         second = await first.reconnect()
@@ -61,5 +62,5 @@ async def test_the_process_of_a_reconnect_is_part_of_the_same_trace() -> None:
 
 def test_a_transport_with_nowhere_to_put_it_does_without() -> None:
     mock = MockTransport()
-    mock.carry_trace({"traceparent": PARENT})
+    mock.attach(Client(trace={"traceparent": PARENT}))
     assert json.dumps(mock.written) == "[]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, assert_type
 
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 import claude_transport as ct
 
@@ -25,7 +25,7 @@ class SixMethods:
         yield {}
 
 
-class Opener:
+class Opener(ByteStreamConnectable):
     async def connect(self) -> ByteStream:
         raise NotImplementedError
 

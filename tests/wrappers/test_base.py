@@ -15,7 +15,7 @@ from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import lockstep, memory, subprocess, wrapped
 from claude_transport.testing.conformance.medium import Medium
-from claude_transport.transport import SessionTerms, Transport, TransportInfo
+from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.mock import MockTransport
 from claude_transport.wrappers.base import LineWrapper, TransportWrapper
 
@@ -59,12 +59,9 @@ class Told(MockTransport):
         super().__init__([RESULT])
         self.failures: list[object] = []
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        super().announce(answers=answers)
-        return SessionTerms(verbatim_prompts=True)
-
-    def count_failure(self, failure: object) -> None:
-        self.failures.append(failure)
+    def attach(self, client: Client) -> SessionTerms:
+        super().attach(client)
+        return SessionTerms(verbatim_prompts=True, on_failure=self.failures.append)
 
 
 @pytest.mark.parametrize("medium", [memory, lockstep, subprocess], ids=lambda medium: medium.__name__)
@@ -89,8 +86,7 @@ async def test_anything_with_six_methods_can_be_wrapped_and_hears_text() -> None
         assert [message["type"] async for message in outside.read_messages()] == ["a", "b"]
         assert [list(batch) async for batch in outside.read_lines()] == [['{"type":"a","text":"é\\u2028"}'.encode()], [b'{"type":"b"}']]
         assert outside.info == TransportInfo(kind="SixMethods")
-        assert outside.announce(answers=frozenset({"hooks"})) == SessionTerms()
-        outside.count_failure(DecodeFailure())
+        assert outside.attach(Client(answers=frozenset({"hooks"}))) == SessionTerms()
     assert inside.written == ['{"type":"user"}\n', "é"]
     assert inside.calls == ["connect", "end_input", "close"]
 
@@ -145,12 +141,14 @@ async def test_it_costs_nothing_the_iterators_are_those_of_what_it_wraps() -> No
 async def test_what_is_told_reaches_the_innermost_and_what_it_knows_is_seen_outside() -> None:
     inside = Told()
     outside = TransportWrapper(LineWrapper(TransportWrapper(inside)))
-    assert outside.announce(answers=frozenset({"can_use_tool"})).verbatim_prompts
-    outside.count_failure(DecodeFailure(kind="noise"))
+    terms = outside.attach(Client(answers=frozenset({"can_use_tool"}), trace={"traceparent": "00-1-2-01"}))
+    assert terms.verbatim_prompts
+    assert terms.on_failure is not None
+    terms.on_failure(DecodeFailure(kind="noise"))
     async with outside:
         await outside.write("{}")
         assert outside.info == inside.info
-    assert inside.announced == {"can_use_tool"}
+    assert inside.client == Client(answers=frozenset({"can_use_tool"}), trace={"traceparent": "00-1-2-01"})
     assert inside.failures == [DecodeFailure(kind="noise")]
     assert repr(outside).startswith("TransportWrapper(LineWrapper(TransportWrapper(")
     assert outside.transport.transport.transport is inside  # type: ignore[attr-defined]
@@ -214,11 +212,12 @@ def test_a_wrapper_is_a_transport_and_true() -> None:
 
 async def test_a_strict_transport_stays_strict_behind_a_line_wrapper() -> None:
     class Strict(MockTransport):
-        strict = True
+        def attach(self, client: Client) -> SessionTerms:
+            return SessionTerms(strict=True)
 
     inside = Strict([b"no json", RESULT])
     async with LineWrapper(LineWrapper(inside)) as outside:
-        with pytest.raises(Exception, match="line 1 is no JSON object"):
+        with pytest.raises(Exception, match="line 1 is not a JSON object"):
             await anext(outside.read_messages())
         assert await anext(outside.read_messages()) == RESULT
 

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from anyio.abc import ByteStreamConnectable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -215,7 +216,7 @@ async def test_connecting_fails_as_often_as_it_should_and_then_works() -> None:
 
 
 async def test_after_a_reconnect_the_faults_are_those_of_the_new_stream_and_attempts_are_counted_on() -> None:
-    class Opener:
+    class Opener(ByteStreamConnectable):
         async def connect(self) -> Any:
             ours, self.peer = memory_stream_pair()
             return ours

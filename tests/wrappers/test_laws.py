@@ -19,7 +19,9 @@ from typing import Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
+from anyio.abc import ByteStreamConnectable
 
 import claude_transport.wrappers
 from claude_transport.client.query import Query
@@ -36,7 +38,7 @@ from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing.conformance import media, run_conformance
 from claude_transport.testing.conformance.medium import Medium
-from claude_transport.transport import SessionTerms, Transport, TransportInfo
+from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.wrappers.base import ObservingWrapper, TransportWrapper
@@ -117,8 +119,6 @@ def stack_of(transport: Any, *wraps: Wrap) -> TransportWrapper:
 class Inside(Transport):
     """A transport that counts its calls, and raises what it is given."""
 
-    strict = True
-
     def __init__(self, *lines: bytes, errors: dict[str, Exception] | None = None) -> None:
         self.lines = [*lines]
         self.errors = errors or {}
@@ -126,7 +126,7 @@ class Inside(Transport):
         self.written: list[str | bytes] = []
         self.failures: list[object] = []
         self.prompts: list[str] = []
-        self.answers: frozenset[str] = frozenset()
+        self.clients: list[Client] = []
         self.iterators: list[object] = []
         self.may_close = anyio.Event()
         self.may_close.set()
@@ -168,15 +168,19 @@ class Inside(Transport):
     def info(self) -> TransportInfo:
         return TransportInfo(kind="Inside", pid=4711, stderr_tail="last words")
 
-    def announce(self, *, answers: frozenset[str]) -> SessionTerms:
-        self.answers = answers
-        return SessionTerms(verbatim_prompts=True)
+    def attach(self, client: Client) -> SessionTerms:
+        self.clients.append(client)
+        return SessionTerms(
+            verbatim_prompts=True,
+            strict=True,
+            on_prompt=self.prompts.append,
+            on_failure=self.failures.append,
+            find_cli_version=self.find_cli_version,
+        )
 
-    def count_failure(self, failure: object) -> None:
-        self.failures.append(failure)
-
-    def note_prompt(self, uuid: str) -> None:
-        self.prompts.append(uuid)
+    async def find_cli_version(self, *, said: str | None) -> str | None:
+        await anyio.lowlevel.checkpoint()
+        return said or "2.1.329"
 
 
 async def iter_messages() -> AsyncIterator[dict[str, Any]]:
@@ -409,13 +413,17 @@ async def test_what_is_known_and_told_passes_through_any_depth() -> None:
     inside = Inside()
     outside = stack_of(inside, *WRAPPERS.values(), *WRAPPERS.values())
     assert outside.info == inside.info
-    assert outside.strict
-    assert outside.announce(answers=frozenset({"hooks"})) == SessionTerms(verbatim_prompts=True)
-    assert inside.answers == {"hooks"}
-    outside.count_failure(DecodeFailure(kind="noise"))
+    terms = outside.attach(Client(answers=frozenset({"hooks"})))
+    assert (terms.strict, terms.verbatim_prompts) == (True, True)
+    assert inside.clients == [Client(answers=frozenset({"hooks"}))]
+    assert terms.on_failure is not None
+    terms.on_failure(DecodeFailure(kind="noise"))
     assert inside.failures == [DecodeFailure(kind="noise")]
-    outside.note_prompt("u1")
+    assert terms.on_prompt is not None
+    terms.on_prompt("u1")
     assert inside.prompts == ["u1"]
+    assert terms.find_cli_version is not None
+    assert await terms.find_cli_version(said=None) == "2.1.329"
     assert not outside.is_ready()
     async with outside:
         assert outside.is_ready()
@@ -429,13 +437,13 @@ async def test_what_is_known_and_told_passes_through_any_depth() -> None:
 def test_a_foreign_transport_has_the_name_of_its_class_for_info_and_no_terms() -> None:
     outside = stack_of(SixMethods(), *WRAPPERS.values())
     assert outside.info == TransportInfo(kind="SixMethods")
-    assert outside.announce(answers=frozenset({"hooks"})) == SessionTerms()
-    outside.count_failure(DecodeFailure())
-    outside.note_prompt("u1")
-    assert not outside.strict
+    terms = outside.attach(Client(answers=frozenset({"hooks"})))
+    if terms.on_prompt is not None:
+        terms.on_prompt("u1")
+    assert msgspec.structs.replace(terms, on_prompt=None) == SessionTerms()
 
 
-class Opener:
+class Opener(ByteStreamConnectable):
     """A memory stream each time, whose other end is kept."""
 
     def __init__(self) -> None:

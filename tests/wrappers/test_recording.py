@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.backoff import Backoff
 from claude_transport.client.query import Query
@@ -416,7 +416,7 @@ async def test_of_a_transport_that_counts_nothing_a_cancelled_write_stays_on_the
     assert kinds(Tape.read(transport.path)) == [("in", "user"), ("note", "closed by host")]
 
 
-class Opened:
+class Opened(ByteStreamConnectable):
     """The opener of one stream."""
 
     def __init__(self, stream: ByteStream) -> None:

@@ -22,7 +22,7 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import lockstep, memory, wrapped
-from claude_transport.transport import SessionTerms, Transport, TransportInfo
+from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -591,7 +591,7 @@ async def test_the_session_to_look_at_is_named_when_the_options_name_it(error: E
             super().__init__()
             self.terms = terms
 
-        def announce(self, *, answers: frozenset[str]) -> SessionTerms:
+        def attach(self, client: Client) -> SessionTerms:
             return self.terms
 
     session = "12345678-1234-4234-8234-123456789abc"
@@ -602,9 +602,9 @@ async def test_the_session_to_look_at_is_named_when_the_options_name_it(error: E
         (ClaudeOptions(resume="its title"), None),
         (ClaudeOptions(), None),
     ]:
-        terms = SubprocessTransport(options).announce(answers=frozenset())
+        terms = SubprocessTransport(options).attach(Client())
         wrapper, *_ = retrying(TransportWrapper(failing_write(WithTerms(terms), error)))
-        assert wrapper.announce(answers=frozenset()) == terms
+        assert wrapper.attach(Client()) == terms
         for each in (wrapper, wrapper.rewrapped(failing_write(MockTransport(), error))):
             async with each:
                 with pytest.raises(errors.OutcomeUncertain) as caught:

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.abc import ByteStreamConnectable
 
 from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError, ConnectionLost, InputClosed, NotConnected, ProcessError, TransportClosed, UsageError
@@ -218,7 +219,7 @@ async def test_a_cancelled_attempt_leads_back() -> None:
 
 
 async def test_a_close_that_comes_while_it_connects_wins() -> None:
-    class Opener:
+    class Opener(ByteStreamConnectable):
         async def connect(self) -> Any:
             await anyio.sleep_forever()
 
@@ -258,7 +259,7 @@ async def test_a_close_that_fails_or_is_cancelled_is_one_all_the_same() -> None:
 async def connected_pair(changes: Changes | None) -> tuple[StatefulTransport, Any]:
     ours, theirs = memory_stream_pair()
 
-    class Opener:
+    class Opener(ByteStreamConnectable):
         async def connect(self) -> Any:
             return ours
 

@@ -19,7 +19,7 @@ from claude_transport.errors import (
     ProcessError,
     UsageError,
 )
-from claude_transport.transport import Transport, TransportInfo, TransportLike
+from claude_transport.transport import Client, TransportInfo, TransportLike, attach_to
 
 if TYPE_CHECKING:
     import claude_agent_sdk
@@ -51,8 +51,8 @@ def adapt(transport: TransportLike, *, options: claude_agent_sdk.ClaudeAgentOpti
 
     check_transport(transport)
     claude_agent_sdk.Transport.register(AdaptedTransport)
-    if options is not None and isinstance(transport, Transport):
-        transport.announce(answers=_answers(options))
+    if options is not None:
+        attach_to(transport, Client(answers=_answers(options)))
     return AdaptedTransport(transport)
 
 
@@ -174,7 +174,7 @@ class _Messages:
 
 
 def _answers(options: claude_agent_sdk.ClaudeAgentOptions) -> frozenset[str]:
-    """Return which callbacks `options` contain, as `Transport.announce` expects them."""
+    """Return which callbacks `options` contain, in the words of `Client.answers`."""
     servers = options.mcp_servers if isinstance(options.mcp_servers, dict) else {}
     own = {name for name, server in servers.items() if server.get("type") == "sdk"}
     answers = {"can_use_tool": options.can_use_tool, "hooks": options.hooks, "mcp": own}

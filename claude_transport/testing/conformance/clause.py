@@ -14,10 +14,10 @@ _registered: dict[str, Clause] = {}
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
-    """One promise: its stable `id`, its `sentence` (that of the docstring of `Transport`), where it comes from, and its check.
+    """One promise of the contract, and the function that tests it.
 
-    `source` names the method of `Transport` that promises it, and the rows of the requirements it was made for, when there are
-    any. `needs_peer` is False where a bare transport can be asked. `check` raises `Violation` when the promise is broken.
+    `id` is stable. `sentence` is the one in the docstring of `Transport`, and `source` names the method that promises it. `needs_peer` is
+    False when a transport without a peer can be tested. `check` raises `Violation` when the transport breaks the promise.
     """
 
     id: str

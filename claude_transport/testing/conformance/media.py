@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import TaskGroup
+from anyio.abc import ByteStreamConnectable, TaskGroup
 
 from claude_transport.backoff import Backoff
 from claude_transport.gateway.arrival import Arrival
@@ -105,7 +105,7 @@ class GatewayMedium(LiveMedium):
         return LinkConnectable(door, window=_LINE_LIMIT, replay_bytes=_LINE_LIMIT, close_timeout=2 * _CLOSE_TIMEOUT)
 
 
-class _GatewayDoor:
+class _GatewayDoor(ByteStreamConnectable):
     """Opens connections in memory, and has the gateway attend to them."""
 
     def __init__(self, gateway: Gateway, tasks: TaskGroup) -> None:
@@ -514,7 +514,7 @@ class _MemoryMedium(LiveMedium):
             yield Subject(transport=transport, peer=peer, refuse=opener.refuse, max_line_bytes=_LINE_LIMIT, absorbs=_ABSORBS)
 
 
-class _Opener:
+class _Opener(ByteStreamConnectable):
     """Gives its one stream when asked, after a few turns of the event loop in which the asking may be cancelled."""
 
     def __init__(self, stream: MemoryStream) -> None:

@@ -23,7 +23,7 @@ async def _is_closed(bench: Bench, stand: Stand, how: str) -> None:
         await stand.peer.wait_input_end()
 
 
-@clause("close.when-cancelled", "A cancelled close still closes; the cancellation is delivered afterwards.", source=f"{_SOURCE}; L3")
+@clause("close.when-cancelled", "A cancelled close still closes; the cancellation is delivered afterwards.", source=_SOURCE)
 async def when_cancelled(bench: Bench) -> None:
     for turns in (None, 0, 1, 2, 4):
         async with bench.connected() as stand:
@@ -69,7 +69,7 @@ _TRIES = 3
 """A machine may stand still for a second. It does not do so each time that a transport closes."""
 
 
-@clause("close.bounded", "It takes at most one second longer than its timeout.", source=f"{_SOURCE}; L4, L5")
+@clause("close.bounded", "It takes at most one second longer than its timeout.", source=_SOURCE)
 async def bounded(bench: Bench) -> None:
     for attempt in range(_TRIES):
         took, bound = await _time_close(bench)
@@ -95,7 +95,7 @@ async def _time_close(bench: Bench) -> tuple[float, float]:
         return took, bound
 
 
-@clause("close.any-task", "Any task may call it.", source=f"{_SOURCE}; L7")
+@clause("close.any-task", "Any task may call it.", source=_SOURCE)
 async def any_task(bench: Bench) -> None:
     async with bench.opened() as stand:
         await bench.start(stand.transport.connect).result("connect() in a task of its own")
@@ -109,7 +109,7 @@ async def any_task(bench: Bench) -> None:
         expect(not stand.transport.is_ready(), "is_ready() is True after three close() at once")
 
 
-@clause("close.leaves-nothing", "No file descriptor, process, thread or task stays behind.", source=f"{_SOURCE}; L2, P4", needs_peer=False)
+@clause("close.leaves-nothing", "No file descriptor, process, thread or task stays behind.", source=_SOURCE, needs_peer=False)
 async def leaves_nothing(bench: Bench) -> None:
     async def session() -> None:
         async with bench.connected() as stand:

@@ -50,7 +50,7 @@ async def twice_is_noop(bench: Bench) -> None:
         await _carries(stand)
 
 
-@clause("connect.failure-is-clean", "A failure leaves nothing behind, and `connect()` may be tried again.", source=f"{_SOURCE}; L16, E4")
+@clause("connect.failure-is-clean", "A failure leaves nothing behind, and `connect()` may be tried again.", source=_SOURCE)
 async def failure_is_clean(bench: Bench) -> None:
     before = await _used(bench)
     async with bench.opened() as stand:
@@ -71,7 +71,7 @@ async def failure_is_clean(bench: Bench) -> None:
     expect(not left, f"failed connects and a good one left something behind: {left}")
 
 
-@clause("connect.cancel-is-clean", "So does a cancellation.", source=f"{_SOURCE}; L16")
+@clause("connect.cancel-is-clean", "So does a cancellation.", source=_SOURCE)
 async def cancel_is_clean(bench: Bench) -> None:
     before = await _used(bench)
     for turns in _CHECKPOINTS:
@@ -128,7 +128,7 @@ async def not_ready_after_close(bench: Bench) -> None:
         expect(stand.transport.is_ready() is False, f"is_ready() was {stand.transport.is_ready()!r} after close()")
 
 
-@clause("ready.not-when-broken", "And once it is known to be broken: a reader or a writer has been told.", source="Transport.is_ready; L12")
+@clause("ready.not-when-broken", "And once it is known to be broken: a reader or a writer has been told.", source="Transport.is_ready")
 async def not_ready_when_broken(bench: Bench) -> None:
     async with bench.connected(then="fail") as stand:
         expect(await stand.read_end() is not None, "the peer failed, and the iteration ended as if all was well")

@@ -7,7 +7,7 @@ from claude_transport.testing.conformance.bench import Bench, expect, messages, 
 from claude_transport.testing.conformance.clause import clause
 
 
-@clause("end.half-close", "Reading goes on until the peer ends.", source="Transport.end_input; R5")
+@clause("end.half-close", "Reading goes on until the peer ends.", source="Transport.end_input")
 async def half_close(bench: Bench) -> None:
     async with bench.connected() as stand:
         await stand.peer.persist()

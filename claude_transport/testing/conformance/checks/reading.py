@@ -58,7 +58,7 @@ async def order(bench: Bench) -> None:
         expect(await stand.read(60) == sent, "the messages came in another order")
 
 
-@clause("read.any-chunking", "However the bytes were cut on their way, also inside a UTF-8 sequence.", source=f"{_SOURCE}; F6")
+@clause("read.any-chunking", "However the bytes were cut on their way, also inside a UTF-8 sequence.", source=_SOURCE)
 async def any_chunking(bench: Bench) -> None:
     data = _raw("é") + _raw("😀") + wire(message(2))
     sent = [json.loads(line) for line in data.splitlines()]
@@ -72,7 +72,7 @@ async def any_chunking(bench: Bench) -> None:
 @clause(
     "read.only-newline-ends-a-line",
     "Only the byte 0x0A ends a line: U+2028, U+2029 and U+0085 inside a string are data, and a CR before it is nothing.",
-    source=f"{_SOURCE}; F4",
+    source=_SOURCE,
 )
 async def only_newline_ends_a_line(bench: Bench) -> None:
     for text in ("a\u2028b", "a\u2029b", "a\u0085b"):
@@ -82,25 +82,21 @@ async def only_newline_ends_a_line(bench: Bench) -> None:
         expect(await stand.read(2) == messages(2), "a line that ended in CRLF was not read")
 
 
-@clause("read.skips-noise", "Lines that hold no JSON object are left out.", source=f"{_SOURCE}; F7")
+@clause("read.skips-noise", "Lines that hold no JSON object are left out.", source=_SOURCE)
 async def skips_noise(bench: Bench) -> None:
     for noise in _NOISE:
         async with bench.connected(says=(noise + wire(message(0)) + noise, wire(message(1)))) as stand:
             expect(await stand.read(2) == messages(2), f"the line {noise!r} was not just left out")
 
 
-@clause("read.bad-line-costs-one-line", "So is a corrupt line, and the next one is delivered.", source=f"{_SOURCE}; F6, F9")
+@clause("read.bad-line-costs-one-line", "So is a corrupt line, and the next one is delivered.", source=_SOURCE)
 async def bad_line_costs_one_line(bench: Bench) -> None:
     for corrupt in _CORRUPT:
         async with bench.connected(says=(wire(message(0)) + corrupt + wire(message(1)),)) as stand:
             expect(await stand.read(2) == messages(2), f"the corrupt line {corrupt!r} cost more, or less, than itself")
 
 
-@clause(
-    "read.left-out-is-logged",
-    "What was left out is logged as a warning, blank lines excepted.",
-    source=f"{_SOURCE}; F7",
-)
+@clause("read.left-out-is-logged", "What was left out is logged as a warning, blank lines excepted.", source=_SOURCE)
 async def left_out_is_logged(bench: Bench) -> None:
     for line in (_NOISE[0], _CORRUPT[0]):
         with Warned() as warned:
@@ -109,11 +105,7 @@ async def left_out_is_logged(bench: Bench) -> None:
         expect(warned, f"nobody was warned that the line {line!r} was left out")
 
 
-@clause(
-    "read.left-out-is-counted",
-    "A transport that has an `info` of its own counts there what was left out.",
-    source=f"{_SOURCE}; F7",
-)
+@clause("read.left-out-is-counted", "A transport that has an `info` of its own counts there what was left out.", source=_SOURCE)
 async def left_out_is_counted(bench: Bench) -> None:
     async with bench.connected(says=(wire(message(0)) + _NOISE[0] + _CORRUPT[0] + _NOISE[3] + wire(message(1)),)) as stand:
         info = stand.own_info
@@ -122,7 +114,7 @@ async def left_out_is_counted(bench: Bench) -> None:
         expect(stand.own_info.noise_lines == 3, f"info counts {stand.own_info.noise_lines} lines left out, not 3")
 
 
-@clause("read.line-limit", "So is a line over the limit; memory stays bounded.", source=f"{_SOURCE}; F3")
+@clause("read.line-limit", "So is a line over the limit; memory stays bounded.", source=_SOURCE)
 async def line_limit(bench: Bench) -> None:
     async with bench.opened() as stand:
         limit = stand.line_limit
@@ -142,17 +134,13 @@ async def line_limit(bench: Bench) -> None:
         expect(memory.peak < bound, f"a line of {pieces * limit} bytes took {memory.peak} bytes of memory, over a limit of {limit}")
 
 
-@clause("read.final-line-without-newline", "A complete last line counts without its newline.", source=f"{_SOURCE}; F8")
+@clause("read.final-line-without-newline", "A complete last line counts without its newline.", source=_SOURCE)
 async def final_line_without_newline(bench: Bench) -> None:
     async with bench.connected(says=(wire(*messages(2))[:-1],), then="finish") as stand:
         expect(await stand.read(2) == messages(2), "the last line, which had no newline, is not what was sent")
 
 
-@clause(
-    "read.truncated-tail-is-reported",
-    "An incomplete one raises `TruncatedStream`, after everything before it.",
-    source=f"{_SOURCE}; F8",
-)
+@clause("read.truncated-tail-is-reported", "An incomplete one raises `TruncatedStream`, after everything before it.", source=_SOURCE)
 async def truncated_tail_is_reported(bench: Bench) -> None:
     async with bench.connected(says=(wire(message(0)), b'{"type":"conformance","n'), then="finish") as stand:
         expect(await stand.read(1) == messages(1), "the message before the truncated line was not delivered")
@@ -172,7 +160,7 @@ async def clean_eof_stops(bench: Bench) -> None:
 @clause(
     "read.failure-after-last-message",
     "And raises `ConnectionLost` (`ProcessError`) when it did not, after the last message.",
-    source=f"{_SOURCE}; E2",
+    source=_SOURCE,
 )
 async def failure_after_last_message(bench: Bench) -> None:
     async with bench.connected(says=(wire(*messages(20)),), then="fail") as stand:
@@ -241,7 +229,7 @@ async def one_reader(bench: Bench) -> None:
         expect(not reader.over, "a second reader ended the first one")
 
 
-@clause("read.resumable", "Leaving the loop and iterating again loses nothing.", source=f"{_SOURCE}; L10")
+@clause("read.resumable", "Leaving the loop and iterating again loses nothing.", source=_SOURCE)
 async def resumable(bench: Bench) -> None:
     async with bench.connected(says=(wire(*messages(6)),)) as stand:
         got = []

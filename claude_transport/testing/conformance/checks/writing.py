@@ -12,11 +12,7 @@ from claude_transport.testing.conformance.clause import clause
 _SOURCE = "Transport.write"
 
 
-@clause(
-    "write.whole-lines",
-    "Text is encoded as UTF-8, and a missing final newline is added; exactly one ends each line.",
-    source=f"{_SOURCE}; F10",
-)
+@clause("write.whole-lines", "Text is encoded as UTF-8, and a missing final newline is added; exactly one ends each line.", source=_SOURCE)
 async def whole_lines(bench: Bench) -> None:
     line = json.dumps(message(0, text="é😀\u2028"), ensure_ascii=False)
     async with bench.connected() as stand:
@@ -52,11 +48,7 @@ async def no_interleaving(bench: Bench) -> None:
         expect(all(each["pad"] == pad for each in got), "a line arrived with another one in it")
 
 
-@clause(
-    "write.backpressure",
-    "It returns when the data has been handed over, and waits while the peer does not read.",
-    source=f"{_SOURCE}; B4",
-)
+@clause("write.backpressure", "It returns when the data has been handed over, and waits while the peer does not read.", source=_SOURCE)
 async def backpressure(bench: Bench) -> None:
     async with bench.connected() as stand:
         await stand.peer.stop_reading()
@@ -92,7 +84,7 @@ async def cancel_poisons(bench: Bench) -> None:
         expect(whole, "after half a line the peer got the end of another one")
 
 
-@clause("write.broken-stays-broken", "Once broken, every further write says so.", source=f"{_SOURCE}; B5, L12")
+@clause("write.broken-stays-broken", "Once broken, every further write says so.", source=_SOURCE)
 async def broken_stays_broken(bench: Bench) -> None:
     async with bench.connected() as stand:
         await stand.peer.fail()
@@ -122,7 +114,7 @@ async def after_close_raises(bench: Bench) -> None:
 @clause(
     "write.large-write-while-peer-writes",
     "Megabytes may be written while the peer writes megabytes, as long as somebody reads.",
-    source=f"{_SOURCE}; B4",
+    source=_SOURCE,
 )
 async def large_write_while_peer_writes(bench: Bench) -> None:
     async with bench.connected() as stand:

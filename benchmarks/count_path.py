@@ -1,0 +1,149 @@
+"""Count what one `send()` and one message pass inside the package: files, functions, calls, coroutines and objects.
+
+    python benchmarks/count_path.py                    a table for asyncio
+    python benchmarks/count_path.py --backend trio
+    python benchmarks/count_path.py --functions        also the name of each function
+
+A `Query` talks to a small child process over a `SubprocessTransport`. Nothing is timed: the script counts the calls of Python functions
+with `sys.setprofile`. It counts the second prompt and the third message of a turn, because the first ones also set things up.
+
+* `send()`: from the call until it returns, with the work of the writing task.
+* One message: from the call of `anext(turn)`, before the child writes, until it returns the message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import anyio
+
+import claude_transport as ct
+
+PACKAGE = Path(ct.__file__).parent
+
+PEER = r"""
+import json, signal, sys
+
+def say(**message):
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+def speak(*_):
+    content = [{"type": "text", "text": "A few words."}]
+    say(type="assistant", session_id="s", uuid="a", parent_tool_use_id=None,
+        message={"id": "m", "type": "message", "role": "assistant", "model": "m", "content": content,
+                 "stop_reason": None, "stop_sequence": None, "usage": {}})
+
+signal.signal(signal.SIGUSR1, speak)
+prompts = 0
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["type"] == "control_request":
+        say(type="control_response", response={"subtype": "success", "request_id": message["request_id"], "response": {}})
+    elif message["type"] == "user":
+        prompts += 1
+        if prompts == 1:
+            speak()
+            say(type="result", subtype="success", is_error=False, session_id="s", uuid="r", num_turns=1, duration_ms=1,
+                duration_api_ms=1, result="A few words.", total_cost_usd=0, usage={})
+"""
+
+
+@dataclass
+class Passage:
+    """What one operation passed."""
+
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    coroutines: int = 0
+    objects: dict[int, object] = field(default_factory=dict)
+    _frames: list[FrameType] = field(default_factory=list)
+    _known: set[int] = field(default_factory=set)
+
+    @property
+    def files(self) -> list[str]:
+        """The files of the package, sorted."""
+        return sorted({file for file, _ in self.calls})
+
+    def note(self, frame: FrameType) -> None:
+        """Count the call of `frame`, once; a coroutine that goes on is not called again."""
+        code = frame.f_code
+        if id(frame) in self._known or not code.co_filename.startswith(f"{PACKAGE}{os.sep}") or code.co_name.endswith("comp>"):
+            return
+        self._known.add(id(frame))
+        self._frames.append(frame)  # kept, so that its id is not used again
+        self.calls[str(Path(code.co_filename).relative_to(PACKAGE)), code.co_qualname] += 1
+        self.coroutines += bool(code.co_flags & inspect.CO_COROUTINE)
+        if code.co_varnames[:1] == ("self",) and "self" in frame.f_locals:
+            itself = frame.f_locals["self"]
+            self.objects[id(itself)] = itself
+
+    def row(self, name: str) -> str:
+        """One line of the table."""
+        counts = (len(self.files), len(self.calls), self.calls.total(), self.coroutines, len(self.objects))
+        return f"{name:<12}" + "".join(f"{count:>11}" for count in counts)
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[Passage]:
+    """Count the calls in this thread for as long as the block lasts."""
+    path = Passage()
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            path.note(frame)
+
+    sys.setprofile(profile)
+    try:
+        yield path
+    finally:
+        sys.setprofile(None)
+
+
+async def count_paths() -> dict[str, Passage]:
+    """Run a conversation with a child process: what its second `send()` and the third message of that turn pass."""
+    transport = ct.SubprocessTransport(command=[sys.executable, "-u", "-c", PEER])
+    async with ct.Query(transport) as query:
+        await (await query.send("One")).result()
+        pid = query.info.pid
+        assert pid is not None
+        with counting() as sending:
+            turn = await query.send("Two")
+        for _ in range(2):
+            os.kill(pid, signal.SIGUSR1)
+            await anext(turn)
+        with counting() as hearing:
+            os.kill(pid, signal.SIGUSR1)
+            await anext(turn)
+    return {"send()": sending, "one message": hearing}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Count what one send() and one message pass inside the package.")
+    parser.add_argument("--backend", choices=["asyncio", "trio"], default="asyncio")
+    parser.add_argument("--functions", action="store_true", help="print the name of each function, too")
+    arguments = parser.parse_args()
+    paths = anyio.run(count_paths, backend=arguments.backend)
+    print(f"{'':<12}{'files':>11}{'functions':>11}{'calls':>11}{'coroutines':>11}{'objects':>11}")
+    for name, path in paths.items():
+        print(path.row(name))
+    if arguments.functions:
+        for name, path in paths.items():
+            print(f"\n{name}")
+            for (file, function), calls in path.calls.items():
+                print(f"  {file}: {function}" + (f" x {calls}" if calls > 1 else ""))
+
+
+if __name__ == "__main__":
+    main()
