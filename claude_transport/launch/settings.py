@@ -24,17 +24,17 @@ from claude_transport.launch.options import ClaudeOptions
 PermissionRow = tuple[str, str, str]
 
 _MAX_FILE_BYTES: Final = 2**20
-"""Bytes of a settings file that are read: real ones have some kilobytes."""
+"""Bytes of a settings file that are read. Real files have a few kilobytes."""
 
 
 def is_inline_json(value: str) -> bool:
-    """True for text that is a JSON object rather than a path; the CLI decides by the same first and last character."""
+    """Whether text is a JSON object rather than a path. The CLI decides by the same first and last character."""
     text = value.strip()
     return text.startswith("{") and text.endswith("}")
 
 
 def to_json(value: Any, *, option: str) -> bytes:
-    """`value` as JSON; raises `ConfigurationError` naming `option` when it holds what JSON cannot."""
+    """Encode `value` as JSON. Raises `ConfigurationError`, naming `option`, when it holds something that JSON cannot."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -42,9 +42,9 @@ def to_json(value: Any, *, option: str) -> bytes:
 
 
 def read_json_object(source: str | PathLike[str], *, option: str, cwd: str | PathLike[str] | None = None) -> dict[str, Any]:
-    """The JSON object in the file `source` (a relative path counts from `cwd`, as for the CLI) or in the text itself.
+    """Read the JSON object in the file `source` (relative to `cwd`, as for the CLI), or in the text itself.
 
-    Raises `ConfigurationError` when the file is missing or unreadable, or when it is no JSON object. A byte-order mark is accepted.
+    Raises `ConfigurationError` when the file is missing, unreadable or not a JSON object. A byte-order mark is accepted.
     """
     if isinstance(source, str) and is_inline_json(source):
         text, where = source, "the text given"
@@ -68,7 +68,7 @@ def read_json_object(source: str | PathLike[str], *, option: str, cwd: str | Pat
 
 
 def load_settings(options: ClaudeOptions) -> dict[str, Any]:
-    """`settings` as a dict, read from disk when it is a path; empty when there are none."""
+    """Read `settings` as a dict, from disk when it is a path; empty without settings."""
     if options.settings is None:
         return {}
     if isinstance(options.settings, Mapping):
@@ -77,10 +77,11 @@ def load_settings(options: ClaudeOptions) -> dict[str, Any]:
 
 
 def settings_document(options: ClaudeOptions, *, permissions: Mapping[str, list[str]]) -> dict[str, Any] | str | None:
-    """What `--settings` should carry: a document, the caller's own path when nothing is to be merged into it, or None.
+    """Return the value of `--settings`: a document, the caller's own path when nothing must be merged into it, or None.
 
-    `permissions` are rules that found no room on the command line: `{"allow": [...], "deny": [...], "additionalDirectories": [...]}`,
-    added to those of the settings. `sandbox` replaces the settings' own. The CLI takes only one `--settings` (the last), hence the merge.
+    `permissions` are rules for which the command line had no room: `{"allow": [...], "deny": [...], "additionalDirectories": [...]}`. They
+    are added to those of the settings. `sandbox` replaces that of the settings. The CLI takes only one `--settings` (the last), so
+    everything is merged into one.
     """
     merge = bool(permissions) or options.sandbox is not None
     if not merge and isinstance(options.settings, (str, os.PathLike)):
@@ -104,7 +105,7 @@ def settings_document(options: ClaudeOptions, *, permissions: Mapping[str, list[
 
 
 def mcp_document(options: ClaudeOptions) -> dict[str, Any] | str | None:
-    """What `--mcp-config` should carry: `{"mcpServers": {...}}`, the caller's own path, or None when no server is configured."""
+    """Return the value of `--mcp-config`: `{"mcpServers": {...}}`, the caller's own path, or None without servers."""
     servers = options.mcp_servers
     if not servers:
         return None
@@ -115,7 +116,7 @@ def mcp_document(options: ClaudeOptions) -> dict[str, Any] | str | None:
 
 
 def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
-    """`agents` as plain data; fields that are None (as in the official `AgentDefinition`) are left out."""
+    """Return `agents` as plain data, without fields that are None (as in the official `AgentDefinition`)."""
     definitions: dict[str, Any] = {}
     for name, definition in agents.items():
         try:
@@ -130,17 +131,17 @@ def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def permission_settings(options: ClaudeOptions) -> list[PermissionRow]:
-    """Rows of (what, value, option that says so), of these kinds:
+    """List what `options` say about permissions, as rows of (kind, value, option that says so).
 
-    * `mode`: the permission mode the session starts in, at most one row. `dangerously_skip_permissions` wins over `permission_mode`, and
-      that over `permissions.defaultMode` of the settings (observed on CLI 2.1.329);
-    * `allow`, `ask`: one row for each rule, `"Bash(git *)"`;
-    * `prompt_tool`, `prompts`: who is asked, when that is said;
-    * `agent_mode`: the mode of a subagent, whose name is in the option;
+    * `mode`: the permission mode at the start, at most one row. `dangerously_skip_permissions` wins over `permission_mode`, and that over
+      `permissions.defaultMode` of the settings (observed on CLI 2.1.329).
+    * `allow`, `ask`: one row for each rule, such as `"Bash(git *)"`.
+    * `prompt_tool`, `prompts`: what answers permission prompts, when an option says it.
+    * `agent_mode`: the mode of a subagent; the option names the subagent.
     * `sandbox`: `"allows"` when commands in the sandbox need no permission.
 
-    Reads the settings file, when `settings` names one; the user's own and those of the project are the CLI's business. Raises
-    `ConfigurationError` when it cannot be read.
+    Reads the settings file when `settings` names one, but not those of the user and the project. Raises `ConfigurationError` when it cannot
+    be read.
     """
     settings = load_settings(options)
     given = settings.get("permissions")
@@ -206,10 +207,11 @@ def _rules(permissions: Mapping[str, Any], behavior: str) -> list[str]:
 
 
 class SettingsTexts(Sequence[str]):
-    """A sequence of the texts of the settings files that a session with these options reads on this machine.
+    """The texts of the settings files that a session with these options reads on this machine, for redactors that must know their
+    secrets.
 
-    These are the files that the options `settings` and `mcp_servers` name, the user's settings, and those of the project. Nothing is read
-    before the first look. A file that is missing or unreadable is left out. `inherited` is the environment below `options.env`.
+    These are the files in the options `settings` and `mcp_servers`, the user's settings, and those of the project. They are read at the
+    first access. A missing or unreadable file is left out. `inherited` is the environment below `options.env`.
     """
 
     def __init__(self, options: ClaudeOptions, inherited: Mapping[str, str] | None = None) -> None:
@@ -228,7 +230,7 @@ class SettingsTexts(Sequence[str]):
         return len(self._read())
 
     def __repr__(self) -> str:
-        """Return the number of files only: their texts hold secrets."""
+        """Show the number of files only: their texts hold secrets."""
         return f"SettingsTexts({'unread' if self._texts is None else len(self._texts)})"
 
     def _read(self) -> tuple[str, ...]:
