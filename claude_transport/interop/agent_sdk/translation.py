@@ -123,18 +123,22 @@ def _same(option: str, note: str = "") -> OptionRow:
     return OptionRow(option, f"`ClaudeOptions.{option}`", note, is_same=True)
 
 
-_STORE = "Refused by `options_from`: this library mirrors no transcripts. `transport_from` leaves it to the official client."
+_STORE = "Refused by `options_from`: this library does not mirror transcripts. `transport_from` leaves it to the official client."
 
 OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("tools"),
     _same("allowed_tools"),
-    OptionRow("system_prompt", "`ClaudeOptions.system_prompt`", 'None becomes `""`: there it means no system prompt, here the CLI\'s own.'),
+    OptionRow(
+        "system_prompt",
+        "`ClaudeOptions.system_prompt`",
+        'None becomes `""`. There None means no system prompt; here it means the CLI\'s own.',
+    ),
     OptionRow(
         "mcp_servers",
         "`ClaudeOptions.mcp_servers`; `Query(mcp_servers=…)` for those of this process",
-        "A server of type `sdk` is handed on as the server object in it, under the same name.",
+        "The server object in an entry of type `sdk` is passed on under the same name.",
     ),
-    _same("strict_mcp_config", "False stays False; here the default None means strict when servers are configured."),
+    _same("strict_mcp_config", "False stays False. The default here is None: strict when servers are configured."),
     _same("permission_mode"),
     _same("continue_conversation"),
     _same("resume"),
@@ -147,25 +151,26 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("betas"),
     _same("permission_prompt_tool_name"),
     _same("cwd"),
-    _same("cli_path", "None: `find_cli` looks for it; it knows the one inside the official SDK, too."),
+    _same("cli_path", "With None, `find_cli` looks for it, also inside the official SDK."),
     _same("settings"),
     _same("add_dirs"),
-    _same("env", "Over what is inherited, as there. `CLAUDE_CODE_ENTRYPOINT` is not set to `sdk-py`, which would not be true."),
+    _same("env", "Wins over inherited variables, as there. `CLAUDE_CODE_ENTRYPOINT` is not set to `sdk-py`."),
     _same("extra_args", "Flags that the library writes itself are refused."),
-    OptionRow("max_buffer_size", "`SubprocessTransport(max_line_bytes=…)`", "A longer line costs that one message, not the session."),
-    OptionRow("debug_stderr", "nothing", "The official SDK does not read it any more either."),
-    OptionRow("stderr", "`SubprocessTransport(on_stderr=…)`", "Standard error is read in any case: its end is in `transport.info`."),
+    OptionRow(
+        "max_buffer_size", "`SubprocessTransport(max_line_bytes=…)`", "A longer line loses that one message, and does not end the session."
+    ),
+    OptionRow("debug_stderr", "nothing", "The official SDK no longer reads it."),
+    OptionRow("stderr", "`SubprocessTransport(on_stderr=…)`", "Standard error is always read: its end is in `transport.info`."),
     OptionRow(
         "can_use_tool",
         "`Query(can_use_tool=…)`",
-        "`PermissionResultAllow`, `PermissionResultDeny` are `Allow`, `Deny`. Options that would keep it from ever "
-        "being called are refused.",
+        "`PermissionResultAllow`, `PermissionResultDeny` are `Allow`, `Deny`. Options that would prevent every call of it are refused.",
     ),
     OptionRow(
         "hooks",
         "`Query(hooks=…)`",
-        "A hook that raises has no say, unless its matcher has `on_failure='block'`; in a hook written for this library it blocks. "
-        "One that overruns its `timeout` always blocks here. Fields of an answer that are not known are passed on, as there.",
+        "A hook that raises is ignored, unless its matcher has `on_failure='block'`. A hook written for this library blocks then. "
+        "A hook that overruns its `timeout` always blocks here. Unknown fields of an answer are passed on, as there.",
     ),
     _same("user"),
     _same("include_partial_messages"),
@@ -176,11 +181,11 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("resume_session_at"),
     _same("resume_drops_turn"),
     _same("agents", "`AgentDefinition` objects or mappings."),
-    OptionRow("setting_sources", "`ClaudeOptions.setting_sources`", "With `skills` and None it becomes user and project, as there."),
+    OptionRow("setting_sources", "`ClaudeOptions.setting_sources`", "None becomes user and project when `skills` is given, as there."),
     _same("skills"),
     _same("sandbox"),
     _same("plugins"),
-    OptionRow("max_thinking_tokens", "`ClaudeOptions.max_thinking_tokens`", "Left out when `thinking` is given, which wins there too."),
+    OptionRow("max_thinking_tokens", "`ClaudeOptions.max_thinking_tokens`", "Left out when `thinking` is given, which wins, as there."),
     _same("thinking"),
     _same("effort"),
     OptionRow("output_format", "`ClaudeOptions.output_format`", "Anything but a JSON schema is left out, as there."),
@@ -189,7 +194,7 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     OptionRow("session_store_flush", "nothing", "Goes with `session_store`."),
     OptionRow("load_timeout_ms", "nothing", "Goes with `session_store`."),
     _same("task_budget"),
-    _same("client_app", "Nothing is derived from the running program when it is None."),
+    _same("client_app", "None sends no name; it is not derived from the running program."),
 )
 
 
