@@ -270,6 +270,7 @@ class Questions:
         """
         _answering.set((*_answering.get(), self))
         limit = self._hooks.limit_of(question.request.request)
+        crash: BaseException | None = None
         try:
             if limit is None:
                 crash = await self._work(question, reply)
