@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
@@ -35,7 +35,7 @@ from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.inflow import Pace
+from claude_transport.streams.inflow import Pace, Pourable
 from claude_transport.transport import Client, DecodedLines, PouredLines, SessionTerms, Transport, TransportInfo
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -127,10 +127,13 @@ class StreamTransport(Transport):
     async def write(self, data: str | bytes) -> None:
         """Send whole lines. A missing final newline is added, and a final CRLF becomes a newline."""
         payload = _whole_lines(data)
-        stream = self._open_stream()
+        stream = self._stream
+        if stream is None or self._closed:
+            stream = self._open_stream()  # raises
         async with self._write_lock:
             await self._pace.step()  # takes a pending cancellation while nothing has been sent
-            self._refuse_if_unwritable()
+            if self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
+                self._refuse_if_unwritable()
             try:
                 await stream.send(payload)
             except anyio.ClosedResourceError as exc:
@@ -219,12 +222,13 @@ class StreamTransport(Transport):
 
     async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
         """Push batches as `PouredLines.pour` says."""
+        accept = None if type(self)._accept is StreamTransport._accept else self._accept  # noqa: SLF001
 
         def feed(chunk: bytes) -> bool:
             self._bytes_read += len(chunk)
             lines = self._framer.feed(chunk)
             self._lines_read += len(lines)
-            return bool(lines) and hand_on(self._accept(lines))
+            return bool(lines) and hand_on(lines if accept is None else accept(lines))
 
         while True:
             try:
@@ -391,15 +395,6 @@ def check_bounds(**bounds: object) -> None:
                 raise ConfigurationError(f"{option} must be a whole number of at least 1 byte, not {value!r}", option=option)
         elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise ConfigurationError(f"{option} must be a number of seconds, 0 or more, not {value!r}", option=option)
-
-
-@runtime_checkable
-class Pourable(Protocol):
-    """A stream that can push what arrives, without waking a waiting task."""
-
-    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
-        """Call `hand_on(chunk)` for each chunk until it returns True; return True then, and False when `receive()` has to be called."""
-        ...
 
 
 class LineBatches:

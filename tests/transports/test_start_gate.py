@@ -1,4 +1,4 @@
-"""S7: one start at a time, over all processes; and a gate that never stays shut."""
+"""One start at a time, over all processes; and a gate that never stays shut."""
 
 from __future__ import annotations
 
