@@ -93,7 +93,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
     "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
-    "gateway.plain_session": "Sessions that end with their connection; it knows nothing of links.",
     "interop.agent_sdk.translation": "Options and callbacks of the official SDK: changes with the options; `adapting` with the transport.",
     "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",
     "streams.lookout": "The trick that reads ahead; see `docs/explanation/decisions.md`.",
