@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
@@ -35,7 +35,7 @@ from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.inflow import Pace
+from claude_transport.streams.inflow import Pace, Pourable
 from claude_transport.transport import Client, DecodedLines, PouredLines, SessionTerms, Transport, TransportInfo
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -395,15 +395,6 @@ def check_bounds(**bounds: object) -> None:
                 raise ConfigurationError(f"{option} must be a whole number of at least 1 byte, not {value!r}", option=option)
         elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise ConfigurationError(f"{option} must be a number of seconds, 0 or more, not {value!r}", option=option)
-
-
-@runtime_checkable
-class Pourable(Protocol):
-    """A stream that can push what arrives, without waking a waiting task."""
-
-    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
-        """Call `hand_on(chunk)` for each chunk until it returns True; return True then, and False when `receive()` has to be called."""
-        ...
 
 
 class LineBatches:

@@ -21,7 +21,6 @@ import msgspec
 from anyio.abc import ByteStreamConnectable
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
-from claude_transport.launch.confidential import SettingsTexts
 from claude_transport.launch.discovery import CLI, CLIState, pin_cli, read_cli_state, read_cli_version, remember_cli_version
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.features import check_range, require
@@ -37,7 +36,7 @@ from claude_transport.launch.launch import (
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
-from claude_transport.launch.permissions import permission_settings
+from claude_transport.launch.settings import SettingsTexts, permission_settings
 from claude_transport.launch.validation import UUID
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure

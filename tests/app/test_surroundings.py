@@ -33,7 +33,10 @@ COMMANDS = {
     "help": ("--help",),
     "version": ("--version",),
 }
-EVERY_COMMAND = pytest.mark.parametrize("command", COMMANDS)
+# `bench` takes as long as all others together, and writes by the same way
+EVERY_COMMAND = pytest.mark.parametrize(
+    "command", [pytest.param(command, marks=pytest.mark.nightly) if command == "bench" else command for command in COMMANDS]
+)
 
 
 @pytest.fixture(scope="module")
