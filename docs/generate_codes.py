@@ -1,8 +1,7 @@
-"""The page of every code of an error, from the code that raises it: `python docs/generate_codes.py` writes it.
+"""Write the page of all error codes from the code that raises them: `python docs/generate_codes.py`.
 
-A code of a class is its own attribute; one of a particular failure is given where that is raised, and found there by reading the source.
-What the latter mean is said in `MEANINGS`: one without words, and words without one, are errors. The page is committed, so that it can be
-read without building anything; a test holds that it is what the source says.
+A class has its code as an attribute. The code of a particular failure is found by reading the source. Its meaning is in `MEANINGS`; a code
+without a meaning is an error, and so is a meaning without a code. The page is committed, and a test compares it with the source.
 """
 
 from __future__ import annotations

@@ -92,14 +92,14 @@ payload. Sizes of context are in tokens.
 HOOKS = f"""\
 ## Hook events
 
-From `claude_transport.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
-something it cannot do without is missing. Every input has {{common}}; it reads like the wire's dict as well, and `to_dict()` is that dict.
+From `claude_transport.hooks`. A callback gets the class of its event, or a plain `HookInput` when a field that the class requires is
+missing. Every input has {{common}}. It can also be read like the dict on the wire, and `to_dict()` returns that dict.
 
-A callback returns None, a `HookOutput`, one of the classes in the last column, or a dict in wire spelling, which
-`encode_hook_output(event, output)` checks as strictly. `HookOutput` has {{output}}.
-`AsyncHookOutput(timeout=…)` lets the CLI go on at once. The {len(AdditionalContext.events)} events marked + take `AdditionalContext`, too.
-"When it fails" is what the CLI is told of a hook that raises, is late, or says what it may not, unless `on_callback_error="allow"`, and the
-first CLI that was seen to heed it, where that is later than 2.1.92.
+A callback returns None, a `HookOutput`, one of the classes in the fourth column, or a dict in wire spelling, which is checked
+as strictly. `HookOutput` has {{output}}.
+`AsyncHookOutput(timeout=…)` lets the CLI go on at once. The {len(AdditionalContext.events)} events marked + accept `AdditionalContext`, too.
+"When it fails" is the answer for a hook that raises, is late, or returns something invalid, unless `on_callback_error="allow"`; and the
+first CLI that was seen to follow it, if it is newer than 2.1.92.
 """
 
 
