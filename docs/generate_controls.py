@@ -97,7 +97,7 @@ missing. Every input has {{common}}. It can also be read like the dict on the wi
 
 A callback returns None, a `HookOutput`, one of the classes in the fourth column, or a dict in wire spelling, which is checked
 as strictly. `HookOutput` has {{output}}.
-`AsyncHookOutput(timeout=…)` lets the CLI go on at once. The {len(AdditionalContext.events)} events marked + accept `AdditionalContext`, too.
+`AsyncHookOutput(timeout=…)` lets the CLI go on at once. The {len(AdditionalContext.events)} events with + accept `AdditionalContext`, too.
 "When it fails" is the answer for a hook that raises, is late, or returns something invalid, unless `on_callback_error="allow"`; and the
 first CLI that was seen to follow it, if it is newer than 2.1.92.
 """
