@@ -17,7 +17,6 @@ import msgspec
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, MODEL_TIMEOUT, Asking, Controls
 from claude_transport.launch.features import find_feature
 from claude_transport.protocol import answers, hooks
-from claude_transport.protocol.answers import Answer
 from claude_transport.protocol.control import (
     CanUseTool,
     ControlBody,
@@ -176,8 +175,7 @@ def structs_of(module: Any, base: type[S]) -> list[type[S]]:
 
 def answer_rows() -> Iterator[list[str]]:
     for cls in structs_of(answers, Part):
-        if cls is not Answer:
-            yield [f"`{cls.__name__}`", fields_of(cls), paragraphs(cls)]
+        yield [f"`{cls.__name__}`", fields_of(cls), paragraphs(cls)]
 
 
 def output_classes() -> Iterator[type[SpecificOutput]]:
