@@ -81,12 +81,16 @@ class HostLoop:
 
     @property
     def is_current(self) -> bool:
-        """True when the caller runs in this loop."""
-        trio = trio_here()
-        if trio is not None:
-            return self._trio_token is not None and trio.lowlevel.current_trio_token() is self._trio_token
+        """True when the caller runs inside this loop."""
+        # As `trio_here()` and `_asyncio_loop()`, without their calls: this is asked for each message that is waited for.
+        lowlevel = sys.modules.get("trio.lowlevel")
+        if getattr(lowlevel, "in_trio_run", bool)():
+            return self._trio_token is not None and lowlevel.current_trio_token() is self._trio_token  # type: ignore[union-attr]
+        get_running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
+        if self._asyncio_loop is None or get_running_loop is None:
+            return False
         try:
-            return self._asyncio_loop is not None and _asyncio_loop() is self._asyncio_loop
+            return get_running_loop() is self._asyncio_loop
         except RuntimeError:
             return False
 

@@ -244,7 +244,11 @@ async def test_a_dead_process_is_told_at_once_and_replaced_by_reconnecting(scrip
     before = await Census.rested()
     flag = tmp_path / "flag"
     command = ["sh", "-c", f'if [ -e "$0" ]; then exec cat; fi; : > "$0"; {script}', str(flag)]
-    transport = ct.SubprocessTransport(command=command, max_line_bytes=1234)
+
+    def make() -> ct.SubprocessTransport:
+        return ct.SubprocessTransport(command=command, max_line_bytes=1234)
+
+    transport = ct.RetryingTransport(make(), make_transport=make)
     with anyio.fail_after(PATIENCE):
         await transport.connect()
         with pytest.raises(ct.ProcessError):
@@ -254,8 +258,8 @@ async def test_a_dead_process_is_told_at_once_and_replaced_by_reconnecting(scrip
             await transport.write("{}")
         assert (caught.value.exit_code, caught.value.signal) in {(3, None), (None, 9)}
         another = await transport.reconnect()
-        assert type(another) is ct.SubprocessTransport
-        assert another is not transport
+        assert type(another.transport) is ct.SubprocessTransport
+        assert another.transport is not transport.transport
         assert another.is_ready()
         with pytest.raises(ct.TransportClosed):
             await transport.connect()
@@ -278,7 +282,9 @@ async def test_a_failed_reconnect_leaves_nothing_and_may_be_repeated(tmp_path: P
     program.write_text("#!/bin/sh\nexec cat\n")
     program.chmod(0o755)
     before = await Census.rested()
-    transport = ct.SubprocessTransport(command=[program])
+    transport = ct.RetryingTransport(
+        ct.SubprocessTransport(command=[program]), make_transport=lambda: ct.SubprocessTransport(command=[program])
+    )
     with anyio.fail_after(PATIENCE):
         await transport.connect()
         moved = program.rename(tmp_path / "moved")
@@ -295,7 +301,10 @@ async def test_who_answers_is_known_to_the_transport_that_replaces_another() -> 
     async def allow(*_: Any) -> ct.Allow:
         return ct.Allow()
 
-    transport = ct.SubprocessTransport(command=CLAUDE)
+    def make() -> ct.SubprocessTransport:
+        return ct.SubprocessTransport(command=CLAUDE)
+
+    transport = ct.RetryingTransport(make(), make_transport=make)
     async with ct.Query(transport, can_use_tool=allow) as query:
         await (await query.send("Hello")).result()
     async with ct.Query(await transport.reconnect(), can_use_tool=allow) as query:
