@@ -27,7 +27,7 @@ from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_ans
 from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.health import GatewayMetrics, Health, Hosts
 from claude_transport.gateway.link_session import LinkSession, digest_of
-from claude_transport.gateway.listeners import Listener, check_exposure, open_listeners
+from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
 from claude_transport.gateway.session import GONE, PlainSession, ServerFields, Session, SessionInfo, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import ClaudeOptions
@@ -147,7 +147,7 @@ class Gateway:
         except BaseException:
             self._close_listeners()
             raise
-        self._server = BackgroundTask.spawn(self._serve, name="gateway")
+        self._server = BackgroundTask.spawn(partial(accept_all, self._listeners, self._attend_socket), name="gateway")
         for listener in self._listeners:
             logger.info("listening at %s", listener.address, extra={"gateway_event": "listening", "gateway_url": str(listener.address)})
 
@@ -226,20 +226,6 @@ class Gateway:
                 tasks.start_soon(session.close, reason)
 
     # Connections
-
-    async def _serve(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            for listener in self._listeners:
-                tasks.start_soon(self._accept, listener, tasks.start_soon)
-            await anyio.sleep_forever()  # until aclose()
-
-    async def _accept(self, listener: Listener, start_soon: Callable[..., object]) -> None:
-        while True:
-            try:
-                stream, peer = await listener.accept()
-            except anyio.ClosedResourceError:
-                return
-            start_soon(self._attend_socket, stream, listener.address, peer)
 
     async def _attend_socket(self, stream: ByteStream, address: Address, peer: str) -> None:
         async def arrive() -> Arrival | None:
