@@ -77,7 +77,7 @@ class HostSession(Protocol):
     """One life of a server of the host, for one bridge."""
 
     def accept(self, message: dict[str, Any]) -> McpCall:
-        """Take a message and return its call, without waiting."""
+        """Take a JSON-RPC message, without waiting. Return a call whose `answer()` waits for the answer."""
         ...
 
     async def aclose(self) -> None:

@@ -76,16 +76,16 @@ class Door:
 
     @contextmanager
     def knock(self, peer: str = "") -> Iterator[anyio.CancelScope]:
-        """Enclose everything before admission. Cancelled after `handshake_timeout` seconds, or when `Crowd` needs the place.
+        """Count a new connection while the block runs. The block must end with the admission of the client.
 
-        `peer` is the address of the client.
+        The block is cancelled after `handshake_timeout` seconds, or when `Crowd` needs the place. `peer` is the address of the client.
         """
         with anyio.move_on_after(self._limits.handshake_timeout) as scope, self._crowd.hold(scope, source=source_of(peer)):
             yield scope
 
     @contextmanager
     def linger(self, peer: str, *, seconds: float) -> Iterator[anyio.CancelScope]:
-        """Enclose the last words to a refused client. Cancelled after `seconds`; `Crowd` takes this place before any other."""
+        """Count a refused connection while the block tells the client why. The block is cancelled after `seconds`, or to make room."""
         with anyio.move_on_after(seconds) as scope, self._crowd.hold(scope, source=source_of(peer), lingers=True):
             yield scope
 
@@ -113,7 +113,7 @@ class Door:
             raise TurnedAway("origin", "web pages of this origin are not allowed")
 
     def allowance(self, owner: str) -> Allowance:
-        """Return what `owner` has used of the limits."""
+        """Return the `Allowance` of `owner`: what it has used of the limits."""
         if owner not in self._allowances:
             # forget idle owners: with client certificates there may be any number of names
             for idle in [name for name, allowance in self._allowances.items() if allowance.is_idle]:
@@ -203,7 +203,7 @@ class GatewayTokens:
         return cls({variable: value})
 
     def joined(self, other: GatewayTokens) -> GatewayTokens:
-        """Return the tokens of both. Raises `ConfigurationError` when a name or a token is in both."""
+        """Return a new object with the tokens of both. Raises `ConfigurationError` when a name or a token is in both."""
         both = GatewayTokens(compare=self._compare)
         for name, digest in (*self.digests.items(), *other.digests.items()):
             both._keep(name, digest)
@@ -351,7 +351,7 @@ class Allowance:
         self.sessions -= 1
 
     async def spend(self, size: int) -> None:
-        """Wait until `size` more bytes are within `bytes_per_second`. Does not wait when the owner was slower, or has no such limit."""
+        """Wait until the owner may send `size` more bytes under `bytes_per_second`. Returns at once without such a limit."""
         rate = self._limits.bytes_per_second
         if rate is None:
             return
@@ -393,7 +393,7 @@ class Crowd:
 
     @contextmanager
     def hold(self, scope: anyio.CancelScope, *, source: str, lingers: bool = False) -> Iterator[None]:
-        """Count one connection of `source` while the block runs. `scope` is cancelled when the connection has to make room."""
+        """Count one connection of `source` while the block runs. Cancels `scope` when this connection has to make room for another."""
         self._make_room(source)
         self._places[scope] = source
         self._of_source[source] += 1

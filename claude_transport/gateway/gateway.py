@@ -252,7 +252,7 @@ class Gateway:
             await arrival.drop()
 
     def check_upgrade(self, *, origin: str | None, token: str | None) -> None:
-        """Check the `Origin` header and the bearer token of a WebSocket request. Raises `TurnedAway`, and counts it.
+        """Check the `Origin` header and the bearer token of a WebSocket request. Raises `TurnedAway` for a refused one, and counts it.
 
         None passes for both: programs send no `Origin`, and a hello can still bring the token.
         """
@@ -460,7 +460,7 @@ class Roster:
 
     @contextmanager
     def place_for_one(self, allowance: Allowance) -> Iterator[None]:
-        """Keep a place while a session is started. The block must `add()` the session. Raises `TurnedAway` when there is no place."""
+        """Reserve a place while the block starts a session and adds it. Raises `TurnedAway` at the limit of sessions."""
         self.refuse_if_draining()
         if len(self._sessions) + self._starting >= self._limits.total_sessions:
             raise TurnedAway("limit", "this gateway has as many sessions as it may have", retryable=True)
@@ -507,6 +507,6 @@ class Roster:
         return session
 
     def count(self) -> None:
-        """Update the gauges of the metrics."""
+        """Write the current numbers of sessions into the gauges of the metrics."""
         self._metrics.active_sessions = len(self._sessions)
         self._metrics.detached_sessions = sum(not session.attached for session in self._sessions.values())

@@ -52,7 +52,7 @@ _AFTER_FAILURES = Backoff(first=1.0, maximum=60.0, jitter=0.0)
 
 
 class Retirement(StrEnum):
-    """Why the pool ended a session."""
+    """The reasons for which a pool ends a session."""
 
     USED = "used"
     """Its one use is over."""
@@ -302,7 +302,7 @@ class Stock:
     # Handing out and starting
 
     def ask(self) -> Waiter:
-        """Ask for a session. The waiter is settled already when one is ready."""
+        """Queue a request for a session. Return its waiter, which is settled already when a session is ready."""
         waiter = Waiter()
         self._waiters.append(waiter)
         self._balance()
@@ -317,7 +317,7 @@ class Stock:
             self._changed()
 
     def withdraw(self, waiter: Waiter) -> None:
-        """Stop waiting. A session that the waiter has got already was not used, and goes to the next one."""
+        """Remove a waiter whose caller has gone. If it has a session, the session was not used and goes to the next caller."""
         session = waiter.session
         if session is None:
             if waiter in self._waiters:
