@@ -328,7 +328,7 @@ class Allowance:
     def connection(self) -> Iterator[None]:
         """Count one connection while the block runs. Raises `TurnedAway` at the limit."""
         if self.connections >= self._limits.connections:
-            raise TurnedAway("limit", f"this token has {self.connections} connections already", retryable=True)
+            raise TurnedAway("limit", f"this token has {self.connections} connections, which is its limit: close one first", retryable=True)
         self.connections += 1
         try:
             yield
@@ -338,11 +338,15 @@ class Allowance:
     def begin_session(self) -> None:
         """Count one session until `end_session()`. Raises `TurnedAway` at the limit of sessions, or of starts in a minute."""
         if self.sessions >= self._limits.sessions:
-            raise TurnedAway("limit", f"this token has {self.sessions} sessions already", retryable=True)
+            raise TurnedAway("limit", f"this token has {self.sessions} sessions, which is its limit: end one first", retryable=True)
         recent = self._recent_starts()
         if self._limits.starts_per_minute is not None:
             if len(recent) >= self._limits.starts_per_minute:
-                raise TurnedAway("limit", f"this token has started {len(recent)} sessions in a minute", retryable=True)
+                raise TurnedAway(
+                    "limit",
+                    f"this token has started {len(recent)} sessions in a minute, which is its limit: try again later",
+                    retryable=True,
+                )
             self._starts = [*recent, anyio.current_time()]
         self.sessions += 1
 

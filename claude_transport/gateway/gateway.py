@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import ByteStream
@@ -38,6 +38,8 @@ from claude_transport.transport import Client, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_Kind = TypeVar("_Kind", PlainSession, LinkSession)
 
 Launch: TypeAlias = Callable[[ClaudeOptions], Transport]
 """Makes the transport of a session, not connected yet."""
@@ -313,7 +315,8 @@ class Gateway:
             if guest.hello is not None:
                 await self._serve_link(arrival, guest, guest.hello)
             else:
-                await self._serve_plain(arrival, guest)
+                session = await self._begin(arrival, guest, PlainSession)
+                await session.attend(arrival.stream, guest.unread)
 
     async def _start(self, guest: Guest) -> tuple[Transport, Surroundings]:
         """Start the process of a new session. Return its connected transport, and what the session is given.
@@ -350,29 +353,26 @@ class Gateway:
         allowance = self._door.allowance(guest.owner)
         return transport, Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self.metrics, fields=fields)
 
-    async def _serve_plain(self, arrival: Arrival, guest: Guest) -> None:
+    async def _begin(self, arrival: Arrival, guest: Guest, kind: type[_Kind]) -> _Kind:
+        """Start a session of this kind for the client."""
         with self._roster.place_for_one(self._door.allowance(guest.owner)):
             transport, surroundings = await self._start(guest)
-            session = PlainSession(transport, surroundings=surroundings, on_end=self._session_over)
+            session = kind(transport, surroundings=surroundings, on_end=self._session_over)
             self._roster.add(session)
         session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
-        await session.attend(arrival.stream, guest.unread)
+        return session
 
     async def _serve_link(self, arrival: Arrival, guest: Guest, hello: Hello) -> None:
         if hello.session is not None:
             session = self._roster.find(hello.session, owner=guest.owner)
         else:
-            with self._roster.place_for_one(self._door.allowance(guest.owner)):
-                transport, surroundings = await self._start(guest)
-                session = LinkSession(transport, surroundings=surroundings, on_end=self._session_over)
-                self._roster.add(session)
+            session = await self._begin(arrival, guest, LinkSession)
             try:
                 session.begin()
             except RuntimeError:  # the event loop is ending
-                await close_quietly(transport)
+                await close_quietly(session.transport)
                 self._session_over(session)
                 raise
-            session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
         await session.attend(arrival.stream, hello, guest.unread, medium=arrival.medium, peer=arrival.peer)
 
     def _session_over(self, session: Session) -> None:
@@ -463,7 +463,7 @@ class Roster:
         """Reserve a place while the block starts a session and adds it. Raises `TurnedAway` at the limit of sessions."""
         self.refuse_if_draining()
         if len(self._sessions) + self._starting >= self._limits.total_sessions:
-            raise TurnedAway("limit", "this gateway has as many sessions as it may have", retryable=True)
+            raise TurnedAway("limit", "this gateway has as many sessions as it may have: try again later", retryable=True)
         allowance.begin_session()
         self._starting += 1
         try:
