@@ -13,7 +13,7 @@ import pytest
 from made_tapes import UUID, TapeMaker, text, use
 from strange_lines import made_strange
 
-from claude_transport.app.render_inspection import inspection_lines
+from claude_transport.app.inspect_tape import inspection_lines
 from claude_transport.app.terminal import Look
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection import Event, Timeline, read_timeline, render_page, summarize
