@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from opentelemetry.trace import NoOpTracerProvider
 
 from claude_transport.transport import Transport
@@ -63,7 +63,7 @@ MESSAGE = {
 BOUNDS = {"idle": 0.05, "all idle": 0.20, "MetricsTransport, at work": 0.10}
 
 
-class FileStream(ByteStream):
+class FileStream(ByteStream, ByteStreamConnectable):
     """A byte stream that returns `data` again and again, without a system call."""
 
     def __init__(self, data: bytes) -> None:
