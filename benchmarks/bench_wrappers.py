@@ -190,7 +190,7 @@ def active_wraps(folder: Path) -> dict[str, Wrap]:
 
 def quiet_logger(level: int) -> logging.Logger:
     """Return a logger that formats nothing and has no output."""
-    logger = logging.Logger("bench", level)  # noqa: LOG001 - known to nobody, so that nobody above it listens
+    logger = logging.Logger("bench", level)  # noqa: LOG001 - a logger without a parent
     logger.addHandler(logging.NullHandler())
     return logger
 

@@ -349,7 +349,7 @@ def print_table(report: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1, help="of the faults and of who leaves when (default 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and of early leaving (default 1)")
     parser.add_argument("--sessions", type=int, default=2000, help="half of them on each backend (default 2000)")
     parser.add_argument("--concurrency", type=int, default=16, help="sessions at a time (default 16)")
     parser.add_argument("--seconds", type=float, default=170.0, help="after which no session is begun any more (default 170)")

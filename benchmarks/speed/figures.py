@@ -127,7 +127,7 @@ def _costs(backend: str, tables: dict[str, Any]) -> Iterator[str]:
 
 def _waking(backend: str, tables: dict[str, Any]) -> Iterator[str]:
     yield from (
-        f"## Wake-ups of who reads, {backend}",
+        f"## Wake-ups of the reader, {backend}",
         "",
         "| | messages | wake-ups | messages for each | batches read |",
         "|---|---|---|---|---|",

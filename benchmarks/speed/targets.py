@@ -56,7 +56,7 @@ def _reading(what: str, shape: str, ratio: str, least: float) -> Target:
 def _forwarding(shape: str) -> Target:
     place = ("carrying", f"forward, {shape}")
     ways = (
-        # throughput, as the other way is: what a forwarder's processor does while both pipes are full or empty helps nobody
+        # throughput by the clock, as the other way is: a forwarder mostly waits for its pipes
         Target("of the bare pipe's", (*place, "ratios", "limit / ours", "wall"), 0.6),
         Target("GB/s", (*place, "gigabytes_a_second", "ours"), 1.0),
     )
