@@ -170,7 +170,7 @@ class Sweeper:
     def begin(self, mark: str, *, suspects: Mapping[int, int] | None = None, then: Callable[[], object] = lambda: None) -> Sweep:
         """Start to kill everything that carries `mark`, and return at once.
 
-        `suspects` are known descendants (ids with inodes), killed without a mark too. `then` is called in the thread, after the sweep.
+        `suspects` are known descendants (ids with inodes), also killed without a mark. `then` is called in the thread, after the sweep.
         """
         sweep = Sweep(mark, suspects=suspects or {}, deadline=time.monotonic() + self._patience, then=then)
         self._queue.append(sweep)

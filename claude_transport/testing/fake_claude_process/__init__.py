@@ -1,5 +1,5 @@
-"""The program that a `FakeClaude` runs: standard library only, so that it starts in the time a shell would take.
+"""The program behind `FakeClaude`. It uses the standard library only, so that it starts as fast as a shell.
 
-It is run by path, never through `claude_transport` (whose import costs more than the program); `__main__` therefore imports it as
-a package of its own, and everything below uses relative imports and no `typing`.
+It is run by path and never through `claude_transport`, whose import takes longer than the whole program. Therefore `__main__` imports it
+as a package of its own, and all modules here use relative imports and do not import `typing` at run time.
 """

@@ -1,4 +1,4 @@
-"""Plays the scenario in the directory named by the first argument; all further arguments are the CLI's own and only looked at."""
+"""Play the scenario in the directory that the first argument names. All further arguments are those of the CLI."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ def main() -> None:
     if argv and argv[0] in ("-v", "--version"):
         os.write(1, b"2.1.329 (Claude Code)\n")
         return
-    # appended, not put first: the folder's other modules must not hide the standard library's
+    # appended, not put first: other modules of that folder must not hide modules of the standard library
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - pathlib costs 5 ms
     from fake_claude_process.session import play_scenario  # type: ignore[import-not-found,unused-ignore] # pyright: ignore[reportMissingImports]
 

@@ -1,4 +1,4 @@
-"""Answers to the host's control requests, as recorded in 08a."""
+"""Answers to the control requests of the host, as recorded in 08a."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BYPASS_FLAGS = ("--dangerously-skip-permissions", "--allow-dangerously-skip-perm
 
 
 class Refused(Exception):
-    """The request is answered with an error."""
+    """Answer the request with an error."""
 
     def __init__(self, error: str, code: str | None = None) -> None:
         super().__init__(error)
@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 def answer_request(stage: Stage, frame: dict[str, Any]) -> None:
-    """Answers one request, the way the scenario wants it or else the way the CLI would."""
+    """Answer one request as the scenario says, or else as the CLI would."""
     request = frame.get("request")
     if not isinstance(request, dict):
         stage.fail("Error: Missing request on control_request")  # recording 18m
@@ -47,7 +47,7 @@ def answer_request(stage: Stage, frame: dict[str, Any]) -> None:
 
 
 def _answer(stage: Stage, frame: dict[str, Any], request: dict[str, Any], subtype: str, extra: dict[str, Any]) -> None:
-    # a scenario that says what to answer makes its subtype known
+    # an answer in the scenario makes its subtype known
     answerer = ANSWERERS.get(subtype, _nothing if extra else _unsupported)
     try:
         response = answerer(stage, request)
@@ -189,7 +189,7 @@ def _nothing(_stage: Stage, _request: dict[str, Any]) -> None:
     return None
 
 
-# None as an answer: the success has no `response` key
+# an answerer that returns None makes a success without the key `response`
 ANSWERERS: dict[str, Callable[[Stage, dict[str, Any]], dict[str, Any] | None]] = {
     "initialize": _initialize,
     "interrupt": _interrupt,
@@ -214,7 +214,7 @@ ANSWERERS: dict[str, Callable[[Stage, dict[str, Any]], dict[str, Any] | None]] =
     "cancel_async_message": _cancel_message,
     "end_session": _nothing,
 }
-# what happens once the answer is out
+# called after the answer was sent
 AFTERWARDS: dict[str, Callable[[Stage, dict[str, Any]], None]] = {
     "interrupt": _abort,
     "set_permission_mode": _say_mode,

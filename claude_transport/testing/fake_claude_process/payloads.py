@@ -1,4 +1,4 @@
-"""The large answers of a real CLI 2.1.329, shortened: shapes and keys as recorded, fewer entries."""
+"""The large answers of CLI 2.1.329, shortened: the recorded shapes and keys, with fewer entries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NO_SUBAGENTS: dict[str, Any] = {
 
 
 def models(default: str) -> list[dict[str, Any]]:
-    """The `models` of an initialize answer and of `list_models`."""
+    """Build `models` of an initialize answer and of `list_models`."""
     rows = [
         ("default", default, "Default (recommended)"),
         ("opus", "claude-opus-5-5", "Opus"),
@@ -71,7 +71,7 @@ def api_key_source() -> str:
 
 
 def initialization(model: str, version: str, mode: str, state: str) -> dict[str, Any]:
-    """The `response` of an initialize answer."""
+    """Build the `response` of an initialize answer."""
     return {
         "commands": [{"name": name, "description": f"{name} (simulated)", "argumentHint": "", "builtin": True} for name in COMMANDS],
         "agents": [{"name": name, "description": f"{name} (simulated)"} for name in AGENTS],
@@ -91,7 +91,7 @@ def initialization(model: str, version: str, mode: str, state: str) -> dict[str,
 
 
 def system_init(model: str, version: str, mode: str, asks: bool) -> dict[str, Any]:
-    """A `system/init` frame without its ids (recording 02)."""
+    """Build a `system/init` frame without its ids (recording 02)."""
     cwd = os.getcwd()  # noqa: PTH109 - pathlib costs 5 ms
     return {
         "type": "system",
@@ -126,7 +126,7 @@ def system_init(model: str, version: str, mode: str, asks: bool) -> dict[str, An
 
 
 def context_usage(model: str) -> dict[str, Any]:
-    """The `response` of `get_context_usage`."""
+    """Build the `response` of `get_context_usage`."""
     used = {"id": "system_prompt", "name": "System prompt", "tokens": 100, "color": "promptBorder", "kind": "used"}
     return {
         "categories": [used],
@@ -159,7 +159,7 @@ def context_usage(model: str) -> dict[str, Any]:
 
 
 def turn_usage(tokens_in: int, tokens_out: int) -> dict[str, Any]:
-    """The `usage` of a result frame."""
+    """Build the `usage` of a result frame."""
     return {
         "input_tokens": tokens_in,
         "cache_creation_input_tokens": 0,
@@ -177,7 +177,7 @@ def turn_usage(tokens_in: int, tokens_out: int) -> dict[str, Any]:
 
 
 def model_usage(model: str, tokens_in: float, tokens_out: float, cost: float) -> dict[str, Any]:
-    """The `modelUsage` of a result frame."""
+    """Build the `modelUsage` of a result frame."""
     return {
         model: {
             "inputTokens": tokens_in,

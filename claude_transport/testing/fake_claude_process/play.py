@@ -1,4 +1,4 @@
-"""Plays steps: one small function per kind of step."""
+"""Play the steps of a scenario: one small function per kind of step, listed in `DEEDS`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import sys
 import time
 
 from . import payloads
-from .speech import say_assistant, say_result, say_text
+from .speech import ask, say_assistant, say_result, say_text, use_tool
 from .stage import POLL_SECONDS, encode
-from .tools import ask, use_tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ FLOOD_BYTES = 1 << 16
 
 
 def play(stage: Stage, steps: list[Step]) -> None:
-    """Plays steps in order; input that is there is handled before each."""
+    """Play steps in order; handle waiting input before each."""
     for step in steps:
         stage.wait(0)
         DEEDS[step["step"]](stage, step)
@@ -101,7 +100,7 @@ def _request(stage: Stage, step: Step) -> None:
     stage.tool_use_id = stage.tool_use_id or stage.short_id("toolu")
     body = stage.fill(step["request"])
     if body["subtype"] == "hook_callback" and body.get("callback_id") == "":
-        play(stage, step["on_success"])  # the host registered no hook for the event: nothing is called
+        play(stage, step["on_success"])  # the host registered no hook for this event
         return
     response = ask(stage, body, wait=step["wait"], timeout=step["timeout"])
     if stage.turn is not None:
@@ -187,10 +186,10 @@ def _hang(stage: Stage, _step: Step) -> None:
 def _die_by_signal(stage: Stage, step: Step) -> None:
     number = getattr(signal, step["name"])
     stage.journal.record("dies", signal=int(number))
-    if step["name"] not in ("SIGKILL", "SIGSTOP"):  # these two cannot be set, and need not
+    if step["name"] not in ("SIGKILL", "SIGSTOP"):  # these two cannot be caught
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    time.sleep(60)  # a signal sent to oneself is delivered before this ends
+    time.sleep(60)  # the signal arrives before this ends
 
 
 DEEDS: dict[str, Callable[[Stage, Step], object]] = {

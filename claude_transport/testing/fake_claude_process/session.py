@@ -1,4 +1,4 @@
-"""One run of the fake from its first byte to its exit code."""
+"""One run of the fake, from the scenario file to the exit code: a session of turns, or the replay of a recording."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import signal
 import sys
 
 from .control import answer_request
-from .journal import Journal
-from .play import play, say_init
+from .play import DEEDS, play, say_init
 from .speech import end_aborted_turn
-from .stage import Signalled, Stage, Turn, TurnAborted
+from .stage import Signalled, Stage, Turn, TurnAborted, encode
+from .stdio import Journal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SCENARIO_GONE = 70  # EX_SOFTWARE: no exit code of the real CLI, so nobody mistakes it for one
+SCENARIO_GONE = 70  # EX_SOFTWARE, which the real CLI never uses
 HANDLED = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 def play_scenario(directory: str, argv: list[str]) -> None:
-    """Plays what lies in `directory` and ends the process."""
+    """Play the scenario in `directory`, then end the process."""
     try:
         with open(f"{directory}/scenario.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms
             play_file = json.load(file)
@@ -43,7 +43,7 @@ def play_scenario(directory: str, argv: list[str]) -> None:
 
 
 class Session:
-    """Reads lines, plays turns, obeys signals."""
+    """Read input lines, play turns, and handle signals."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -65,8 +65,6 @@ class Session:
         stage = self.stage
         play(stage, stage.scenario["startup"])
         if stage.scenario["script"] is not None:
-            from .replay import Replay
-
             Replay(stage).run(stage.scenario["script"])
             return
         while not stage.ending:
@@ -94,10 +92,8 @@ class Session:
         end_aborted_turn(stage, TurnAborted("interrupt"))
         stage.exit(0)  # SIGINT aborts the turn and ends well (recordings 20b, 20d)
 
-    # ---------------------------------------------------------------------------------------------------------------- turns
-
     def _next_messages(self) -> list[dict[str, Any]]:
-        """All waiting messages as one turn (recording 10i), or the first of them."""
+        """Take all waiting messages as one turn (recording 10i), or the first of them."""
         queue = self.stage.queue
         count = len(queue) if self.stage.scenario["merge_queued"] else 1
         messages, queue[:] = queue[:count], queue[count:]
@@ -135,10 +131,8 @@ class Session:
             frame = {"type": "user", "message": message["message"], "parent_tool_use_id": None, "isReplay": True}
             self.stage.emit({**frame, **identity, "timestamp": self.stage.timestamp()})
 
-    # ---------------------------------------------------------------------------------------------------------------- input
-
     def handle(self, line: bytes) -> None:
-        """One line of stdin, as the CLI takes it (docs/reference/protocol.md#lines-to-the-cli)."""
+        """Handle one line of stdin as the CLI does (docs/reference/protocol.md#lines-to-the-cli)."""
         if not line.strip():
             return
         self.stage.journal.record_input(line)
@@ -159,7 +153,7 @@ class Session:
                 self.stage.answers[response["request_id"]] = response
 
     def parse(self, line: bytes) -> dict[str, Any] | None:
-        """The frame, None for JSON that is no object (silently ignored, recording 18d); anything else is fatal (recording 18a)."""
+        """Decode a line. Returns None for JSON that is not an object (ignored, recording 18d); invalid JSON is fatal (recording 18a)."""
         text = line.decode("utf-8", "replace").strip()
         try:
             frame = json.loads(text)
@@ -177,9 +171,93 @@ class Session:
         uuid = frame.get("uuid")
         if isinstance(uuid, str):
             if uuid in self.uuids:
-                return  # a repeated uuid is dropped without a word, docs/reference/protocol.md#repeated-uuids
+                return  # a repeated uuid is dropped silently, docs/reference/protocol.md#repeated-uuids
             self.uuids.add(uuid)
             stage.lifecycle(uuid, "queued")
         stage.queue.append(frame)
         if frame.get("priority") == "now" and stage.turn is not None and not stage.turn.finished:
             raise TurnAborted("now")  # recording 10c
+
+
+class Replay:
+    """Play a recording: send the recorded lines after the inputs that came before them, with the request ids of this host."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.requests: dict[str, dict[str, Any]] = {}
+        self.arrived: list[dict[str, Any]] = []
+        self.expected: list[tuple[str, str | None]] = []
+        stage.handle = self.handle
+
+    def run(self, script: list[dict[str, Any]]) -> None:
+        stage = self.stage
+        self.expected = [key_of(step) for step in script if step["step"] == "await_input"]
+        for step in script:
+            if step["step"] == "await_signal":  # the host may send it before the step that waits for it
+                signal.signal(getattr(signal, step["name"]), stage.note_signal)
+        for step in script:
+            if step["step"] == "await_input":
+                if not self.await_input(step):
+                    return  # the input ended before the recording did
+            elif step["step"] == "emit_recorded":
+                self.emit(step["line"])
+            elif step["step"] == "answer_recorded":
+                answer_request(stage, self.requests[step["request_id"]])
+            else:
+                stage.wait(0)
+                DEEDS[step["step"]](stage, step)
+
+    def await_input(self, step: dict[str, Any]) -> bool:
+        """Wait for an input like the recorded one. Returns False when the input ended first."""
+        taken: list[bool] = []
+
+        def over() -> bool:
+            if step["type"] != "eof" and self.take(step):
+                taken.append(True)
+            return bool(taken) or self.stage.input.ended
+
+        self.stage.wait(None, over)
+        return bool(taken) or step["type"] == "eof"
+
+    def handle(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        self.stage.journal.record_input(line)
+        try:
+            frame = json.loads(line)
+        except ValueError:
+            frame = {"type": "malformed"}
+        if not isinstance(frame, dict):
+            return
+        if key_of_frame(frame) in self.expected:
+            self.arrived.append(frame)
+        elif frame.get("type") == "control_request":
+            answer_request(self.stage, frame)  # not in the recording: answer as usual
+
+    def take(self, step: dict[str, Any]) -> bool:
+        """Return True when an input like the recorded one has come, and remove it from the waiting ones."""
+        for frame in self.arrived:
+            if key_of_frame(frame) == key_of(step):
+                self.arrived.remove(frame)
+                self.expected.remove(key_of(step))
+                if step["request_id"] is not None:
+                    self.requests[step["request_id"]] = frame
+                return True
+        return False
+
+    def emit(self, line: str) -> None:
+        frame = json.loads(line)
+        response = frame.get("response")
+        if frame.get("type") == "control_response" and isinstance(response, dict) and response.get("request_id") in self.requests:
+            response["request_id"] = self.requests[response["request_id"]].get("request_id")
+        self.stage.output.write(encode(frame))
+        self.stage.raise_signal()
+
+
+def key_of(step: dict[str, Any]) -> tuple[str, str | None]:
+    return step["type"], step["subtype"]
+
+
+def key_of_frame(frame: dict[str, Any]) -> tuple[str, str | None]:
+    request = frame.get("request")
+    return str(frame.get("type")), request.get("subtype") if isinstance(request, dict) else None

@@ -1,4 +1,4 @@
-"""What the simulated model says: API messages, streamed or whole, results, and how an aborted turn ends."""
+"""The output of the simulated model: API messages, streamed or whole, tool calls, results, and the end of an aborted turn."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 START_USAGE = {"input_tokens": 12, "output_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 DELTA_CHARACTERS = 8  # the size of the text deltas in recording 03
+INVALID_ANSWER = (
+    "The canUseTool callback returned an invalid permission result. Expected {behavior: 'allow', updatedInput?: object} or "
+    "{behavior: 'deny', message: string}. updatedPermissions may hold at most 4096 updates, rules and directories in all."
+)
+STREAM_CLOSED = "AbortError: Tool permission stream closed before response received"  # recording 20k
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the new_string was NOT "
     "written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
@@ -33,14 +38,14 @@ def _api_message(stage: Stage, content: list[dict[str, Any]], model: str | None 
 
 
 def new_message(stage: Stage) -> None:
-    """A new API call and its id."""
+    """Start a new API call with a new id."""
     stage.message_id = stage.short_id("msg")
     if stage.turn is not None:
         stage.turn.model_calls += 1
 
 
 def begin_message(stage: Stage) -> None:
-    """A new API call; with partial messages also `system/status` and `message_start` (recording 03)."""
+    """Start a new API call; with partial messages, also send `system/status` and `message_start` (recording 03)."""
     new_message(stage)
     if stage.partial:
         uuids = stage.turn.uuids if stage.turn is not None else []
@@ -64,7 +69,7 @@ def end_message(stage: Stage, stop_reason: str | None) -> None:
 
 
 def say_block(stage: Stage, block: dict[str, Any], *, model: str | None = None, **extra: Any) -> None:
-    """One `assistant` frame with one block, as the CLI sends them."""
+    """Send one `assistant` frame with one block, as the CLI does."""
     marks = stage.turn.marks("assistant") if stage.turn is not None else {}
     frame = {
         "type": "assistant",
@@ -102,7 +107,7 @@ def say_text(stage: Stage, step: dict[str, Any]) -> None:
 
 
 def cut(text: str, *, by_word: bool) -> list[str]:
-    """The text in pieces that add up to it."""
+    """Cut the text into pieces: words, or `DELTA_CHARACTERS` each."""
     if not by_word:
         return [text[start : start + DELTA_CHARACTERS] for start in range(0, len(text), DELTA_CHARACTERS)]
     words = text.split(" ")
@@ -118,7 +123,7 @@ def say_assistant(stage: Stage, step: dict[str, Any]) -> None:
 
 
 def say_tool_result(stage: Stage, content: Any, *, is_error: bool, result: Any, meta: dict[str, Any]) -> None:
-    """The `user` frame that carries a tool's result (recordings 04a, 04b)."""
+    """Send the `user` frame with the result of a tool (recordings 04a, 04b)."""
     block = {"type": "tool_result", "content": content, "is_error": is_error, "tool_use_id": stage.tool_use_id}
     frame = {
         "type": "user",
@@ -132,10 +137,10 @@ def say_tool_result(stage: Stage, content: Any, *, is_error: bool, result: Any, 
 
 
 def say_result(stage: Stage, step: dict[str, Any]) -> None:
-    """The frame that ends the turn, and what follows it: idle, completed (recordings 02f, 10i)."""
+    """Send the frame that ends the turn, then the states that follow it: idle, completed (recordings 02f, 10i)."""
     turn = stage.turn
     for uuid in turn.folded if turn is not None else ():
-        stage.lifecycle(uuid, "completed")  # a folded message is done just before the result it shares (recording 10f)
+        stage.lifecycle(uuid, "completed")  # a folded message completes just before the shared result (recording 10f)
     stage.emit(result_frame(stage, step))
     stage.results += 1
     stage.failed = bool(step["is_error"])
@@ -148,7 +153,7 @@ def say_result(stage: Stage, step: dict[str, Any]) -> None:
 
 
 def result_frame(stage: Stage, step: dict[str, Any]) -> dict[str, Any]:
-    """A `result` with its keys in the order of the recordings, where `type` is not first (docs/reference/protocol.md#key-order)."""
+    """Build a `result` frame with its keys in the recorded order; `type` is not first (docs/reference/protocol.md#key-order)."""
     turn = stage.turn
     tokens_in, tokens_out, cost = step["input_tokens"], step["output_tokens"], step["cost_usd"]
     stage.totals = [stage.totals[0] + tokens_in, stage.totals[1] + tokens_out, stage.totals[2] + cost]
@@ -180,7 +185,7 @@ def result_frame(stage: Stage, step: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_aborted_turn(stage: Stage, aborted: TurnAborted) -> None:
-    """The frames of a turn that was cut off: 07a (text), 07g (tool), 10c (urgent message), 04c (denied with interrupt)."""
+    """Send the frames of an aborted turn: 07a (text), 07g (tool), 10c (urgent message), 04c (denied with interrupt)."""
     turn = stage.turn
     if turn is None or turn.finished:
         return
@@ -218,3 +223,103 @@ def end_aborted_turn(stage: Stage, aborted: TurnAborted) -> None:
     if aborted.by == "now":
         step |= {"subtype": "success", "is_error": False, "num_turns": 1}
     say_result(stage, step)
+
+
+def ask(stage: Stage, body: dict[str, Any], *, wait: bool = True, timeout: float | None = None) -> dict[str, Any]:
+    """Ask the host, and return the `response` of its answer. When the time or the input ends first, return an `error` instead."""
+    request_id = stage.uuid()
+    stage.pending[request_id] = body
+    stage.emit({"type": "control_request", "request_id": request_id, "request": body})
+    if not wait:
+        return {"subtype": "success"}
+    answered = stage.wait(timeout, lambda: request_id in stage.answers or stage.input.ended)
+    stage.pending.pop(request_id, None)
+    if request_id in stage.answers:
+        return stage.answers.pop(request_id)
+    if not answered:
+        stage.emit({"type": "control_cancel_request", "request_id": request_id})
+        return {"subtype": "error", "error": "timed out"}
+    return {"subtype": "error", "error": STREAM_CLOSED}
+
+
+def needs_asking(stage: Stage, name: str, ask_always: bool | None) -> bool | None:
+    """Return True to ask the host, False to run the tool, None to refuse it because no host can be asked (recording 04h)."""
+    if ask_always is not None:
+        return ask_always
+    allowed = (stage.option("--allowedTools") or stage.option("--allowed-tools")).replace(",", " ").split()
+    if name in allowed or stage.mode == "bypassPermissions":
+        return False
+    return True if stage.option("--permission-prompt-tool") else None
+
+
+def use_tool(stage: Stage, step: dict[str, Any]) -> None:
+    name, given = step["name"], stage.fill(step["input"])
+    stage.tool_use_id = stage.short_id("toolu")
+    call = {"tool_name": name, "tool_use_id": stage.tool_use_id, "tool_input": given}
+    begin_message(stage)
+    say_block(stage, {"type": "tool_use", "id": stage.tool_use_id, "name": name, "input": given})
+    end_message(stage, "tool_use")
+    decision = needs_asking(stage, name, step["ask"])
+    if decision is None:
+        text = f"{name} needs approval, and nobody can be asked in this session."
+        denied = {"type": "system", "subtype": "permission_denied", "tool_name": name, "tool_use_id": stage.tool_use_id, "message": text}
+        stage.emit(denied)
+        _refuse(stage, call, text, source="config")
+    elif decision is False:
+        _run(stage, step, source="config")
+    else:
+        _decide(stage, step, call)
+
+
+def _decide(stage: Stage, step: dict[str, Any], call: dict[str, Any]) -> None:
+    body = {
+        "subtype": "can_use_tool",
+        "tool_name": call["tool_name"],
+        "display_name": call["tool_name"],
+        "input": call["tool_input"],
+        **({"description": step["description"]} if step["description"] else {}),
+        "permission_suggestions": [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}],
+        "tool_use_id": call["tool_use_id"],
+    }
+    if stage.turn is not None:
+        stage.turn.tool = call
+    stage.change_state("requires_action")
+    try:
+        response = ask(stage, body)
+    except TurnAborted:
+        if stage.turn is not None:
+            stage.turn.denials.append(call)  # an undecided call counts as denied (recording 07g)
+        raise
+    stage.change_state("running")
+    answer = response.get("response")
+    behavior = answer.get("behavior") if isinstance(answer, dict) else None
+    if response.get("subtype") == "error":
+        _refuse(stage, call, f"Tool permission request failed: {response.get('error', '')}", source="config")
+    elif behavior == "allow":
+        _run(stage, step, source="user_temporary")
+    elif isinstance(answer, dict) and behavior == "deny" and isinstance(answer.get("message"), str):
+        if answer.get("interrupt"):
+            if stage.turn is not None:
+                stage.turn.denials.append(call)
+            raise TurnAborted("deny")
+        _refuse(stage, call, answer["message"], source="user_reject")
+    else:
+        _refuse(stage, call, INVALID_ANSWER, source="config")
+    if stage.turn is not None:
+        stage.turn.tool = None
+
+
+def _run(stage: Stage, step: dict[str, Any], *, source: str) -> None:
+    output = stage.fill(step["output"])
+    failed = step["is_error"]
+    result: Any = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": False}
+    meta = {"permission_decision": {"decision": "accept", "source": source}}
+    say_tool_result(stage, output, is_error=failed, result=f"Error: {output}" if failed else result, meta=meta)
+
+
+def _refuse(stage: Stage, call: dict[str, Any], text: str, *, source: str) -> None:
+    if stage.turn is not None:
+        stage.turn.denials.append(call)
+    decision = {"decision": "reject", "source": source}
+    meta = {"non_execution_kind": "permission-rule", "permission_decision": decision}
+    say_tool_result(stage, text, is_error=True, result=f"Error: {text}", meta=meta)

@@ -1,4 +1,4 @@
-"""Where a scenario is played: pipes, ids, the running turn, and the one place where the fake waits."""
+"""The state of a run that all steps share: pipes, ids, the running turn, placeholders, signals, and the only place that waits."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import os
 import signal
 import time
 
-from .journal import Journal
-from .stdio import Input, Output
-from .templates import UNKNOWN, fill, look_into
+from .stdio import Input, Journal, Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,13 +16,15 @@ if TYPE_CHECKING:
 
 # frames that carry neither session_id nor uuid, docs/reference/protocol.md#common-fields
 BARE = frozenset({"control_request", "control_response", "control_cancel_request", "keep_alive", "transcript_mirror"})
-POLL_SECONDS = 0.005  # how often a closed gate is looked at
-EPOCH = 1_795_132_800  # 2026-11-20T00:00:00Z: the fake's clock starts here and ticks once per look, so that runs are repeatable
+POLL_SECONDS = 0.005  # between two looks at a closed gate
+EPOCH = 1_795_132_800  # 2026-11-20T00:00:00Z: the clock starts here and advances with each reading, so that runs are repeatable
 MASK = (1 << 64) - 1
+OPEN, CLOSE = "{{", "}}"
+UNKNOWN = object()  # the value of an unknown placeholder
 
 
 class TurnAborted(Exception):
-    """The running turn ends here: `by` is "interrupt", "now" (an urgent message), "deny" (denied and interrupted) or "end"."""
+    """End the running turn. `by` is "interrupt", "now" (an urgent message), "deny" (denied and interrupted) or "end"."""
 
     def __init__(self, by: str) -> None:
         super().__init__(by)
@@ -32,7 +32,7 @@ class TurnAborted(Exception):
 
 
 class Signalled(BaseException):
-    """A signal with something to do has come; raised between two writes, never inside one."""
+    """A signal with steps has come. Raised between two writes, never inside one."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -40,7 +40,7 @@ class Signalled(BaseException):
 
 
 class Turn:
-    """The user messages being answered, and what has been said so far."""
+    """The user messages that are being answered, and the answer so far."""
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         self.uuids: list[str] = []
@@ -63,7 +63,7 @@ class Turn:
             self.uuids.append(message["uuid"])
 
     def marks(self, frame_type: str) -> dict[str, Any]:
-        """`user_message_uuid(s)` for the first frame of its type in the turn; later ones carry none (recordings 07a, 10f)."""
+        """Return `user_message_uuid(s)` for the first frame of its type in the turn; later frames have none (recordings 07a, 10f)."""
         if not self.uuids or frame_type in self.marked:
             return {}
         self.marked.add(frame_type)
@@ -79,7 +79,7 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 class Stage:
-    """Everything a step may touch."""
+    """The state that the steps of a scenario read and change."""
 
     def __init__(self, directory: str, argv: list[str], scenario: dict[str, Any], journal: Journal) -> None:
         self.directory = directory
@@ -106,17 +106,15 @@ class Stage:
         self.totals: list[float] = [0, 0, 0.0]  # input tokens, output tokens, dollars
         self.tool_use_id = self.message_id = ""
         self._clock = 0
-        # the run's number is mixed in: two processes of one scenario are two sessions, and each is the same every time
+        # mixed with the number of the run: two processes of a scenario have different ids, and each has the same ids every time
         self._random: int = (scenario["seed"] * 0x9E3779B97F4A7C15 + journal.number * 0xD1B54A32D192ED03) & MASK
         self.session_id: str = self.option("--session-id") or self.option("--resume") or self.uuid()
         self.model: str = self.option("--model") or scenario["model"]
         self.mode: str = self.option("--permission-mode") or "default"
         self.partial: bool = "--include-partial-messages" in argv
 
-    # ------------------------------------------------------------------------------------------------- argv, ids, the clock
-
     def option(self, name: str) -> str:
-        """The value of a CLI option in either spelling, or ""."""
+        """Return the value of a CLI option in either spelling, or ""."""
         for position, word in enumerate(self.argv):
             if word == name:
                 return self.argv[position + 1] if position + 1 < len(self.argv) else ""
@@ -125,7 +123,7 @@ class Stage:
         return ""
 
     def number(self) -> int:
-        """The next of a fixed sequence of 64-bit numbers (splitmix64)."""
+        """Return the next of a fixed sequence of 64-bit numbers (splitmix64)."""
         self._random = (self._random + 0x9E3779B97F4A7C15) & MASK
         mixed = self._random
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK
@@ -145,10 +143,8 @@ class Stage:
         seconds, milliseconds = divmod(self._clock, 1000)
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(EPOCH + seconds)) + f".{milliseconds:03d}Z"
 
-    # ----------------------------------------------------------------------------------------------------------- what goes out
-
     def emit(self, frame: dict[str, Any]) -> None:
-        """One frame as one line, with the ids that its type carries."""
+        """Write one frame as one line, with the ids that its type carries."""
         if frame.get("type") not in BARE:
             frame.setdefault("session_id", self.session_id)
             frame.setdefault("uuid", self.uuid())
@@ -160,7 +156,7 @@ class Stage:
             self.emit({"type": "command_lifecycle", "command_uuid": uuid, "state": state})
 
     def change_state(self, state: str) -> None:
-        """Records the session's state; says so when the environment asks for it (recording 02f)."""
+        """Set the state of the session; report it when the environment asks for that (recording 02f)."""
         self.session_state = state
         host_only = os.environ.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1"
         if host_only or os.environ.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
@@ -201,10 +197,8 @@ class Stage:
     def locate(self, path: str) -> str:
         return os.path.join(self.directory, self.fill(path))  # noqa: PTH118 - pathlib costs 5 ms
 
-    # -------------------------------------------------------------------------------------------------------------- waiting
-
     def wait(self, seconds: float | None, until: Callable[[], bool] = lambda: False, every: float | None = None) -> bool:
-        """Reads and handles input until `until()` holds (True) or `seconds` have passed (False); None waits for ever."""
+        """Read and handle input until `until()` is true (returns True) or `seconds` have passed (False). None waits for ever."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             self.raise_signal()
@@ -217,7 +211,7 @@ class Stage:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 if seconds == 0 and not self.input.ended and not self.input.stopped and self.input.receive(0):
-                    continue  # a poll takes what is there
+                    continue  # a poll takes the bytes that are there
                 return False
             self.input.receive(every if left is None else left if every is None else min(left, every))
 
@@ -226,7 +220,7 @@ class Stage:
         self.wait(None, lambda: os.path.exists(path), POLL_SECONDS)  # noqa: PTH110 - pathlib costs 5 ms
 
     def note_signal(self, number: int, _frame: Any = None) -> None:
-        """The handler of a signal that a step waits for."""
+        """Handle a signal that a step waits for."""
         self.journal.record("signal", number=int(number))
         self.noted.append(int(number))
 
@@ -235,7 +229,7 @@ class Stage:
             raise Signalled(self.signals.pop(0))
 
     def catch(self, number: int, _frame: Any = None) -> None:
-        """The handler of every signal: ends the process at once, unless the scenario has other plans."""
+        """Handle any other signal: end the process at once, unless the scenario has steps for it."""
         self.journal.record("signal", number=int(number))
         if number in self.on_signal and self.on_signal[number] is None:
             return
@@ -245,14 +239,12 @@ class Stage:
         if not self.output.writing:
             self.raise_signal()
 
-    # -------------------------------------------------------------------------------------------------------------- the end
-
     def exit(self, code: int) -> NoReturn:
         self.journal.record("exit", code=code)
-        os._exit(code)  # nothing is buffered, and the interpreter's own farewell takes longer than the play
+        os._exit(code)  # nothing is buffered, and a normal exit of the interpreter takes longer than the run
 
     def fail(self, text: str) -> NoReturn:
-        """Ends as the CLI does on input it cannot take: a line on stderr, exit code 1, nothing on stdout (recordings 18a, 18h)."""
+        """End as the CLI does on invalid input: a line on stderr, exit code 1, nothing on stdout (recordings 18a, 18h)."""
         self.errors.write(f"{text}\n".encode())
         self.exit(1)
 
@@ -271,3 +263,37 @@ def encode(frame: dict[str, Any]) -> bytes:
         return f"{text}\n".encode()
     except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form; JSON can only escape it
         return (json.dumps(frame, separators=(",", ":")) + "\n").encode()
+
+
+def fill(value: Any, lookup: Callable[[str], Any]) -> Any:
+    """Replace every placeholder `{{name}}` in every string of `value`. A string of one placeholder takes the type of its value."""
+    if isinstance(value, str):
+        return _fill_text(value, lookup) if OPEN in value else value
+    if isinstance(value, dict):
+        return {key: fill(item, lookup) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill(item, lookup) for item in value]
+    return value
+
+
+def _fill_text(text: str, lookup: Callable[[str], Any]) -> Any:
+    head, *rest = text.split(OPEN)
+    parts = [head]
+    for piece in rest:
+        name, closed, tail = piece.partition(CLOSE)
+        found = lookup(name) if closed else UNKNOWN
+        if found is UNKNOWN:
+            parts.append(OPEN + piece)
+            continue
+        if text == f"{OPEN}{name}{CLOSE}":
+            return found
+        parts.append(found if isinstance(found, str) else json.dumps(found))
+        parts.append(tail)
+    return "".join(parts)
+
+
+def look_into(value: Any, path: list[str]) -> Any:
+    """Return the value at `path` inside nested objects, or an empty string."""
+    for key in path:
+        value = value.get(key, "") if isinstance(value, dict) else ""
+    return value

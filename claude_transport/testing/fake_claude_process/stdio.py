@@ -1,7 +1,8 @@
-"""The two pipes of the fake: lines as they arrive, and bytes written whole."""
+"""What the fake reads and writes: lines from stdin, whole writes to stdout and stderr, and the journal of the run."""
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import time
@@ -9,12 +10,14 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 CHUNK_BYTES = 1 << 20  # larger than any pipe, so one read empties it
+JOURNALED_BYTES = 1 << 20  # of an input line: the journal must not store a 200 MB prompt
 
 
 class ThreadedPipe:
-    """A pipe that can be waited for on systems where `select()` takes sockets only (Windows): one thread reads one chunk ahead."""
+    """Read a pipe with a timeout where `select()` takes only sockets (Windows). A thread reads one chunk ahead."""
 
     def __init__(self, fd: int) -> None:
         import _thread
@@ -37,7 +40,7 @@ class ThreadedPipe:
                 return
 
     def read(self, timeout: float | None) -> bytes | None:
-        """The next chunk, `b""` at the end, None when none came in `timeout` seconds."""
+        """Return the next chunk, `b""` at the end, or None when none came within `timeout` seconds."""
         if not self._asked:
             self._asked = True
             self._wanted.release()
@@ -48,20 +51,20 @@ class ThreadedPipe:
 
 
 class SelectedPipe:
-    """A pipe on a system whose `select()` takes any file descriptor."""
+    """Read a pipe with a timeout where `select()` takes any file descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def read(self, timeout: float | None) -> bytes | None:
-        """The next chunk, `b""` at the end, None when none came in `timeout` seconds."""
+        """Return the next chunk, `b""` at the end, or None when none came within `timeout` seconds."""
         if not select.select([self._fd], [], [], timeout)[0]:
             return None
         return os.read(self._fd, CHUNK_BYTES)
 
 
 class Input:
-    """Lines of stdin, taken one at a time, never waited for longer than asked."""
+    """Lines of stdin, one at a time, with a timeout for each wait."""
 
     def __init__(self, fd: int) -> None:
         self.ended: bool = False
@@ -71,7 +74,7 @@ class Input:
         self._searched = 0
 
     def receive(self, timeout: float | None) -> bool:
-        """Waits up to `timeout` seconds for more bytes; False when nothing came. Sleeps when there is nothing more to come."""
+        """Wait up to `timeout` seconds for more bytes. Returns False when none came; after the end of input it sleeps that long."""
         if self.ended or self.stopped:
             time.sleep(3600 if timeout is None else timeout)
             return False
@@ -83,7 +86,7 @@ class Input:
         return True
 
     def next_line(self) -> bytes | None:
-        """The next line without its newline, or None; at the end of input also a last line that has none (recording 18s)."""
+        """Return the next line without its newline, or None. A last line needs no newline once the input has ended (recording 18s)."""
         end = self._buffer.find(b"\n", self._searched)
         if end < 0:
             self._searched = len(self._buffer)
@@ -97,7 +100,7 @@ class Input:
 
 
 class Output:
-    """Bytes to one descriptor. A reader that went away is forgotten, as the CLI does (recording 20m): it lives on until its input ends."""
+    """Write whole lines to one descriptor. When the reader is gone, drop the output and go on, as the CLI does (recording 20m)."""
 
     def __init__(self, fd: int, chunk_size: int | None = None) -> None:
         self.writing: bool = False
@@ -107,7 +110,7 @@ class Output:
 
     def write(self, data: bytes, *, chunk_size: int | None = None, pause: Callable[[], None] | None = None) -> None:
         size = chunk_size or self._chunk_size or max(len(data), 1)
-        self.writing = True  # a signal's steps must not start in the middle of a line
+        self.writing = True  # the steps of a signal must not start in the middle of a line
         try:
             for start in range(0, len(data), size):
                 if start and pause is not None:
@@ -120,13 +123,35 @@ class Output:
         while view and not self._closed:
             try:
                 view = view[os.write(self._fd, view) :]
-            except OSError:  # EPIPE: nobody reads; there is nobody to tell either
+            except OSError:  # EPIPE: the reader is gone
                 self._closed = True
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            # a plain close() would let the next open() take the number 1 and write into a stranger's file
+            # after a plain close(), the next open() would get the number 1, and output would go to that file
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._fd)
             os.close(null)
+
+
+class Journal:
+    """Write what this run did, one JSON line per event, to `journal/0001.ndjson` and so on. `number` counts the runs from 1."""
+
+    def __init__(self, directory: str) -> None:
+        folder = f"{directory}/journal"
+        self.number: int = len(os.listdir(folder)) + 1  # noqa: PTH208 - pathlib costs 5 ms
+        while True:
+            try:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
+                self._fd = os.open(f"{folder}/{self.number:04d}.ndjson", flags, 0o600)
+                return
+            except FileExistsError:  # another run has taken this number
+                self.number += 1
+
+    def record(self, event: str, **fields: Any) -> None:
+        # one write per line, so that a reader never sees half a line
+        os.write(self._fd, (json.dumps({"event": event, **fields}) + "\n").encode())
+
+    def record_input(self, line: bytes) -> None:
+        self.record("stdin", size=len(line), line=line[:JOURNALED_BYTES].decode("utf-8", "backslashreplace"))
