@@ -1,4 +1,4 @@
-"""The peer at the other end of a stream in memory."""
+"""`MemoryPeer`: the peer at the other end of a stream in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from claude_transport.testing.conformance.subject import Peer
 
 
 class MemoryPeer(Peer):
-    """Reads its stream all the time, in the task that runs `attend()`."""
+    """A peer that reads its stream all the time, in the task that runs `attend()`."""
 
     def __init__(self, stream: MemoryStream) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class MemoryPeer(Peer):
     @classmethod
     @asynccontextmanager
     async def pair(cls, *, capacity: int) -> AsyncIterator[tuple[MemoryStream, MemoryPeer]]:
-        """A stream for a transport, and the peer at its other end, which is gone after the block."""
+        """Give a stream for a transport, and the peer at its other end. The connection breaks after the block."""
         ours, theirs = memory_stream_pair(capacity=capacity)
         async with cls(theirs).attended() as peer:
             yield ours, peer
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[MemoryPeer]:
-        """Itself, reading until the end of the block, and gone then."""
+        """Read until the end of the block, then break the connection."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.attend)
             try:
@@ -41,7 +41,7 @@ class MemoryPeer(Peer):
                 self._stream.break_connection()
 
     async def attend(self) -> None:
-        """Take in what comes, until the input ends."""
+        """Read until the input ends."""
         while True:
             await self._may_read.wait()
             try:
@@ -52,25 +52,25 @@ class MemoryPeer(Peer):
                 return
 
     async def send(self, data: bytes) -> None:
-        """Say `data`."""
+        """Send `data`."""
         await self._stream.send(data)
 
     async def finish(self) -> None:
-        """End the sending side; the receiving side goes on, as with a program that has closed its output."""
+        """End the sending side, like a program that closes its output; go on reading."""
         await self._stream.send_eof()
 
     async def fail(self) -> None:
-        """Break the connection, both ways."""
+        """Break the connection in both directions."""
         self._stream.break_connection()
         await anyio.lowlevel.checkpoint()
 
     async def stop_reading(self) -> None:
-        """Take in nothing more."""
+        """Stop reading."""
         self._may_read = anyio.Event()
         self._pause.cancel()
         await anyio.lowlevel.checkpoint()
 
     async def resume_reading(self) -> None:
-        """Go on reading."""
+        """Read again."""
         self._may_read.set()
         await anyio.lowlevel.checkpoint()
