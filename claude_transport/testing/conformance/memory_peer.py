@@ -1,25 +1,53 @@
-"""`MemoryPeer`: the peer at the other end of a stream in memory."""
+"""`MemoryPeer`: the peer at the other end of a stream in memory; and `ReadingPeer`, the part that it shares with sockets."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
+from anyio.abc import ByteReceiveStream
 
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.testing.conformance.subject import Peer
 
 
-class MemoryPeer(Peer):
-    """A peer that reads its stream all the time, in the task that runs `attend()`."""
+class ReadingPeer(Peer):
+    """A peer that reads a stream all the time, except between `stop_reading()` and `resume_reading()`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._may_read = anyio.Event()
+        self._may_read.set()
+        self._pause = anyio.CancelScope()
+
+    async def read_all(self, stream: ByteReceiveStream) -> None:
+        """Read until the stream ends. Raises what `stream.receive()` raises."""
+        while True:
+            await self._may_read.wait()
+            with anyio.CancelScope() as self._pause:
+                self.take(await stream.receive())
+
+    async def stop_reading(self) -> None:
+        """Stop reading."""
+        self._may_read = anyio.Event()
+        self._pause.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    async def resume_reading(self) -> None:
+        """Read again."""
+        self._may_read.set()
+        await anyio.lowlevel.checkpoint()
+
+
+class MemoryPeer(ReadingPeer):
+    """A peer at one end of a pair of streams. `attend()` must run in a task."""
 
     def __init__(self, stream: MemoryStream) -> None:
         super().__init__()
         self._stream = stream
-        self._may_read = anyio.Event()
-        self._may_read.set()
-        self._pause = anyio.CancelScope()
 
     @classmethod
     @asynccontextmanager
@@ -42,14 +70,9 @@ class MemoryPeer(Peer):
 
     async def attend(self) -> None:
         """Read until the input ends."""
-        while True:
-            await self._may_read.wait()
-            try:
-                with anyio.CancelScope() as self._pause:
-                    self.take(await self._stream.receive())
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                self.input_over()
-                return
+        with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self.read_all(self._stream)
+        self.input_over()
 
     async def send(self, data: bytes) -> None:
         """Send `data`."""
@@ -62,15 +85,4 @@ class MemoryPeer(Peer):
     async def fail(self) -> None:
         """Break the connection in both directions."""
         self._stream.break_connection()
-        await anyio.lowlevel.checkpoint()
-
-    async def stop_reading(self) -> None:
-        """Stop reading."""
-        self._may_read = anyio.Event()
-        self._pause.cancel()
-        await anyio.lowlevel.checkpoint()
-
-    async def resume_reading(self) -> None:
-        """Read again."""
-        self._may_read.set()
         await anyio.lowlevel.checkpoint()

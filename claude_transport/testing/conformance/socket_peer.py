@@ -24,6 +24,7 @@ from claude_transport.streams.compression import CompressedStream
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import accept_websocket
+from claude_transport.testing.conformance.memory_peer import ReadingPeer
 from claude_transport.testing.conformance.relay import HEADER
 from claude_transport.testing.conformance.subject import Peer
 
@@ -37,7 +38,7 @@ _RECEIVE_BUFFER = 64 * 2**10
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionLost, ssl.SSLError, OSError)
 
 
-class SocketPeer(Peer):
+class SocketPeer(ReadingPeer):
     """Listen on 127.0.0.1, or at the `path` of a Unix socket, and use the newest connection.
 
     `ssl_context` makes it a TLS server. With `compressed` it expects zstd.
@@ -54,9 +55,6 @@ class SocketPeer(Peer):
         self._socket: SocketStream | None = None
         self._stream: ByteStream | None = None
         self._connected = anyio.Event()
-        self._may_read = anyio.Event()
-        self._may_read.set()
-        self._pause = anyio.CancelScope()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[SocketPeer]:
@@ -127,10 +125,7 @@ class SocketPeer(Peer):
 
     async def _take_in(self, stream: ByteStream) -> None:
         try:
-            while True:
-                await self._may_read.wait()
-                with anyio.CancelScope() as self._pause:
-                    self.take(await stream.receive())
+            await self.read_all(stream)
         except anyio.EndOfStream:
             if self._stream is stream:
                 self.input_over()
@@ -161,17 +156,6 @@ class SocketPeer(Peer):
         elif self._socket is not None:
             self._socket.abort()
             await anyio.lowlevel.checkpoint()
-
-    async def stop_reading(self) -> None:
-        """Stop reading."""
-        self._may_read = anyio.Event()
-        self._pause.cancel()
-        await anyio.lowlevel.checkpoint()
-
-    async def resume_reading(self) -> None:
-        """Read again."""
-        self._may_read.set()
-        await anyio.lowlevel.checkpoint()
 
 
 _GONE_WEBSOCKET = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ClaudeTransportError, OSError)
