@@ -46,7 +46,7 @@ nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!claude_transport\.).*")]
 
 FENCE = re.compile(r"\s*```(\w*)\s*$")
-CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])")
+CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])(\w?)")
 BULLET = re.compile(r"(\s*)([*-]|\d+\.) ")
 
 
@@ -69,7 +69,8 @@ def to_rst(lines: list[str]) -> list[str]:
             # reStructuredText sees a list only after an empty line; Markdown and people see it at once
             if BULLET.match(line) and out and out[-1].strip() and not in_list(out):
                 out.append("")
-            out.append(CODE.sub(r"``\1``", line))
+            # a literal ends before a space only: `Tool`s gets one that is not shown
+            out.append(CODE.sub(lambda found: f"``{found[1]}``" + (f"\\ {found[2]}" if found[2] else ""), line))
     return out
 
 

@@ -25,20 +25,20 @@ This library talks to claude **{OLDEST_CLI} to {NEWEST_CLI}**.
 * A newer one is used. The first session with it logs one warning.
 * A feature that the running version lacks is refused with `CLIVersionMismatch`, whose `flag` is the name in the tables below and whose
   `version` is the CLI's. An option is refused before anything is started, a control request and a prompt before they are sent.
-* What a CLI names in `capabilities` (in its answer to `initialize`, or at the start of a turn) it has, whatever its version.
-* What has no row in the tables, every supported version has.
+* A CLI has each feature that it lists in `capabilities` (in its answer to `initialize`, or at the start of a turn), whatever its version.
+* A feature without a row in the tables exists in every supported version.
 
 ## How the version is known
 
-1. Before the start, from a file; nothing is run: `claude.version` beside the binary, `_cli_version.py` in the official SDK's package, the
-   name of the file (native installer), `package.json` (npm).
-2. From `claude_code_version` in the answer to `initialize`, before any prompt. Version 2.1.308 and newer say it.
-3. By `claude --version`, when neither tells, before any prompt, or to explain an unknown option. One state of the file (path, time,
-   size) is asked once.
+1. Before the start, from a file, without running anything: `claude.version` beside the binary, `_cli_version.py` in the official SDK's
+   package, the name of the file (native installer), `package.json` (npm).
+2. From `claude_code_version` in the answer to `initialize`, before any prompt. Version 2.1.308 and newer send it.
+3. From `claude --version`, when there is no other source: before any prompt, or to explain an unknown option. Each state of the file
+   (path, time, size) is asked once.
 
-The version of a CLI on another machine, of a `command` of your own and of a program behind a network transport is what its answer to
-`initialize` says. Where that says none, nothing is refused ahead of time: flags and control requests that it does not know it refuses
-itself, and its refusal becomes a `CLIVersionMismatch`. It may drop a field of `initialize` without a word.
+For a CLI on another machine, your own `command`, and a program behind a network transport, the version is read from the answer to
+`initialize`. Without a version there, nothing is refused in advance. The CLI itself refuses flags and control requests that it does not
+know, and its refusal becomes a `CLIVersionMismatch`. It may silently ignore a field of `initialize`.
 
 `claude-transport doctor` says whether the version it finds is in the range.
 

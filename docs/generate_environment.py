@@ -37,38 +37,38 @@ INTRODUCTION = """\
 <!-- Written by docs/generate_environment.py from the tables in claude_transport/launch/environ.py and its neighbours: change those, and
 run it again. -->
 
-Three questions: what is read here, what a `claude` gets to see, and what is kept from it. The environment of this process is read and
-never changed (but the program's `serve --token-env NAME` takes `NAME` out of its own); that of a child is made anew for each.
-`describe_environment(options, inherited)` says of every variable where it comes from or why it was removed, and never tells a value.
+This page lists the variables that this library reads, the ones that a `claude` process receives, and the ones that are removed for it.
+The environment of this process is never changed, except that `serve --token-env NAME` removes `NAME` from its own. Each child gets a new
+environment. `describe_environment(options, inherited)` says where each variable comes from, or why it was removed, and never shows a value.
 
-What of this is an option is described, with types and defaults, on the [page of options](options.md).
+The [page of options](options.md) has the types and defaults of the options that are named here.
 """
 
 CHILD = """\
 ## What a child gets
 
-From weakest to strongest: what is inherited and not removed, what the options imply, the option `env`.
+From weakest to strongest: inherited variables that are not removed, variables that options imply, and the option `env`.
 """
 
 REMOVED = f"""\
-## What is kept from a child
+## What is removed for a child
 
 ### The marks of an enclosing session
 
-A program that itself runs under Claude starts a session of its own, not a nested one. Never inherited, but `env` can set them:
+A program that itself runs under Claude starts a session of its own, not a nested one. So these are never inherited; `env` can set them:
 
 {{nesting}}
 
-### What somebody else would pay with
+### Credentials of another account
 
-By the option `billing`; [bill the subscription](../how-to/bill-the-subscription.md) is the how-to. `{CUSTOM_HEADERS}` is kept away as a
-whole when it holds one of {{headers}}.
+The option `billing` decides which are removed; see [bill the subscription](../how-to/bill-the-subscription.md). `{CUSTOM_HEADERS}` is
+removed when it contains one of {{headers}}.
 """
 
 ALLOWED = """\
-### What is not on the list
+### Variables that are not on the list
 
-With `env_mode="allowlist"` only these are inherited, and what `env_allow` names; with `env_mode="exact"` nothing is.
+With `env_mode="allowlist"`, only these are inherited, and the ones that `env_allow` names. With `env_mode="exact"`, none is inherited.
 
 {names}
 """
@@ -76,7 +76,7 @@ With `env_mode="allowlist"` only these are inherited, and what `env_allow` names
 API = """\
 ## What the API path uses
 
-A call through the API starts no process, but asks the same environment that its options would give to one, by the same rules:
+A call through the API starts no process. It reads the environment that its options would give to a process, by the same rules:
 {names}, `ANTHROPIC_BASE_URL`, `ANTHROPIC_MODEL`, `{headers}`. [Which path a call takes](transport-choice.md) says which credential wins.
 """
 

@@ -21,41 +21,42 @@ __all__ = ["PAGE", "main", "render"]
 PAGE = Path(__file__).parent / "reference" / "options.md"
 
 INTRODUCTION = """\
-# Options, and what becomes of each
+# Options, and what each of them becomes
 
 <!-- Written by docs/generate_options.py from the tables in claude_transport/launch: change those, and run it again. -->
 
-Every field of `ClaudeOptions` goes to exactly one of five places: the command line, a private file (or, for a CLI on another machine,
-the `initialize` request), the `initialize` request alone, the environment of the child, or nowhere outside of this process. The tables
-below are the ones the library works by. Names in brackets like `[04h]` are recordings of the CLI in which a fact was observed.
+Each field of `ClaudeOptions` goes to exactly one of five places: the command line; a private file (for a CLI on another machine, the
+`initialize` request); only the `initialize` request; the environment of the child; or nothing outside of this process. The library uses
+the same tables that are shown below. Names in brackets like `[04h]` are recordings of the CLI in which a fact was observed.
 """
 
 FLAG_INTRODUCTION = f"""\
-Every value is bound to its flag as one argument, `--flag=value`, and is never read as a flag itself. These are always there:
+Each value is bound to its flag as one argument, `--flag=value`, so the CLI never reads it as a flag. These arguments are always passed:
 `{" ".join(FIXED_ARGUMENTS)}`.
-The command line stays under 8 000 characters: long lists of rules move into the settings, and what can move nowhere is refused. Flags
-marked *hidden* are in the binary but not in `claude --help`.
+The command line has at most 8,000 characters. Long lists of rules move into the settings; an option that is too long and cannot move is
+refused. Flags marked *hidden* are in the binary, but not in `claude --help`.
 """
 
 PAYLOAD_INTRODUCTION = """\
-Large or secret, so never on the command line. By default each is written to a file that only its owner can read, and which is gone after
-the close; for a CLI that cannot see this machine's files it travels in a field of the `initialize` request.
+These values are large or secret, so they are never on the command line. By default each is written to a file that only its owner can
+read, and that is deleted after the close. For a CLI on another machine it travels in a field of the `initialize` request.
 """
 
 INITIALIZE_INTRODUCTION = """\
-Sent by `Query`. A transport that is used without one says in its log that nobody will send them.
+`Query` sends these. A transport without a `Query` logs that they are not sent.
 """
 
 ENVIRONMENT_INTRODUCTION = """\
-Set for the child only, over what it inherits; `env` wins over all of them. The environment of this process is never changed.
+These variables are set for the child only, over the ones it inherits. `env` wins over them. The environment of this process is never
+changed.
 """
 
 INHERITANCE = """\
 ## What is never inherited, and what always may be
 
-Marks of an enclosing session are taken away, so that a host which itself runs under Claude starts a session of its own: {nesting}.
+The marks of an enclosing session are removed, so that a host that itself runs under Claude starts a session of its own: {nesting}.
 
-With `env_mode="allowlist"` these pass without being named: {allowed}.
+With `env_mode="allowlist"`, these are inherited without being listed: {allowed}.
 """
 
 

@@ -40,25 +40,25 @@ CHOICE = f"""\
 
 {MARK}
 
-One call can go two ways: through the `claude` program of this machine, with its login, or to the Messages API, with a key.
-`resolve_transport()` says which, `preflight()` says what would come of it, and `claude-transport doctor` shows both.
+A call can take two paths: through the `claude` program of this machine, with its login, or to the Messages API, with a key.
+`resolve_transport()` chooses the path, `preflight()` checks what would happen, and `claude-transport doctor` shows both.
 """
 
 LAYER_TEXT = """\
-## Who chooses
+## What decides
 
-The first of these that says something decides, and `Resolution.layer` and `.reason` tell which. What is no choice is refused, with the
-layer that said it.
+The first of these layers that makes a choice decides. `Resolution.layer` and `.reason` name it. An unknown value is refused, and the
+error names its layer.
 """
 
 MATRIX_TEXT = f"""\
-## What comes of it
+## The result
 
 "A key" is {" or ".join(f"`{name}`" for name in API_VARIABLES)} in the environment; "claude" is a binary that
-`find_cli()` finds. `auto` takes the subscription first: the CLI, when there is one. An explicit choice is not second-guessed.
+`find_cli()` finds. `auto` takes the CLI when there is one, so that the subscription pays. An explicit choice is never replaced.
 
-* *fails at once*: neither path is open. `preflight()` reports it, `auto` raises it, and the program exits with 2. Nothing is tried.
-* *fails in the call*: the pre-flight passes, because the other path is open; the path that was insisted on fails when it is used.
+* *fails at once*: neither path works. `preflight()` reports it, `auto` raises it, and the program exits with 2. Nothing is tried.
+* *fails in the call*: the check before the call passes, because the other path works. The chosen path fails when it is used.
 """
 
 PAYER_TEXT = """\
@@ -66,24 +66,25 @@ PAYER_TEXT = """\
 
 The CLI takes the first of these that it finds; with `ANTHROPIC_AUTH_TOKEN` and a key it sends both, and the server decides. The API path
 takes `ANTHROPIC_API_KEY`, then `ANTHROPIC_AUTH_TOKEN`, and sends one. So **a key in the environment makes the API account pay on the CLI
-path, too**, unless `billing="subscription"` keeps it from the child. The API path knows no subscription: with that policy it is refused.
+path, too**, unless `billing="subscription"` removes it for the child. The API path cannot use a subscription, so it is refused with that
+policy.
 A credential among `ANTHROPIC_CUSTOM_HEADERS` (`x-api-key`, `authorization`, `proxy-authorization`) is sent beside the one that was found:
-every policy but `inherit` keeps that variable from the child as a whole, or refuses to start, as it does with a key. At the other end of a
-launcher one of these names anywhere in the variable counts.
+each policy except `inherit` removes the whole variable for the child, or refuses to start, as it does with a key. At the other end of a
+launcher, one of these names anywhere in the variable is enough.
 """
 
 ADVICE_TEXT = """\
-## A success that is none
+## A success that looks unfinished
 
-A run may report success and still not have done what it was asked for. With `heuristics=True` two suspicions become a warning with a
-fixed prefix and a category, never an error: the answer stays what it is. Neither is raised over a run that reports a failure.
+A run may report success although it did not finish. With `heuristics=True`, two suspicions become a warning with a fixed prefix and a
+category, never an error. The answer is not changed. A run that reports a failure gets neither.
 """
 
 ANNOUNCED = """\
 ## Announced once
 
-The first `auto` of a process that comes to the CLI says so, with who pays: as a warning of the logger `claude_transport.completion`, and
-in the program as one line on stderr. An explicit choice says nothing.
+The first time that `auto` chooses the CLI in a process, the logger `claude_transport.completion` writes a warning that names the account
+that pays. The program writes it as one line on stderr. An explicit choice is not announced.
 """
 
 ERRORS = f"""\
@@ -91,21 +92,21 @@ ERRORS = f"""\
 
 {MARK}
 
-Both paths tell a failure the same way: one class, one `code`, one `category`, one sentence with the suffix `(transport=…, category=…)` for
-those who read logs by machine. What the other side said is on `__cause__` only, cut at 4 096 characters; the whole of it is in the events.
-Structured fields decide first (`is_error`, `api_error_status`, `error`, `terminal_reason`), words only when no field says anything.
+Both paths report a failure in the same way: one class, one `code`, one `category`, and one sentence with the suffix
+`(transport=…, category=…)` for programs that read logs. The text of the other side is on `__cause__` only, cut at 4,096 characters; the
+events have all of it. Structured fields decide first (`is_error`, `api_error_status`, `error`, `terminal_reason`), words only without them.
 """
 
 RESULT_TEXT = """\
 ## What a run reports
 
-*Again* is the budget of `RetryPolicy` that a retry is charged to, and how often it is made by default; what is marked *no* never is.
+*Again* names the field of `RetryPolicy` that counts the retries, and its default. *no* means that a call is never repeated.
 """
 
 CLI_TEXT = """\
 ## What happens to the program
 
-The first class that fits counts. *Again* is for a call that provably had no side effects.
+The first class that fits counts. *Again* holds for a call that certainly had no side effects.
 """
 
 API_TEXT = """\
@@ -118,10 +119,9 @@ an invalid request, any other 5xx a failure of the server.
 CODES_TEXT = """\
 ## Every class
 
-`code`, `category` and `retryable` are attributes of the class; a table above says where an instance has others. *Again* is what
-`complete()` does with the error on the CLI path, in a call that provably had no side effects: the budget of `RetryPolicy` that a retry is
-charged to, and how many retries it makes by default. *as* and a class means that `complete()` raises
-that class instead.
+`code`, `category` and `retryable` are attributes of the class; the tables above say where an instance has others. *Again* is what
+`complete()` does with the error on the CLI path, in a call that certainly had no side effects: the field of `RetryPolicy` that counts the
+retries, and its default. *as* and a class means that `complete()` raises that class instead.
 """
 
 CAUSES: dict[str, dict[str, Any]] = {

@@ -122,6 +122,7 @@ NEVER_LOADED = frozenset(
         "aiohttp",
         "anthropic",
         "claude_agent_sdk",
+        "click",
         "h11",
         "httpx",
         "httpx2",
@@ -292,3 +293,11 @@ def test_the_program_starts_without_loading_anything_optional(tmp_path: Path) ->
 
 def test_the_check_of_loaded_modules_sees_what_is_loaded(tmp_path: Path) -> None:
     assert {"json", "anyio"} <= loaded_by("import anyio.abc", tmp_path)
+
+
+def test_every_name_that_left_the_top_level_is_behind_the_door_that_the_table_names() -> None:
+    page = (INIT.parent.parent / "docs" / "explanation" / "second-house.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(claude_transport\.\w+)` \| (`.*`) \|$", page, re.MULTILINE)
+    moved = {(door, name) for door, names in rows for name in re.findall(r"`(\w+)`", names)}
+    assert len(moved) > 190
+    assert [(door, name) for door, name in sorted(moved) if name not in dir(importlib.import_module(door)) or name in EXPORTED] == []

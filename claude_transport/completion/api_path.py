@@ -1,4 +1,8 @@
-"""`APIPath`: one attempt at a call through the Messages API. `anthropic` is imported here, and only when an attempt is made."""
+"""One attempt at a call through the Messages API. `anthropic` is imported only when an attempt is made.
+
+`APIStream` turns the bytes of a streamed answer into events and one message, without I/O. `APIPath` sends the request, and passes on the
+same messages that the CLI would send. `classification` turns exceptions of the SDK into errors of this library.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +28,31 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, Omit
 
 
-# --- `APIStream`: the bytes of a streamed answer of the Messages API become its events, and the events one message. No I/O.
+# The streamed answer: bytes become events, and the events become one message.
 
 
 _TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature", "input_json_delta": "partial_json"}
-"""The text that each kind of delta adds to its block, by the name it has there."""
+"""Kind of delta → name of the field that holds its text."""
 
 
 class APIStream:
-    """One answer as it comes in: `feed()` it the bytes. Whatever it does not understand it passes on and leaves out of the message."""
+    """Reads one streamed answer: pass its bytes to `feed()`. Unknown events are passed on, and left out of the message."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._data: list[bytes] = []
         self._message: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
-        # the pieces of each growing text: adding a text to itself at every delta would take time with the square of its length (P5)
+        # pieces of each growing text: adding to the text at every delta would take quadratic time
         self._pieces: dict[tuple[int, str], list[str]] = {}
         self.is_complete: bool = False
-        """True once the API has said that the message is whole; a stream that ends before was cut."""
+        """Whether the API reported the end of the message. A stream that ends without it was cut."""
 
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:
-        """The events that are whole with `chunk`, in order, however the bytes were cut."""
+        """Return the events that `chunk` completes, in order. A chunk may hold any part of a line."""
         self._rest.append(chunk)
         if b"\n" not in chunk:
-            return []  # joined once its line is whole, or a long line would take time with the square of its length
+            return []  # joined when its line is complete: joining at each chunk would take quadratic time
         *lines, rest = b"".join(self._rest).split(b"\n")
         self._rest = [rest]
         events = []
@@ -66,17 +70,17 @@ class APIStream:
 
     @property
     def message_id(self) -> str:
-        """The id of the message, empty before it has begun."""
+        """Id of the message; empty before the message begins."""
         found = self._message.get("id")
         return found if isinstance(found, str) else ""
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a message at all."""
+        """Whether the message has begun."""
         return bool(self._message)
 
     def message(self) -> dict[str, Any]:
-        """The message as far as it has come, in wire shape."""
+        """The message so far, with the names of the wire."""
         content = []
         for index in sorted(self._blocks):
             block = dict(self._blocks[index])
@@ -111,7 +115,7 @@ class APIStream:
 
 
 def _add_text(block: dict[str, Any], name: str, text: str) -> None:
-    """Add what the deltas of one kind gave; the input of a tool call comes as text, and is JSON when it is whole."""
+    """Add the text of all deltas of one kind. The input of a tool call arrives as text, and is JSON when complete."""
     if name == "partial_json":
         block["input"] = _decoded(text.encode()) or {}
         return
@@ -123,7 +127,7 @@ def _decoded(data: bytes) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None  # an event that is no JSON says nothing; that it was needed shows when the message does not become whole
+        return None  # an event that is not JSON is skipped; if it mattered, the message does not become complete
     return found if isinstance(found, dict) else None
 
 
@@ -144,15 +148,15 @@ _TOO_LONG: Final = {
     "max_tokens": (APIFailed, "result.max_output_tokens", "The answer exceeded the maximum number of output tokens."),
     "model_context_window_exceeded": (PromptTooLong, PromptTooLong.code, "The request is too large for the model."),
 }
-"""Answers that are not whole. The CLI reports them as failures (`max_tokens`, after three tries to go on), and so does this path."""
+"""Stop reasons of answers that were cut. The CLI reports them as failures (after three tries to go on), and so does this path."""
 
 
 class CredentialsError(Exception):
-    """There is nothing to authenticate with, so nobody was asked."""
+    """There is no credential, so the API was not asked."""
 
 
 class APIPath:
-    """One attempt: `run()` it once. Nothing that it does has side effects, so a failed one may be followed by another."""
+    """One attempt. Call `run()` once. It has no side effects, so another attempt is always safe."""
 
     kind: TransportKind = "api"
 
@@ -165,9 +169,9 @@ class APIPath:
         self.exit_code: int | None = None
 
     async def run(self, hear: Callable[[Message], object]) -> None:
-        """Ask, and tell `hear` what comes: each event of the stream, then the whole message and a result, as the CLI would say them.
+        """Ask, and pass to `hear` each event of the stream, then the whole message and a result, as the CLI would send them.
 
-        Raises `ClaudeTransportError`: whatever the SDK raises is told as one of this family (see `classification`).
+        Raises `ClaudeTransportError`: exceptions of the SDK are translated (see `classification`).
         """
         body = self._request.api_body()
         credential = self._credential()
@@ -180,12 +184,12 @@ class APIPath:
                     stream = await _read(response.http_response, hear)
         except ClaudeTransportError:
             raise
-        except Exception as exc:  # the SDK, and its HTTP client below it, raise anything; it is translated here
+        except Exception as exc:  # the SDK and its HTTP client may raise anything; it is translated here
             raise classify_api_exception(exc) from exc
         self._conclude(stream.message(), hear)
 
     def _credential(self) -> dict[str, str]:
-        """The argument that the SDK takes its credential in. It looks for none itself: what pays is decided here, and said."""
+        """Return the credential as an argument of the SDK, which must not look for another one by itself."""
         options = self._request.options
         check_billing("api", options.billing)
         found = find_credential(options)
@@ -201,13 +205,13 @@ class APIPath:
         from anthropic import AsyncAnthropic
 
         base_url = api_environment(self._request.options).get("ANTHROPIC_BASE_URL") or _HOME
-        # its own retries would multiply with ours, and tell nobody
+        # retries of the SDK would multiply with ours, unseen
         return AsyncAnthropic(**credential, base_url=base_url, max_retries=0)
 
     def _headers(self, client: AsyncAnthropic) -> dict[str, str | Omit]:
-        """The headers that ANTHROPIC_CUSTOM_HEADERS adds in the environment the options make, and none that this process's own would.
+        """Return the headers from ANTHROPIC_CUSTOM_HEADERS in the environment that the options make.
 
-        The SDK reads it from the process whatever it is told, so those are taken away here. A credential is never among them.
+        The SDK always reads that variable of this process. Those headers are removed here. A credential is never among them.
         """
         from anthropic import Omit
 
@@ -217,8 +221,8 @@ class APIPath:
         return {**dict.fromkeys(outer, Omit()), **kept, **ours}
 
     def _conclude(self, message: dict[str, Any], hear: Callable[[Message], object]) -> None:
-        """Say the whole message and its result; raises the error of an answer that is none."""
-        # through the decoder, which forgives what the API may say one day and this version does not know
+        """Pass on the whole message and its result. Raises the error of an answer that was cut or refused."""
+        # through the decoder, which accepts what this version does not know
         said = cast("AssistantMessage", decode_message(msgspec.json.encode({"type": "assistant", "message": message})))
         hear(said)
         result = cast("ResultMessage", decode_message(msgspec.json.encode(_result_of(message))))
@@ -233,15 +237,15 @@ class APIPath:
 
 
 def _custom_headers(env: Mapping[str, str]) -> dict[str, str]:
-    """The headers in ANTHROPIC_CUSTOM_HEADERS, one on a line, by lower-case names; what is none is passed over, as by the SDK."""
+    """Read ANTHROPIC_CUSTOM_HEADERS: one header on a line, by lower-case name. Lines that are no header are skipped, as in the SDK."""
     lines = (line.partition(":") for line in env.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n"))
     return {name.strip().lower(): value.strip() for name, colon, value in lines if colon}
 
 
 async def _read(response: Any, hear: Callable[[Message], object]) -> APIStream:
-    """The whole stream of `response`, each event told to `hear`; raises what the SDK would raise.
+    """Read all of `response`, and pass each event to `hear`. Raises what the SDK would raise.
 
-    `response` is of the SDK's HTTP client, which is httpx or its successor, by the version of the SDK.
+    `response` belongs to the HTTP client of the SDK: httpx or its successor, by version of the SDK.
     """
     from anthropic import APIConnectionError, APIStatusError
 
@@ -262,10 +266,10 @@ async def _read(response: Any, hear: Callable[[Message], object]) -> APIStream:
 
 
 async def _exhaust(chunks: AsyncIterator[bytes]) -> None:
-    """Let every generator under `chunks` come to its end from the inside.
+    """Let every generator under `chunks` end from the inside.
 
-    A generator left half read is closed by the event loop when it likes; trio warns of each, and those of the HTTP client can be reached
-    in no other way. So the reading goes on until its next wait, which is cancelled.
+    The event loop closes a half-read generator at any time, and trio warns of each one. Those of the HTTP client cannot be reached. So
+    reading goes on until its next wait, which is cancelled.
     """
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -277,7 +281,7 @@ async def _exhaust(chunks: AsyncIterator[bytes]) -> None:
 
 
 def _result_of(message: dict[str, Any]) -> dict[str, Any]:
-    """What the CLI would say of this answer, in the fields that mean the same here."""
+    """Make the result that the CLI would send for this answer, with the fields that mean the same here."""
     texts = [block.get("text") for block in message["content"] if block.get("type") == "text"]
     return {
         "type": "result",

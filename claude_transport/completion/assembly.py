@@ -1,7 +1,6 @@
-"""What a run said, put together: the messages of either path become text, tokens, cost, warnings. Pure.
+"""Builds one result from the messages of a run: text, tokens, cost and warnings. Pure, and used for both paths.
 
-Every odd shape is tolerated: what is missing, null or of the wrong kind adds nothing and never raises (S2). The API path is given the
-same shape, so that there is one way of reading both.
+Odd messages never raise: what is missing, null or of the wrong kind adds nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from claude_transport.protocol.messages import (
     UserMessage,
 )
 
-# --- Advice about a run that reports success and is none: it waits for a user who is not there, or has left work running (S2.7).
+# Advice about a run that reports success but waits for a user, or left work running.
 
 
 AdviceCategory: TypeAlias = Literal["interactive", "background-task"]
@@ -35,37 +34,37 @@ ADVICE: Final[dict[AdviceCategory, str]] = {
     "interactive": "interactive-hang",
     "background-task": "background-task",
 }
-"""The prefix of the warning of each category; people search for it in logs."""
+"""Category → prefix of its warning. People search for the prefix in logs."""
 
 _WAITING: Final = re.compile(r"\b(waiting on|still waiting|continuing|in progress|in the background)\b", re.IGNORECASE)
 _ASKING_TOOL: Final = "AskUserQuestion"
 _AGENT_TOOLS: Final = frozenset(
     {"Task", "Agent"}
-)  # one tool: `Task` in what the CLI lists, `Agent` in what the model calls (docs/reference/protocol.md#tool-names)
+)  # one tool with two names: `Task` in the CLI's list, `Agent` in calls of the model (docs/reference/protocol.md#tool-names)
 _ENDED: Final = frozenset({"completed", "killed", "stopped", "failed"})
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """What a run that went well should still be suspected of: a category, and a warning that begins with its prefix."""
+    """A suspicion about a run that reported success: its category, and a warning that begins with the prefix of the category."""
 
     category: AdviceCategory
     warning: str
 
 
 def advise(messages: Sequence[Message]) -> Advice | None:
-    """The advice about a whole run, from all of its messages in order; None when there is nothing to say.
+    """Look for signs that a run did not finish, in all of its messages in order. Returns None when there are none.
 
-    * `interactive`: one turn only, which ended of itself (`end_turn`) with a question mark or with an AskUserQuestion call.
+    * `interactive`: there was one turn. It ended by itself (`end_turn`) with a question mark or with an AskUserQuestion call.
     * `background-task`: an agent launched with `run_in_background: true` had not ended before the last result. The CLI's task messages
-      decide, when it sent any about those launches; else the last words (`still waiting`, `in the background`, …) or too few turns do.
+      decide when there are any; otherwise the last words do (`still waiting`, `in the background`, …), or too few turns.
 
-    The first wins over the second. Messages of subagents say nothing about whether the run itself hangs.
+    `interactive` wins when both fit. Messages of subagents are not considered.
     """
     last = max((index for index, message in enumerate(messages) if isinstance(message, ResultMessage)), default=None)
     result = None if last is None else messages[last]
     if not isinstance(result, ResultMessage) or result.is_error is True:
         return None
-    # what a task does after the last result is in nobody's answer any more: the CLI kills it, or nobody is told [24j]
+    # what a task does after the last result reaches no answer: the CLI kills it, or does not report it [24j]
     messages = messages[:last]
     spoken = [message for message in messages if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None]
     return _interactive(spoken, result) or _background(messages, spoken, result)
@@ -75,7 +74,7 @@ def _interactive(spoken: Sequence[AssistantMessage], result: ResultMessage) -> A
     last = _last_message(spoken)
     if result.num_turns > 1 or not last:
         return None
-    # the CLI leaves stop_reason null on the blocks of a streamed message, and tells it with the result [01]
+    # the CLI leaves stop_reason null on the blocks of a streamed message, and reports it with the result [01]
     stopped = last[-1].message.stop_reason or result.stop_reason
     if stopped != "end_turn":
         return None
@@ -102,7 +101,7 @@ def _background(messages: Sequence[Message], spoken: Sequence[AssistantMessage],
 
 
 def _tasks(messages: Iterable[Message], launches: set[str]) -> int | None:
-    """How many of the launched tasks had not ended by the last message; None when the CLI said nothing of them. [15a, 24a]"""
+    """Count the launched tasks that had not ended by the last message. None when the CLI reported nothing about them. [15a, 24a]"""
     running: dict[str, bool] = {}
     for message in messages:
         if isinstance(message, TaskStarted) and message.tool_use_id in launches:
@@ -116,14 +115,14 @@ def _tasks(messages: Iterable[Message], launches: set[str]) -> int | None:
 
 
 def _has_ended(message: Message, running: Container[str]) -> TypeGuard[TaskUpdated | TaskNotification]:
-    """Whether `message` says that one of the `running` tasks has ended, however."""
+    """Whether `message` reports the end of one of the `running` tasks."""
     if isinstance(message, TaskUpdated):
         return message.patch.status in _ENDED and message.task_id in running
     return isinstance(message, TaskNotification) and message.task_id in running
 
 
 def _last_message(spoken: Sequence[AssistantMessage]) -> list[AssistantMessage]:
-    """The parts of the last API message: one arrives as an `AssistantMessage` for each of its blocks, all with one id."""
+    """Return the parts of the last API message. It arrives as one `AssistantMessage` for each block, all with one id."""
     if not spoken:
         return []
     last = spoken[-1].message.id
@@ -148,19 +147,19 @@ def _advice(category: AdviceCategory, text: str) -> Advice:
 
 
 NO_RESULT: Final = "no-result: the stream ended without a result; token counts and cost are unknown"
-"""The warning for a run that ended well without saying so (S2.6)."""
+"""Warning for a run that ended well without a result."""
 
 _CONTENT: Final = "message.content"
 
 _GUESSED: Final = "unknown"
-"""What the CLI calls the basis of a price that it does not know and has guessed."""
+"""Value of `costBasis` when the CLI does not know a price and guesses it."""
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """What the messages of one run come to; tokens are 0 and `cost_usd` (US dollars) is None where nobody said.
+    """What the messages of one run add up to. Tokens are 0 and `cost_usd` (US dollars) is None when the run did not report them.
 
-    `failure` is the first result that reports one, `result` the last result. `text` and `text_blocks` are the main conversation's: neither
-    subagents nor the CLI's own error messages speak in it. `warnings` begin with a prefix to search for.
+    `failure` is the first result that reports one; `result` is the last result. `text` and `text_blocks` belong to the main conversation,
+    without subagents and without error messages of the CLI. Each of the `warnings` begins with a fixed prefix.
     """
 
     text: str = ""
@@ -178,12 +177,12 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assemble(messages: Sequence[Message]) -> Assembly:
-    """What `messages`, all of a run's in order, come to. Never raises, whatever they hold."""
+    """Add up all `messages` of a run, in order. Never raises."""
     spoken = _spoken(messages)
     blocks = tuple(block.text for message in spoken for block in message.content if isinstance(block, TextBlock) and block.text)
     results = [message for message in messages if isinstance(message, ResultMessage)]
     last = results[-1] if results else None
-    # `usage` is of one turn, and a run may have several turns with a result each: add them up
+    # `usage` belongs to one turn, and a run may have several turns with a result each: add them up
     # (docs/reference/protocol.md#usage-and-cost)
     return Assembly(
         text="\n".join(blocks),
@@ -202,10 +201,9 @@ def assemble(messages: Sequence[Message]) -> Assembly:
 
 
 def build_api_message(messages: Sequence[Message], *, usage: Usage) -> dict[str, Any]:
-    """The reply as one message of the Messages API, in wire shape, from the messages of a run.
+    """Build the reply as one message of the Messages API, in wire shape, from the messages of a run.
 
-    Tool calls that have an answer among `messages` are left out: the CLI has made them, and nobody shall make them again (S4.4). The stop
-    reason is kept all the same, and the calls themselves are still in the messages.
+    Tool calls that have an answer among `messages` are left out: the CLI has run them, and they must not run again. The stop reason stays.
     """
     spoken = _spoken(messages)
     answered = [result.tool_use_id for message in messages if isinstance(message, UserMessage) for result in message.tool_results]
@@ -226,35 +224,35 @@ def build_api_message(messages: Sequence[Message], *, usage: Usage) -> dict[str,
 
 
 def may_have_side_effects(messages: Iterable[Message]) -> bool:
-    """Whether a tool was called, or was about to be, in the main conversation or a subagent: then the run is not repeatable."""
+    """Whether a tool was called, or was about to be, in the main conversation or in a subagent. Such a run must not be repeated."""
     return any(_calls_a_tool(message) for message in messages)
 
 
 class TextFlow:
-    """The text of the main conversation, piece by piece as it is written: `hear()` each message, in order.
+    """Collects the text of the main conversation as it is written. Pass each message to `hear()`, in order.
 
-    The pieces of a run whose partial messages are on add up to `Assembly.text`; without them each block is one piece.
+    With partial messages, the pieces add up to `Assembly.text`. Without them, each block is one piece.
     """
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
-        self._sources: list[tuple[str, int]] = []  # of each piece: the message and the block it is from
+        self._sources: list[tuple[str, int]] = []  # message and block of each piece
         self._streamed: set[str] = set()
         self._current = ""
         self._new_block = True
         self.was_taken_back: bool = False
-        """Whether the CLI has given up a message that was heard in part, to ask for it again (recording 11_sse_error_event)."""
+        """Whether the CLI gave up a message after a part of it, and asks for it again (recording 11_sse_error_event)."""
 
     @property
     def text(self) -> str:
-        """All of it, so far."""
+        """All text so far."""
         return "".join(self._pieces)
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
     def hear(self, message: Message) -> str:
-        """The piece of text that `message` adds; empty when it adds none."""
+        """Return the text that `message` adds; empty when it adds none."""
         if isinstance(message, StreamEvent):
             return self._hear_event(message) if message.parent_tool_use_id is None else ""
         if not isinstance(message, AssistantMessage) or not _spoken((message,)) or message.message.id in self._streamed:
@@ -288,7 +286,7 @@ class TextFlow:
         return piece
 
     def _take_back(self, abandoned: Mapping[str, Any]) -> None:
-        """Forget the blocks that the CLI will not go on with: `api_message_id`, and from which index on."""
+        """Drop the blocks that the CLI gave up: those of message `api_message_id` from an index on."""
         given_up, first = abandoned.get("api_message_id"), _whole(abandoned.get("from_block_index"))
         kept = [not (message == given_up and index >= first) for message, index in self._sources]
         self.was_taken_back = self.was_taken_back or not all(kept)
@@ -301,14 +299,14 @@ def _whole(value: object) -> int:
 
 
 def _spoken(messages: Iterable[Message]) -> list[AssistantMessage]:
-    """What the model said in the main conversation. An API error arrives in the same shape, and is no speech [11_*]."""
+    """Return the messages that the model wrote in the main conversation. An API error has the same shape, and is left out [11_*]."""
     return [
         message
         for message in messages
         if isinstance(message, AssistantMessage)
         and message.parent_tool_use_id is None
         and not (message.error or message.is_api_error_message)
-        # content that is no list of blocks adds nothing (S2.3), although the decoder saves what text it was
+        # content that is not a list of blocks adds nothing, although the decoder keeps its text
         and _CONTENT not in message.misfits
     ]
 
@@ -318,7 +316,7 @@ def _inits(messages: Iterable[Message]) -> list[InitMessage]:
 
 
 def _stops(spoken: Sequence[AssistantMessage]) -> Iterator[str]:
-    """The stop reasons that were told, the last one first."""
+    """Return the stop reasons, the last one first."""
     return (message.message.stop_reason for message in reversed(spoken) if message.message.stop_reason)
 
 
@@ -337,7 +335,7 @@ def _session_id(messages: Sequence[Message]) -> str | None:
 
 
 def _total(usages: Sequence[Usage]) -> Usage:
-    """The sum; all details of the only one when there is no more than that."""
+    """Add up the usage of several turns. With one turn, return it with all details."""
     if len(usages) == 1:
         return usages[0]
     return Usage(
@@ -349,7 +347,7 @@ def _total(usages: Sequence[Usage]) -> Usage:
 
 
 def _cost(results: Sequence[ResultMessage]) -> float | None:
-    """US dollars for this run. `total_cost_usd` is not that: a resumed session goes on counting where it was [16b_resume]."""
+    """Return the US dollars of this run. `total_cost_usd` also counts earlier runs of a resumed session [16b_resume]."""
     if not results:
         return None
     if all(result.model_usage_since_last_result is not None for result in results):
@@ -371,7 +369,7 @@ def _warnings(messages: Sequence[Message], results: Sequence[ResultMessage]) -> 
 
 
 def _wire_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
-    """The content blocks as they came, with what this version has no names for."""
+    """Return the content blocks as they arrived, with fields that this version does not know."""
     said = message.to_dict().get("message")
     content = said.get("content") if isinstance(said, Mapping) else None
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

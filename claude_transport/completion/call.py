@@ -1,4 +1,9 @@
-"""`Call`: one call, made as often as it takes, on the path that was chosen: the engine of `complete()` and `stream()`."""
+"""One call: `complete()` and `stream()`, and the attempts behind them.
+
+`Call` makes one call: it chooses the path, makes attempts, waits between them, and builds the `Completion`. `CLIPath` is one attempt
+through a `claude` process; `APIPath` in `api_path` is one through the Messages API. `request` checks the arguments, `classification` turns
+failures into errors, and `assembly` turns messages into text and counts.
+"""
 
 from __future__ import annotations
 
@@ -74,34 +79,35 @@ async def complete(
     on_event: OnEvent | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> Completion:
-    """The answer to `prompt`, through the CLI or the Messages API: the same result, the same errors, the same retries.
+    """Ask for one answer to `prompt`, through the CLI or the Messages API. Results, errors and retries are the same on both paths.
 
     Args:
         prompt: text, or content blocks as the Messages API has them.
-        model: a full name, or an alias as the CLI knows them (`haiku`); None is the path's default.
-        system: the system prompt. Without options there is none on either path.
-        max_tokens: of each API request. The CLI goes on three times by itself before it gives up.
-        transport: `cli`, `api` or `auto`; None asks the environment (`CLAUDE_TRANSPORT`), then `declared`, and then it is `auto`.
-        declared: what a project declares: the value, or the mapping that holds it under `transport`.
-        timeout: seconds for the whole call, all attempts and waits included; `math.inf` for no limit.
-        billing: who may pay, as `ClaudeOptions.billing`; `inherit` leaves it to `options`.
-        retry: how often, after which failures; None is `RetryPolicy()`. Never after a tool was called, or into a session with a name.
-        heuristics: whether to look for runs that report success and are none (warnings and a category, never an error).
-        subject: what this call is about: put behind log lines and beside errors, so that many calls can be told apart.
-        options: how to run the CLI, complete; None runs it with no tools, no servers and no system prompt. What the API path cannot do
-            for them it refuses to leave out.
-        fallback: whether the API may be asked, and paid, when the CLI has failed before it was given the prompt. The result says so.
-        on_event: told each message as it comes, of every attempt: what will be in `Completion.events`, so the tools that the CLI calls and
-            what they said. An ordinary function. When it raises, that is logged, and it is told nothing more.
-        sleep: does the waiting between attempts, in seconds; give your own to wait without time passing.
+        model: a full name, or an alias of the CLI (`haiku`). None takes the default of the path.
+        system: the system prompt. Without `options` there is none on either path.
+        max_tokens: limit for each API request. The CLI continues a cut answer up to three times before it gives up.
+        transport: `cli`, `api` or `auto`. None reads the variable `CLAUDE_TRANSPORT`, then `declared`, then takes `auto`.
+        declared: the choice of a project: the value, or a mapping that holds it under `transport`.
+        timeout: seconds for the whole call, with all attempts and waits; `math.inf` for no limit.
+        billing: which account may pay, as in `ClaudeOptions.billing`. `inherit` leaves it to `options`.
+        retry: how often to try again, and after which failures. None is `RetryPolicy()`. A call is never repeated after a tool was called,
+            or after the prompt may have reached a named session.
+        heuristics: look for runs that report success but did not finish. They get a warning and a category, never an error.
+        subject: a label for this call. It is added to log lines and to errors, so that you can tell many calls apart.
+        options: how to run the CLI. None runs it without tools, MCP servers and system prompt. The API path raises `ConfigurationError` for
+            options that it cannot honour.
+        fallback: allow the API to be asked, and paid, when the CLI failed before it received the prompt. The result says so.
+        on_event: a plain function that is called with each message of each attempt, as it arrives. When it raises, the exception is logged
+            and the function is not called again.
+        sleep: waits between attempts, in seconds. Pass your own to test without waiting.
 
-    Raises `ClaudeTransportError`; `partial_completion(error)` is what there was of the call:
+    Raises `ClaudeTransportError`. `partial_completion(error)` gives what the call had until then:
 
         ResultError: the run failed: `RateLimited`, `Overloaded`, `AuthFailed`, `BillingFailed`, `ModelNotFound`, `APIFailed`, ….
-        MissingResult: there was no answer; with code `exec.cli.timeout`, not in `timeout` seconds.
-        CLINotFoundError, CLIConnectionError, ProcessError: the CLI path broke; these never come from the API path.
-        ProtocolError: the CLI, or the API, said something that its protocol does not allow.
-        ConfigurationError, UsageError: it cannot be done as asked.
+        MissingResult: there was no answer. With code `exec.cli.timeout`: there was none within `timeout` seconds.
+        CLINotFoundError, CLIConnectionError, ProcessError: the CLI path failed. The API path never raises these.
+        ProtocolError: the CLI or the API broke its protocol.
+        ConfigurationError, UsageError: the call cannot be made as asked.
     """
     request = build_request(
         prompt,
@@ -139,11 +145,13 @@ def stream(
     on_event: OnEvent | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> CompletionStream:
-    """The answer to `prompt`, piece by piece: `async for piece in stream("Hello"): ...`. Safe to break out of.
+    """Ask for one answer to `prompt`, and iterate over its text as it is written: `async for piece in stream("Hello"): ...`.
 
-    Takes what `complete()` takes, and iterating raises what it raises. The pieces add up to the text; after the last one, `.completion`
-    is the whole `Completion`. Once there was a piece, a failure is final: another attempt would begin another answer.
-    The pieces wait for a reader who is slower than the model; `timeout` is the model's time, not the reader's.
+    The arguments and the errors are those of `complete()`. The pieces add up to the text. After the last piece, `.completion` is the whole
+    `Completion`. Once you have received a piece, a failure is final, because another attempt would write another answer. Breaking out of
+    the loop is safe.
+
+    Pieces are kept until you read them. `timeout` counts the time of the model, not of the reader.
     """
     request = build_request(
         prompt,
@@ -164,16 +172,16 @@ def stream(
 
 
 class CompletionStream:
-    """The iteration behind `stream()`. `aclose()` ends it early; so do leaving its `async with`, an error, and dropping it."""
+    """Iterate over the text of one answer; `stream()` makes it. `aclose()`, leaving its `async with`, and an error end it early."""
 
     def __init__(self, request: CompletionRequest, *, on_event: OnEvent | None = None, sleep: Sleep = anyio.sleep) -> None:
         self._flow = _Flow(request, on_event, sleep)
-        # an object and a task of its own, not a generator: those must be finished where they were begun
+        # a task of its own and not a generator: a generator must be finished in the task that began it
         weakref.finalize(self, self._flow.abandon).atexit = False
 
     @property
     def completion(self) -> Completion:
-        """The whole answer, once the iteration has ended. Raises `UsageError` before, and when it has failed or was left early."""
+        """The whole answer. Raises `UsageError` before the iteration has ended, and when it failed or was left early."""
         if self._flow.completion is None:
             raise UsageError("there is no whole answer: the stream has not come to its end")
         return self._flow.completion
@@ -199,16 +207,18 @@ class CompletionStream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End it now, and wait until nothing of it is left; from any task, and again."""
+        """End the call now, and wait until its process and task are gone. Safe from any task, and more than once."""
         await self._flow.aclose()
 
 
 class _Flow:
-    """What a stream and the task that fills it share. It does not know the stream, so that one may be dropped while it is filled."""
+    """State that a stream shares with the task that fills it. It does not refer to the stream, so that a dropped stream can be
+    collected.
+    """
 
     def __init__(self, request: CompletionRequest, on_event: OnEvent | None, sleep: Sleep) -> None:
         self._call = Call(request, on_text=self._put, on_event=on_event, sleep=sleep)
-        # not bounded: an answer is no longer than the model may make it, and holding the model up would use up its time
+        # not bounded: the model limits the length, and holding the model up would use up its time
         self._pieces: deque[str] = deque()
         self._news = anyio.Event()
         self._task: BackgroundTask | None = None
@@ -218,7 +228,7 @@ class _Flow:
         self.completion: Completion | None = None
 
     async def next(self) -> str | None:
-        """The next piece; None when there is none any more. Raises what the call failed with, once, behind the last piece."""
+        """Return the next piece, or None after the last one. Raises the error of the call once, after the last piece."""
         if self._task is None and not self._over:
             self._loop = HostLoop()
             self._task = BackgroundTask.spawn(self._run, name="claude stream", at_end=self._end)
@@ -228,7 +238,7 @@ class _Flow:
                 if error is not None:
                     raise error
                 return None
-            if self._news.is_set():  # replaced before the wait: after it, another reader may be waiting for the new one already
+            if self._news.is_set():  # replaced before the wait: after it, another reader may already wait for the new event
                 self._news = anyio.Event()
             await self._news.wait()
         return self._pieces.popleft()
@@ -241,7 +251,7 @@ class _Flow:
             await self._task.join()
 
     def abandon(self) -> None:
-        """Begin to end without waiting for it, from any thread."""
+        """Cancel the task without waiting for it. Safe from any thread."""
         task, loop = self._task, self._loop
         if task is not None and loop is not None and not task.finished:
             loop.call_soon(_canceller(task))
@@ -253,7 +263,7 @@ class _Flow:
             self._error = exc
 
     def _put(self, piece: str) -> None:
-        if not self._over:  # until it is gone, the task may still hear something
+        if not self._over:  # the task may still receive something until it has ended
             self._pieces.append(piece)
             self._news.set()
 
@@ -266,18 +276,18 @@ def _canceller(task: BackgroundTask) -> Callable[[], object]:
     return task.cancel
 
 
-# --- `CLIPath`: one attempt at a call through a `claude` of its own.
+# One attempt through a `claude` process.
 
 
 NO_EXIT_CODE: Final = -1
-"""The exit code of a run that has none: the CLI was never started, or was ended by a signal or by the timeout."""
+"""Exit code of a run that has none: the CLI was not started, or a signal or the timeout ended it."""
 
 _SETTLE: Final = 2.0
-"""Seconds that a CLI gets to say that it is idle, once there is a result. It says so within milliseconds; an older one never does."""
+"""Seconds that a CLI gets to report that it is idle after a result. It takes milliseconds; an older CLI never reports it."""
 
 
 class CLIPath:
-    """One attempt: `run()` it once. The process is started for it, and gone when it is over, however that comes about."""
+    """One attempt through a `claude` process. Call `run()` once: it starts the process, and ends it in every case."""
 
     kind: TransportKind = "cli"
 
@@ -290,10 +300,10 @@ class CLIPath:
         self.exit_code: int | None = NO_EXIT_CODE
 
     async def run(self, hear: Callable[[Message], object]) -> None:
-        """Ask, and tell `hear` every message, until there is a result and nothing is left at work that will add to it.
+        """Send the prompt, and pass every message to `hear` until there is a result and no background agent will add to it.
 
-        Returns also when the CLI ends well without a result. Raises `ClaudeTransportError` with a fixed sentence (see `classification`);
-        a result that reports a failure is not raised.
+        Also returns when the CLI ends well without a result. Raises `ClaudeTransportError` with a fixed message (see `classification`). A
+        result that reports a failure is not raised here.
         """
         transport = SubprocessTransport(self._request.cli_options())
         try:
@@ -317,34 +327,34 @@ class CLIPath:
         if isinstance(message, InitMessage) and message.api_key_source and self.api_key_source is None:
             self.api_key_source = message.api_key_source
             if message.api_key_source != "none" and self.payer != "cloud account":
-                self.payer = "api account"  # the CLI knows better than we what it has found
+                self.payer = "api account"  # the CLI reports which credential it found
 
 
 async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message | None:
-    """The next message of the run; None when it is over: the prompt has its end, and no agent is at work whose words are still to come."""
+    """Return the next message of the run. None when the prompt has its result and no background agent is still running."""
     message = everything.take()
     if message is not None:
         return message
     if turn.is_open():
         return await anext(everything, None)
     if query.is_quiet:
-        return None  # never so after a bad end, which the next line raises
+        return None  # never true after a bad end, which the next line raises
     with anyio.move_on_after(math.inf if query.background_tasks else _SETTLE):
         return await anext(everything, None)
     return None
 
 
 def find_payer(options: ClaudeOptions) -> Payer:
-    """Who would pay for a call to the CLI, as far as can be told before anything runs; looks at the disk."""
+    """Find the account that would pay for a call through the CLI, as far as can be told before it runs. Reads the settings files."""
     found = preflight("cli", options=options).cli_credential
     return "unknown" if found is None else found.payer
 
 
-# --- Said once per process: a call whose path nobody chose goes through the CLI (S1.4).
+# The note that `auto` chose the CLI: logged once per process.
 
 
 _logger = logging.getLogger("claude_transport.completion")
-_logger.addHandler(logging.NullHandler())  # without one, logging itself would write warnings to stderr
+_logger.addHandler(logging.NullHandler())  # without a handler, logging itself writes warnings to stderr
 
 _WHO: Final[dict[Payer, str]] = {
     "subscription": "the subscription pays",
@@ -357,21 +367,23 @@ _WHO: Final[dict[Payer, str]] = {
 
 
 def announcement_of(resolution: Resolution, *, payer: Payer = "unknown") -> str | None:
-    """The line that is due for this resolution: only for `auto` that came to the CLI. An explicit choice surprises nobody."""
+    """Make the line to log for this resolution; None unless `auto` chose the CLI."""
     if resolution.kind != "cli" or resolution.choice != "auto":
         return None
     return f'using the Claude CLI ({_WHO[payer]}); transport="api" or {TRANSPORT_VARIABLE}=api chooses the API instead'
 
 
 class Announcer:
-    """Says it the first time, from any thread, and never again."""
+    """Logs a line the first time, from any thread, and never again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._has_spoken = False
 
     def announce(self, resolution: Resolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
-        """Whether it was said now. `say` gets the line in place of the log; what it raises is the caller's."""
+        """Log the line if it is due, and return whether it was logged. `say` receives the line in place of the log; its errors
+        propagate.
+        """
         text = announcement_of(resolution, payer=payer)
         if text is None:
             return False
@@ -390,7 +402,7 @@ _of_this_process = Announcer()
 
 
 def announce(resolution: Resolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
-    """Say it once in this process; see `Announcer.announce`."""
+    """Log the line once in this process; see `Announcer.announce`."""
     return _of_this_process.announce(resolution, payer=payer, say=say)
 
 
@@ -411,13 +423,13 @@ class Path(Protocol):
 
 
 class Call:
-    """One call: `run()` it once.
+    """One call. Call `run()` once.
 
     Args:
-        request: what is asked.
-        on_text: told each piece of the answer's text as it is written. Once it was told one, there is no other attempt.
-        on_event: told each message of each attempt as it comes. When it raises, that is logged, and it is told nothing more.
-        sleep: does the waiting between attempts, in seconds.
+        request: the checked arguments.
+        on_text: called with each piece of text. After the first piece there is no other attempt.
+        on_event: called with each message of each attempt. When it raises, that is logged, and it is not called again.
+        sleep: waits between attempts, in seconds.
     """
 
     def __init__(
@@ -438,7 +450,7 @@ class Call:
         self._started = 0.0
 
     async def run(self) -> Completion:
-        """The completion of the first attempt that succeeds; raises the error of the last one that does not."""
+        """Make attempts until one succeeds, and return its completion. Raises the error of the last attempt."""
         self._started = anyio.current_time()
         request = self._request
         try:
@@ -472,13 +484,13 @@ class Call:
         try:
             self._on_event(event)
         except Exception:
-            # what watches a call must not decide how it ends
+            # an observer must not decide how the call ends
             self._on_event = None
             logger.exception("on_event failed: it is told nothing more of this call")
 
     @property
     def _attempts(self) -> int:
-        """Attempts that are over and have failed."""
+        """Number of attempts that have failed."""
         return self._earlier_attempts + len(self._errors)
 
     @property
@@ -490,11 +502,11 @@ class Call:
         return f" ({self._request.subject})" if self._request.subject else ""
 
     def _delay_after(self, error: ClaudeTransportError, attempt: _Attempt) -> float | None:
-        """Seconds until the next attempt; None when there is none."""
+        """Return the seconds until the next attempt; None when there is none."""
         delay = self._request.retry.next_delay(
             error, earlier=self._errors, retry_after=retry_after_of(error), side_effects=attempt.has_left_traces
         )
-        # a wait that ends when the time is up would only make the caller wait for the same error
+        # after such a wait there is no time for an attempt
         return None if delay is None or delay >= self._time_left else delay
 
     def _finished(self, attempt: _Attempt) -> Completion:
@@ -503,7 +515,7 @@ class Call:
         return completion
 
     def _note_unplanned(self, error: ClaudeTransportError) -> None:
-        """Let `error`, which came before a path was chosen, remember what there was of the call: the time that it took."""
+        """Attach the elapsed time to `error`, which came before a path was chosen."""
         kind: TransportKind = "api" if self._request.transport == "api" else "cli"
         completion = Completion(
             text="",
@@ -517,7 +529,7 @@ class Call:
         attach_completion(error, completion)
 
     def _failed(self, error: ClaudeTransportError, attempt: _Attempt) -> ClaudeTransportError:
-        """`error`, with what there was of the call."""
+        """Attach what the call had so far to `error`, and return it."""
         attempts = self._attempts + 1
         attach_completion(error, attempt.completion(attempts=attempts, duration=anyio.current_time() - self._started))
         if attempts > 1:
@@ -528,7 +540,7 @@ class Call:
 
 
 class _Attempt:
-    """One attempt, and what it has heard."""
+    """One attempt and the messages that it received."""
 
     def __init__(
         self,
@@ -551,7 +563,7 @@ class _Attempt:
         self._error: ClaudeTransportError | None = None
 
     async def run(self, *, timeout: float) -> ClaudeTransportError | None:
-        """The error it failed with; None when there is an answer."""
+        """Run the attempt. Returns its error, or None when there is an answer."""
         raised = None
         with anyio.move_on_after(timeout) as scope:
             try:
@@ -562,7 +574,7 @@ class _Attempt:
         return self._error
 
     def _error_of(self, raised: ClaudeTransportError | None, *, timed_out: bool) -> ClaudeTransportError | None:
-        """What the attempt failed with: what was `raised`, what its result says, or that there is none. What came after it is too late."""
+        """Choose the error of the attempt: the one in its result, the timeout, what was `raised`, or that there is no result."""
         assembly = assemble(self._messages)
         if assembly.failure is not None and raised is None:
             return classify_result(assembly.failure)
@@ -587,26 +599,26 @@ class _Attempt:
 
     @property
     def has_left_traces(self) -> bool:
-        """Whether the attempt may have changed anything that another one would change again, or find changed."""
+        """Whether the attempt may have changed something, so that another attempt is not safe."""
         if self._on_text is not None and (self._flow or self._flow.was_taken_back):
-            return True  # somebody has read the beginning, and another attempt would begin otherwise
+            return True  # the reader has the beginning of this answer, and another attempt would begin another one
         said = self._path.dispatched and self._path.kind == "cli" and self._request.names_a_session
         return self._calls_tools or said
 
     def may_fall_back(self, error: ClaudeTransportError) -> bool:
-        """Whether `error` of the CLI path is one that the API path may make good: nobody was asked yet, and nobody has asked wrongly."""
+        """Whether the API may be asked after this `error`: the prompt was not sent, and the caller made no mistake."""
         if not self._request.fallback or self._path.kind != "cli" or self._path.dispatched or isinstance(error, UsageError):
             return False
         return not isinstance(error, ConfigurationError) or isinstance(error, CLINotFoundError)
 
     def completion(self, *, attempts: int, duration: float) -> Completion:
-        """What it came to, or what there is of it."""
+        """Build the completion of this attempt, also of one that failed."""
         assembly = assemble(self._messages)
         api = self._path.kind == "api"
         timed_out = self._error is not None and self._error.code == "exec.cli.timeout"
         advice = advise(self._messages) if self._request.heuristics and self._error is None else None
         cost = cost_of(assembly.model or "", usage=assembly.usage) if api and assembly.result is not None else assembly.cost_usd
-        # an answer that was cut off has not all of its text in whole messages
+        # an answer that was cut off is not complete in whole messages
         text = assembly.text if assembly.result is not None else self._flow.text or assembly.text
         return Completion(
             text=text,
@@ -635,7 +647,7 @@ def _check_observer(on_event: object) -> None:
 
 
 def _begun_again() -> ClaudeTransportError:
-    """For a stream whose reader has the beginning of one answer, and would get the end of another: the API path raises the same."""
+    """Make the error for a stream whose answer the CLI begins again: the reader already has another beginning."""
     text = "The API could not be reached. (transport=cli, category=transport)"
     return APIFailed(text, code="result.connection_failed", category="transport", retryable=True)
 
@@ -646,14 +658,14 @@ def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolut
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """Where a call goes first, and who pays for it there."""
+    """The path that is tried first, and the account that pays."""
 
     resolution: Resolution
     payer: Payer = "unknown"
 
 
 def _plan(request: CompletionRequest) -> _Plan:
-    """What will be done. Looks for a CLI and a key only when nobody has chosen; raises `ConfigurationError` when there is neither."""
+    """Choose the path. Looks for a CLI and a key only for `auto`. Raises `ConfigurationError` when there is neither."""
     decide = partial(resolve_transport, request.transport, env=os.environ, declared=request.declared)
     resolution = decide(cli_available=True, api_key_available=True)
     if resolution.choice == "auto":
@@ -666,7 +678,7 @@ def _plan(request: CompletionRequest) -> _Plan:
 
 
 def _has_key(request: CompletionRequest) -> bool:
-    """Whether the API path could authenticate, and may be paid for."""
+    """Whether the API path has a credential, and the billing policy allows it."""
     try:
         check_billing("api", request.options.billing)
     except ConfigurationError:

@@ -1,8 +1,8 @@
-"""What failed, told the same way on both paths: the exceptions of the anthropic SDK and the results of the CLI become one family.
+"""Turns the failures of both paths into the same errors: exceptions of the `anthropic` SDK, and results of the CLI.
 
-There is one table of causes, that of `protocol.diagnosis`. An exception of the SDK is described in the words of a `result` (status, type,
-text) and looked up there, so that a 429 has the same class, code, category and sentence whichever way it came (S1.6). Messages are fixed
-sentences with the suffix `(transport=…, category=…)`; what the other side said is on `__cause__` only.
+There is one table of causes, in `protocol.diagnosis`. An exception of the SDK is described like a `result` (status, type, text) and looked
+up there. So a 429 has the same class, code, category and message on both paths. Messages are fixed sentences with the suffix `(transport=…,
+category=…)`. What the other side wrote is only on `__cause__`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from claude_transport.completion.resolution import TransportKind
 from claude_transport.protocol.diagnosis import ReportedResult, diagnose, error_for
 
 DETAIL_LIMIT: Final = 4096
-"""Characters of what the other side said that a `Detail` repeats; all of it stays in the events (S2.4)."""
+"""Characters of the other side's text that a `Detail` repeats. The events have all of it."""
 TRUNCATED: Final = " ... (truncated)"
 NO_DETAIL: Final = "API error (no detail)"
 
@@ -37,9 +37,9 @@ ERROR_TYPES: Final[Mapping[str, int]] = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The status that each error type of the Messages API means. The type is asked first: an error in mid-stream has the status 200."""
+"""Status that each error type of the Messages API means. The type is looked at first: an error in mid-stream has the status 200."""
 
-# the fixed sentence of each failure of the CLI path that is not a result; the first class that fits counts
+# the message of each failure of the CLI path that is not a result; the first class that fits counts
 SENTENCES: Final[tuple[tuple[type[errors.ClaudeTransportError], str], ...]] = (
     (errors.CLINotFoundError, "Claude CLI not found."),
     (errors.NotExecutableError, "The claude binary may not be executed."),
@@ -66,18 +66,20 @@ AnyError = TypeVar("AnyError", bound=errors.ClaudeTransportError)
 
 
 class Detail(Exception):
-    """What the other side said of its failure, at most 4 096 characters of it: found on `__cause__`; never raised, never in a message."""
+    """What the other side wrote about its failure, at most 4,096 characters. It is on `__cause__`; it is never raised, and never in a
+    message.
+    """
 
 
 class Suffix(NamedTuple):
-    """The machine-readable end of a message: which path failed, and the category."""
+    """The machine-readable end of a message: the path that failed, and the category."""
 
     transport: TransportKind
     category: str
 
 
 class _Reported(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure that is no `result`, in the words of one, for the table of causes."""
+    """A failure that is not a `result`, described like one for the table of causes."""
 
     is_error: bool = True
     subtype: str = "success"
@@ -95,14 +97,14 @@ class _Reported(msgspec.Struct, frozen=True, kw_only=True):
     expects_structured_output: bool = False
 
 
-# ------------------------------------------------------------------------------------------------------------ the API path
+# The API path.
 
 
 def classify_api_exception(error: BaseException) -> errors.ClaudeTransportError:
-    """The error of this library for an exception met on the API path, with it as `__cause__`.
+    """Make the error of this library for an exception on the API path. The exception becomes its `__cause__`.
 
-    Ours come back as they are. Everything else is read by its shape (`status_code`, `body`, class names), so that nothing has to be
-    imported. What neither the SDK nor its HTTP client is known to raise becomes an `APIFailed` that is not retryable.
+    Errors of this library are returned as they are. Others are recognised by shape (`status_code`, `body`, class names), so that nothing is
+    imported. An exception that is not known becomes an `APIFailed` that is not retryable.
     """
     if isinstance(error, errors.ClaudeTransportError):
         return error
@@ -131,7 +133,7 @@ def classify_api_refusal(message: object) -> errors.ResultError:
 
 
 def retry_after_of(error: BaseException) -> float | None:
-    """The seconds that the API asked to wait, from the headers of an SDK exception (or of the one an error was caused by)."""
+    """Return the seconds that the API asked to wait, from the headers of an SDK exception or of the cause of an error."""
     for each in (error, error.__cause__):
         headers = getattr(getattr(each, "response", None), "headers", None)
         if headers is not None:
@@ -139,11 +141,11 @@ def retry_after_of(error: BaseException) -> float | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------------------------ the CLI path
+# The CLI path.
 
 
 def classify_result(result: ReportedResult) -> errors.ResultError | None:
-    """The error that a result of the CLI reports, None for a good one; its cause is a `Detail` with what the CLI said."""
+    """Make the error that a result of the CLI reports; None for a good result. Its cause is a `Detail` with the text of the CLI."""
     error = error_for(result)
     if error is None:
         return None
@@ -157,9 +159,9 @@ def classify_result(result: ReportedResult) -> errors.ResultError | None:
 
 
 def _was_not_allowed(result: ReportedResult, error: errors.ResultError) -> bool:
-    """Whether it was the permissions that stopped a run whose failure has no better name: a denial that interrupts [04c], or root.
+    """Whether permissions ended a run that has no better cause: a denial that interrupts [04c], or the refusal to run as root.
 
-    An interrupt while a tool waits to be allowed looks the same on the wire [07g]; one of a run that was speaking does not.
+    An interrupt during a permission question looks the same on the wire [07g]. An interrupt while the model writes does not.
     """
     if error.code == "result.startup_failed":
         return result.startup_failure_reason == "bypass_root"
@@ -168,10 +170,10 @@ def _was_not_allowed(result: ReportedResult, error: errors.ResultError) -> bool:
 
 
 def classify_cli_exception(error: BaseException) -> errors.ClaudeTransportError:
-    """The error of this library for an exception met on the CLI path: same class, code and data, a fixed sentence as its message.
+    """Make the error of this library for an exception on the CLI path: same class, code and data, with a fixed message.
 
-    The original, whose message may hold paths and the last words of the process, is its `__cause__`. Results and mistakes of the caller
-    come back as they are.
+    The original becomes its `__cause__`, because its message may hold paths and output of the process. Results and usage errors are
+    returned as they are.
     """
     if not isinstance(error, errors.ClaudeTransportError):
         text = "The call failed in a way that nobody thought of."
@@ -188,12 +190,12 @@ def classify_cli_exception(error: BaseException) -> errors.ClaudeTransportError:
 
 
 def classify_text(text: str) -> str:
-    """The category that words alone give (S2.5): `rate_limit` before `auth`, and `api` when nothing matches. The last resort."""
+    """Guess the category from words alone, as a last resort: `rate_limit` before `auth`, and `api` when nothing matches."""
     return diagnose(_Reported(result=text, terminal_reason=None)).category
 
 
 def detail_text(result: ReportedResult) -> str:
-    """What the CLI said of a failure, cut at 4 096 characters; `API error (no detail)` when it said nothing (S2.4)."""
+    """Return what the CLI wrote about a failure, cut at 4,096 characters; `API error (no detail)` when it wrote nothing."""
     text = result.result if isinstance(result.result, str) else ""
     text = text or "; ".join(result.errors)
     if not text:
@@ -201,18 +203,18 @@ def detail_text(result: ReportedResult) -> str:
     return text if len(text) <= DETAIL_LIMIT else text[:DETAIL_LIMIT] + TRUNCATED
 
 
-# ------------------------------------------------------------------------------------------------------------------- both
+# Both paths.
 
 
 def timed_out(transport: TransportKind, *, seconds: float | None = None, messages: Sequence[Any] = ()) -> errors.MissingResult:
-    """The error for a call that took too long; `messages` are what had come by then (S2.8). Never retried: the time is used up."""
+    """Make the error for a call that took too long. `messages` are those received until then. It is not retryable."""
     after = "" if seconds is None else f" within {seconds:g} s"
     text = f"There was no complete answer{after}."
     return _worded(errors.MissingResult, transport, text, code=_TIMEOUT_CODE, category="timeout", messages=messages)
 
 
 def read_suffix(message: str) -> Suffix | None:
-    """The path and the category at the end of an error's message; None when there is no suffix."""
+    """Read the path and the category from the end of an error's message; None when there is no suffix."""
     match = _SUFFIX.search(message)
     if match is None:
         return None
@@ -220,7 +222,7 @@ def read_suffix(message: str) -> Suffix | None:
 
 
 def _like(reported: _Reported, transport: TransportKind) -> errors.ResultError:
-    """The error that the table of causes has for `reported`, told by `transport`."""
+    """Look up the error for `reported` in the table of causes, for this path."""
     found = error_for(reported)
     if found is None:  # not reachable: `is_error` is True in every _Reported
         raise AssertionError(reported)
@@ -230,7 +232,7 @@ def _like(reported: _Reported, transport: TransportKind) -> errors.ResultError:
 
 
 def _worded(kind: type[AnyError], transport: TransportKind, text: str, **data: Any) -> AnyError:
-    """A new error whose message is `text` and the suffix."""
+    """Make a new error with the message `text` and the suffix."""
     category = data.get("category") or kind.category
     return kind(_suffixed(text, transport, category), **data)
 
@@ -240,7 +242,7 @@ def _suffixed(text: str, transport: TransportKind, category: str) -> str:
 
 
 def _reworded(error: errors.ClaudeTransportError, text: str) -> errors.ClaudeTransportError:
-    """The same error, with its data, under the fixed sentence `text`."""
+    """Copy an error with its data, under the message `text`."""
     found = copy.copy(error)
     found.args = (_suffixed(text, "cli", found.category),)
     return found
@@ -251,11 +253,11 @@ def _caused(error: AnyError, cause: BaseException) -> AnyError:
     return error
 
 
-# ------------------------------------------------------------------------------ what an exception of the SDK says of itself
+# What an exception of the SDK tells.
 
 
 def _is_timeout(error: BaseException, names: Sequence[str]) -> bool:
-    """Whether the answer took too long. Not being able to connect in time is a connection that failed: nothing was said."""
+    """Whether the answer took too long. A connection that was not made in time is another cause: nothing was sent."""
     if "ConnectTimeout" in names or type(error.__cause__).__name__ in {"ConnectTimeout", "PoolTimeout"}:
         return False
     return isinstance(error, TimeoutError) or "APITimeoutError" in names or "TimeoutException" in names
@@ -266,7 +268,7 @@ def _is_connection(error: BaseException, names: Sequence[str]) -> bool:
 
 
 def _never_asked(error: BaseException, names: Sequence[str]) -> bool:
-    """Whether the SDK had no credential to ask with: it says so with a `TypeError` when the request is built, or a class of its own."""
+    """Whether the SDK had no credential. It raises a `TypeError` when it builds the request, or a class of its own."""
     return "CredentialsError" in names or (isinstance(error, TypeError) and "authentication method" in str(error))
 
 
@@ -279,7 +281,7 @@ def _status_of(error: BaseException) -> int | None:
 
 
 def _known_status(status: int) -> int:
-    """The status as the table of causes knows it: what is wrong with a request, or with the API, is one cause whatever its number is."""
+    """Map the status to one that the table of causes has: 4xx is the request's fault, 5xx the API's."""
     if status in ERROR_TYPES.values():
         return status
     return 500 if status >= 500 else 400
@@ -290,7 +292,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def _field(error: BaseException, name: str) -> str:
-    """A text in the `error` object of the response's body; empty when there is none."""
+    """Return a text of the `error` object in the response's body; empty when there is none."""
     body = getattr(error, "body", None)
     inner = body.get("error") if isinstance(body, Mapping) else None
     value = inner.get(name) if isinstance(inner, Mapping) else None
@@ -298,10 +300,10 @@ def _field(error: BaseException, name: str) -> str:
 
 
 def _resets_at(error: BaseException) -> dt.datetime | None:
-    """When a limit lifts, from the header the API has for subscriptions (seconds since the epoch)."""
+    """Return when a limit lifts, from the API's header for subscriptions (seconds since the epoch)."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     text = headers.get("anthropic-ratelimit-unified-reset") if headers is not None else None
     try:
         return dt.datetime.fromtimestamp(float(text), dt.UTC) if text else None
     except (ValueError, OverflowError, OSError):
-        return None  # not the number it should be: then nobody knows
+        return None  # not a number: then the time is not known

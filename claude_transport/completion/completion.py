@@ -1,4 +1,4 @@
-"""`Completion`: what one call came to, the same on both paths."""
+"""`Completion`: the result of one call, the same on both paths."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The answer to one call: what was said, what it took, who was asked, and who pays.
+    """The answer to one call, with what it cost and which path and account it used.
 
-    `text` is the text blocks of the main conversation, joined by newlines. `usage` counts tokens, those of the cache too, on both paths;
-    it and `cost_usd` (US dollars at list price) are of the attempt that succeeded. `cost_usd` is None when nobody knows.
-    `duration` are the seconds of the whole call, `attempts` how often it was made. `api_key_source` and `billing_source` name the
-    credential and who pays for it, never a value. `session_id` (CLI path) is what `ClaudeOptions(resume=…)` takes.
+    `text` is the text blocks of the main conversation, joined by newlines. `usage` counts tokens, with those of the cache. `usage` and
+    `cost_usd` (US dollars at list price) belong to the attempt that succeeded. `cost_usd` is None when the price is not known.
 
-    `exit_code` is the CLI's; -1 when it has none, because it was never started or was ended by a signal or by the timeout, and None on the
-    API path.
+    `duration` is the seconds of the whole call, `attempts` the number of attempts. `api_key_source` and `billing_source` name the
+    credential and the account that pays, never a value. `session_id` (CLI path) can be passed to `ClaudeOptions(resume=…)`.
 
-    `category` and `warnings` say what is odd about an answer that is no failure: `interactive` and `background-task` (S2.7).
-    `events` are all messages of the attempt; partial ones only when the options asked for them.
+    `exit_code` is the CLI's. It is -1 when the CLI was not started, or when a signal or the timeout ended it, and None on the API path.
+
+    `category` (`interactive` or `background-task`) and `warnings` mark an answer that looks unfinished. `events` are all messages of the
+    attempt; partial messages only when the options asked for them.
     """
 
     text: str
@@ -51,14 +51,13 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def raw_message(self) -> APIMessage:
-        """The reply as an `anthropic.types.Message`, on both paths; imports `anthropic` when it is first asked for.
+        """The reply as an `anthropic.types.Message`, on both paths. Imports `anthropic` at the first access.
 
-        On the CLI path it is put together from everything the main conversation said, without the tool calls that the CLI has made
-        itself (S4.4).
+        On the CLI path it is built from everything that the main conversation said, without the tool calls that the CLI has run.
         """
         from anthropic.types import Message as APIMessage
 
-        # `construct`, as the SDK itself does it for what the API sends: a block that it does not know yet is no reason to fail
+        # `construct`, as the SDK does for what the API sends: it accepts blocks that it does not know yet
         return APIMessage.construct(None, **build_api_message(self.events, usage=self.usage))
 
 
@@ -66,11 +65,11 @@ _ATTRIBUTE = "completion"
 
 
 def attach_completion(error: BaseException, completion: Completion) -> None:
-    """Let `error` remember what there was of the call that it ended."""
+    """Attach what there was of the call to the `error` that ended it."""
     setattr(error, _ATTRIBUTE, completion)
 
 
 def partial_completion(error: BaseException) -> Completion | None:
-    """What there was of the call that `error` ended: the text so far, the events, the attempts; None for an error that is of no call."""
+    """Return what there was of the call that `error` ended: its text so far, events and attempts. None for an error of something else."""
     found = getattr(error, _ATTRIBUTE, None)
     return found if isinstance(found, Completion) else None

@@ -1,8 +1,8 @@
-"""`KnownModel`: what the API path has to know of a model that the CLI knows by itself: its full name, its longest answer, its price.
+"""What the API path must know about a model, and the CLI knows by itself: full name, longest answer, price.
 
-Measured, not guessed: each row is what CLI 2.1.329 sent to a loopback API for that name, and what it charged for a thousand tokens of each
-kind (`costBasis: "list"`). An end-to-end test repeats the measurement, so a new CLI that says otherwise is noticed. A model that is not in
-the table is asked for as it is spelled, and costs None: no price is better than a wrong one.
+Each row was measured: what CLI 2.1.329 sent to a loopback API for that name, and what it charged for a thousand tokens of each kind
+(`costBasis: "list"`). An end-to-end test repeats the measurement, and fails when a new CLI differs. A model that is not in the table is
+asked for by the given name, and its cost is None.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import msgspec
 from claude_transport.protocol.envelope import Usage
 
 DEFAULT_ALIAS: Final = "opus"
-"""What the CLI takes with an API key when no model is asked for."""
+"""The model that the CLI takes with an API key when no model is asked for."""
 
 UNKNOWN_MAX_TOKENS: Final = 32_000
-"""Tokens that the CLI asks for at most from a model it does not know."""
+"""The most tokens that the CLI asks for from a model that it does not know."""
 
 _MILLION: Final = 1_000_000
 
 _DATE: Final = re.compile(r"-20\d{6}$")
-"""What the API adds to a name in its answer: `claude-haiku-4-5-20251001` is `claude-haiku-4-5`."""
+"""The date that the API adds to a name in its answer: `claude-haiku-4-5-20251001` is `claude-haiku-4-5`."""
 
 
 class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """US dollars for a million tokens of each kind: read fresh, written, put into the cache (for 5 minutes, for an hour), read from it."""
+    """US dollars for a million tokens of each kind: input, output, written to the cache (for 5 minutes, for an hour), read from the
+    cache.
+    """
 
     input: float
     output: float
@@ -36,7 +38,7 @@ class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
     cache_read: float
 
     def cost_of(self, usage: Usage) -> float:
-        """US dollars for these tokens. What was put into the cache counts as kept for 5 minutes unless `usage` says for how long."""
+        """Return the US dollars for these tokens. Tokens written to the cache count as kept for 5 minutes unless `usage` says otherwise."""
         kept = usage.cache_creation or {}
         hour = _count(kept.get("ephemeral_1h_input_tokens"))
         written = max(usage.cache_creation_input_tokens - hour, 0)
@@ -58,7 +60,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _known(name: str, max_tokens: int, *, price: tuple[float, float, float]) -> KnownModel:
-    """A row; `price` is input, output and reading from the cache. Writing to it costs 1.25 times the input, or twice for an hour."""
+    """Make a row; `price` is input, output, and reading from the cache. Writing to it costs 1.25 times the input, or twice for an hour."""
     fresh, output, cached = price
     every = ModelPrice(input=fresh, output=output, cache_write=fresh * 1.25, cache_write_1h=fresh * 2, cache_read=cached)
     return KnownModel(name=name, max_tokens=max_tokens, price=every)
@@ -80,7 +82,7 @@ KNOWN_MODELS: Final[dict[str, KnownModel]] = {
         _known("claude-opus-4-5", 32_000, price=(5, 25, 0.5)),
     )
 }
-"""By full name; list prices as CLI 2.1.329 has them (2026-11)."""
+"""Models by full name, with the list prices of CLI 2.1.329 (2026-11)."""
 
 ALIASES: Final = {
     "haiku": "claude-haiku-5-5",
@@ -90,22 +92,22 @@ ALIASES: Final = {
     "best": "claude-opus-5-5",
     "default": "claude-opus-5-5",
 }
-"""The short names that the CLI takes, and what it makes of them."""
+"""Short names that the CLI takes, and the full name of each."""
 
 
 def full_name(model: str | None) -> str:
-    """The name to ask the API for: aliases as the CLI reads them, everything else as it is; None is the CLI's own default."""
+    """Return the name to ask the API for. Aliases mean what they mean for the CLI; None is the CLI's default."""
     return ALIASES.get(model or DEFAULT_ALIAS, model or DEFAULT_ALIAS)
 
 
 def max_tokens_of(model: str) -> int:
-    """The `max_tokens` to ask for when the caller did not say: as many as the CLI asks for."""
+    """Return the `max_tokens` to ask for when the caller gave none: the CLI's number."""
     known = KNOWN_MODELS.get(_DATE.sub("", model))
     return UNKNOWN_MAX_TOKENS if known is None else known.max_tokens
 
 
 def cost_of(model: str, *, usage: Usage) -> float | None:
-    """US dollars at list price; None for a model whose price is not known."""
+    """Return US dollars at list price; None for a model without a known price."""
     known = KNOWN_MODELS.get(_DATE.sub("", model))
     return None if known is None else known.price.cost_of(usage)
 

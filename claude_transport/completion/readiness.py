@@ -1,4 +1,8 @@
-"""Before anything is spent: which path a call would take, which credential would win, who would pay, and what stands in the way."""
+"""Checks before a call: which path it would take, which credential would be used, which account pays, and what is wrong.
+
+`preflight` answers all of this without starting a session. `read_login_status` asks the CLI for its login. Which path is chosen is decided
+in `resolution`; which credential the CLI uses is decided in `launch.credentials`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ from claude_transport.launch.options import BillingPolicy, ClaudeOptions, Settin
 from claude_transport.launch.settings import load_settings
 from claude_transport.launch.windows import creation_flags
 
-# --- Which agent's CLI the CLI path runs: a description, so that another one could be added beside it (S1.10).
+# The program of the CLI path, as data, so that another agent's program can be added.
 
 
 class _Find(Protocol):
@@ -46,7 +50,7 @@ class _ReadVersion(Protocol):
 
 
 class AgentCLI(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent's program: its name, how it is found (raising `CLINotFoundError`), and how its version is read without starting it."""
+    """One agent's program: its name, how to find it (raises `CLINotFoundError`), and how to read its version without starting it."""
 
     name: str
     find: _Find
@@ -54,17 +58,17 @@ class AgentCLI(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CLAUDE_CODE: Final = AgentCLI(name="claude-code", find=find_cli, read_version=read_cli_version)
-"""Claude Code, whose protocol this library speaks."""
+"""Claude Code, the agent of the CLI path."""
 
 
-# --- What the CLI itself says of its login: `claude auth status`, which asks nobody and sends nothing.
+# `claude auth status`: what the CLI reports about its login, without asking a server.
 
 
 _ARGUMENTS: Final = ("auth", "status", "--json")
 
 
 class LoginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Whether the CLI has a credential, and of which kind; no name, address or secret of anybody."""
+    """Whether the CLI has a credential, and of which kind. It holds no name, address or secret."""
 
     logged_in: bool
     auth_method: str = ""
@@ -76,9 +80,9 @@ class LoginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 async def read_login_status(
     cli: CLI | str | PathLike[str], *, env: Mapping[str, str], cwd: str | PathLike[str] | None = None, timeout: float = 10.0
 ) -> LoginStatus | None:
-    """What `claude auth status` says in this environment (the child's, complete); None from a CLI that does not know the command.
+    """Run `claude auth status` in the environment `env` of a child, and return its answer. None from a CLI without that command.
 
-    One process, killed after `timeout` seconds, which is None, too. Raises `SpawnError` when it cannot be started.
+    The process is killed after `timeout` seconds, and the answer is None. Raises `SpawnError` when it cannot be started.
     """
     program = cli.path if isinstance(cli, CLI) else os.fspath(cli)
     with anyio.move_on_after(timeout):
@@ -101,16 +105,16 @@ async def read_login_status(
     return None
 
 
-# --- The settings that a session would load of itself, as far as they decide about credentials; read as the CLI reads them, never written.
+# The settings that a session would load by itself, as far as they decide about credentials.
 
 
 _NAMES: Final[Mapping[SettingSource, str]] = {"project": "settings.json", "local": "settings.local.json"}
 
 
 def find_config_dir(env: Mapping[str, str]) -> Path:
-    """Where a CLI with this environment keeps its configuration and, on Linux, its login.
+    """Return the directory where a CLI with this environment keeps its configuration and, on Linux, its login.
 
-    Raises `ConfigurationError` when nobody knows: for a container's user that has no HOME and no entry among the system's users.
+    Raises `ConfigurationError` when it is unknown: a container's user may have no HOME and no entry among the system's users.
     """
     given = env.get("CLAUDE_CONFIG_DIR")
     if given:
@@ -125,10 +129,10 @@ def find_config_dir(env: Mapping[str, str]) -> Path:
 def read_user_settings(
     env: Mapping[str, str], *, project: str | PathLike[str] = ".", sources: Collection[SettingSource] | None = None
 ) -> dict[str, Any]:
-    """The user's settings with the project's laid over them: `env` and `apiKeyHelper`, and nothing else of them.
+    """Read the user's settings, then the project's over them. Only `env` and `apiKeyHelper` are returned.
 
-    `sources` are those that the session reads; None is all of them, as it is for the CLI. A file that is not there, or cannot be read, is
-    left out, as the CLI leaves it out.
+    `sources` are the sources that the session reads; None is all of them, as for the CLI. A file that is missing or unreadable is skipped,
+    as by the CLI.
     """
     found: dict[str, Any] = {"env": {}}
     paths: dict[SettingSource, Path] = {"user": find_config_dir(env) / "settings.json"}
@@ -149,12 +153,12 @@ _SUBSCRIPTION: Final = frozenset({"subscription", "subscription_strict"})
 
 
 class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen to a call; names and paths, never a secret.
+    """What would happen to a call. It holds names and paths, never a secret.
 
-    `ok` is whether the call may be tried, else `problem` says why not and what to do, under the stable `code`. `resolution` is None when
-    there is nothing to choose from. `row` and `cell` are the place in the matrix. `credential` and `payer` belong to the path that was
-    chosen; `api_credential` is the variable the API path would use, None without one. `warnings` are sentences about what will probably
-    go wrong, or will be paid by somebody one would not expect.
+    `ok` says whether the call may be tried. If not, `problem` says why and what to do, and `code` is its stable code. `resolution` is None
+    when there is nothing to choose from. `row` and `cell` are the place in the matrix. `credential` and `payer` belong to the chosen path.
+    `api_credential` is the variable that the API path would use, or None. `warnings` are sentences about what will probably fail, or what
+    an unexpected account would pay.
     """
 
     ok: bool
@@ -176,7 +180,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
     def raise_for_problem(self) -> Self:
-        """The report itself when the call may be tried; raises `ConfigurationError` with the problem when not."""
+        """Return the report when the call may be tried. Raises `ConfigurationError` with the problem otherwise."""
         if self.ok:
             return self
         if self.code == "exec.cli.auth_failed":
@@ -197,26 +201,26 @@ def preflight(
     login_status: LoginStatus | None = None,
     agent: AgentCLI = CLAUDE_CODE,
 ) -> PreflightReport:
-    """What would become of a call with this choice in this environment; nothing is started, and no credential is opened.
+    """Check what would happen to a call with this choice in this environment. Starts nothing, and opens no credential.
 
-    Passes when either path is open: one that was insisted on and cannot work is a warning here and an error of the call (S1.2).
+    The check passes when either path works. When the path that was asked for cannot work, that is a warning here, and an error of the call.
 
     Args:
-        transport: the choice of this one call, `declared` that of its project; see `resolve_transport`.
-        env: the environment of this process, or another one.
-        options: what the CLI would be run with; its `cli_path`, `env`, `settings`, `bare` and `cwd` count.
-        billing: the policy, if not that of `options`. One that cannot be kept is a problem.
-        strict: require ANTHROPIC_API_KEY, so that a job that means to use it does not silently run on somebody's subscription (S1.5).
-        cli_available, api_key_available: facts that need not be found out.
-        login_status: what `read_login_status` found out; a CLI that says that it is not logged in is then a problem.
+        transport: the choice for one call; `declared` is that of the project. See `resolve_transport`.
+        env: the environment; None is that of this process.
+        options: how the CLI would run. `cli_path`, `env`, `settings`, `bare` and `cwd` count.
+        billing: the billing policy, if it is not that of `options`. A policy that cannot be kept is a problem.
+        strict: require ANTHROPIC_API_KEY, so that a job that should use it does not silently use a subscription.
+        cli_available, api_key_available: facts that need not be looked up.
+        login_status: what `read_login_status` returned. A CLI that is not logged in is then a problem.
 
-    Raises `ConfigurationError` only for a choice that is none, or for options that make no sense.
+    Raises `ConfigurationError` only for an unknown choice, or for options that are not valid.
     """
     env = os.environ if env is None else env
     options = (options or ClaudeOptions()).replace(**({} if billing is None else {"billing": billing}))
     cli, searched = _find(agent, options, env) if cli_available is not False else (None, ())
     has_cli = cli is not None if cli_available is None else cli_available
-    # the API path reads its key from the environment that a CLI would be given; what may pay is asked below
+    # the API path reads its key from the environment of a child; the billing policy is checked below
     given = build_environment(options.replace(billing="inherit"), env)
     has_key = has_api_key(given) if api_key_available is None else api_key_available
     choice, resolution = _resolve(transport, env, declared, has_cli=has_cli, has_key=has_key)
@@ -247,15 +251,15 @@ def preflight(
 
 
 def api_credential_of(env: Mapping[str, str]) -> str | None:
-    """The variable that the API path would authenticate with: the key before the token, as the SDK has it; None without either.
+    """Return the variable that the API path would authenticate with: the key before the token, as in the SDK. None without either.
 
-    Observed on anthropic 2.11: with both set there is one `Authorization` header, and the key is in it. (The CLI sends both.)
+    Observed on anthropic 2.11: with both set there is one `Authorization` header, with the key in it. (The CLI sends both.)
     """
     return next((name for name in API_VARIABLES if env.get(name, "").strip()), None)
 
 
 def check_billing(kind: TransportKind, billing: BillingPolicy) -> None:
-    """Return when this path can be paid for by this policy, else raise `ConfigurationError`: the API cannot use a subscription."""
+    """Check that this billing policy allows this path. Raises `ConfigurationError` if not: the API cannot use a subscription."""
     if kind == "api" and billing in _SUBSCRIPTION:
         raise ConfigurationError(
             f'billing="{billing}" cannot be kept on the API path, which knows no subscription: use transport="cli", or another policy',
@@ -281,8 +285,8 @@ def _resolve(
     has_cli: bool,
     has_key: bool,
 ) -> tuple[TransportChoice, Resolution | None]:
-    """The choice, and what it comes to; None for `auto` with nothing to choose from."""
-    # with a CLI every choice resolves, so that what was chosen is known also where there is nothing
+    """Resolve the choice; None for `auto` without a CLI and a key."""
+    # with a CLI every choice resolves, so the report names the choice also where nothing works
     assumed = resolve_transport(transport, env=env, declared=declared, cli_available=True, api_key_available=True)
     if assumed.choice == "auto" and not has_cli and not has_key:
         return "auto", None
@@ -290,7 +294,7 @@ def _resolve(
 
 
 def _describe(options: ClaudeOptions, env: Mapping[str, str], status: LoginStatus | None) -> tuple[CredentialReport | None, str]:
-    """Which credential the CLI would use, and why it must not, when the billing policy cannot be kept."""
+    """Find the credential that the CLI would use, and the problem when the billing policy cannot be kept."""
     try:
         child = build_environment(options, env)
     except ConfigurationError as error:
@@ -309,7 +313,7 @@ def _describe(options: ClaudeOptions, env: Mapping[str, str], status: LoginStatu
 
 
 def _with_status(found: CredentialReport, status: LoginStatus | None) -> CredentialReport:
-    """What the files could not tell (macOS and Windows keep the login elsewhere) from what the CLI says of itself."""
+    """Add to the report what only the CLI knows: macOS and Windows keep the login outside of files."""
     if status is None or not status.logged_in or found.winner not in {"none", "unknown"}:
         return found
     if status.auth_method == "api_key":
@@ -321,7 +325,7 @@ def _with_status(found: CredentialReport, status: LoginStatus | None) -> Credent
 def _problem(
     cell: Cell, env: Mapping[str, str], options: ClaudeOptions, *, strict: bool, broken: str, status: LoginStatus | None
 ) -> tuple[str, str | None, str | None]:
-    """Why the call may not be tried, the code, and the option to blame; an empty sentence when it may."""
+    """Return why the call may not be tried, the code, and the option at fault; an empty sentence when it may."""
     if cell.failure == "preflight":
         return NO_PATH, cell.code, "transport"
     if strict and not env.get("ANTHROPIC_API_KEY", "").strip():

@@ -1,4 +1,8 @@
-"""`CompletionRequest`: one call as it was asked for, checked before anything is tried; and what each path makes of it."""
+"""The arguments of one call, checked before anything is tried, and what each path makes of them.
+
+`build_request` checks. `CompletionRequest.cli_options` and `.api_body` translate. `find_credential` finds what the API path authenticates
+with.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +27,10 @@ Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """One user prompt: text, or content blocks as the Messages API has them."""
 
 PLAIN: Final = ClaudeOptions(tools=(), system_prompt="", strict_mcp_config=True, verbatim_prompts=True)
-"""How the CLI is run when the caller gives no options: no tools, no system prompt and no servers, as the API path has none of them."""
+"""Options for the CLI when the caller gives none: no tools, no system prompt and no servers, as on the API path."""
 
 NOTHING: Final[tuple[object, ...]] = ((), [], {}, "")
-"""Values that ask for nothing, whatever the option: `tools=()` is what the API path has."""
+"""Values that ask for nothing in any option: `tools=()` is what the API path has."""
 
 API_OPTIONS: Final[Mapping[str, Literal["used", "means nothing"]]] = {
     **dict.fromkeys(
@@ -56,16 +60,17 @@ API_OPTIONS: Final[Mapping[str, Literal["used", "means nothing"]]] = {
         "means nothing",
     ),
 }
-"""The options that the API path can honour, and those that mean nothing to a single answer without a process or tools. Any other one that
-is given would change the answer, so the API path refuses it instead of leaving it out."""
+"""Options that the API path can honour, and options that mean nothing for a single answer without a process or tools. Any other option
+would change the answer, so the API path refuses it.
+"""
 
 
 _NOT_ROOT: Final = 1
-"""Whoever this process runs as: on the API path nothing is run, so what the CLI refuses to root is no obstacle."""
+"""A user id that is not root: the API path runs nothing, so the CLI's limits for root do not apply."""
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What the API path authenticates with: the variable's `name`, and its `value`, which no `repr` shows."""
+    """The credential of the API path: the `name` of its variable, and its `value`, which `repr` hides."""
 
     name: str
     value: str
@@ -75,7 +80,7 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One call, checked. `options` hold what the arguments said about model, system prompt, longest answer and billing."""
+    """One checked call. `options` include what the arguments say about model, system prompt, longest answer and billing."""
 
     prompt: Prompt
     options: ClaudeOptions
@@ -89,20 +94,20 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names_a_session(self) -> bool:
-        """Whether the prompt goes into a session that the caller knows by name: said twice, it is there twice."""
+        """Whether the prompt goes into a session with a known name. Sending it twice would put it there twice."""
         options = self.options
         kept = options.resume is not None or options.continue_conversation
         return options.session_id is not None or (kept and not options.fork_session)
 
     def cli_options(self) -> ClaudeOptions:
-        """The options to run the CLI with: partial messages for the text so far, and no retries of its own where nobody asked for them."""
+        """Return the options to run the CLI with: partial messages on, and no retries of its own unless the caller asked for them."""
         retries = self.options.max_retries
         return self.options.replace(include_partial_messages=True, max_retries=0 if retries is None else retries)
 
     def api_body(self) -> dict[str, Any]:
-        """The body of the request to the Messages API.
+        """Return the body of the request to the Messages API.
 
-        Raises `ConfigurationError` for an option that only the CLI can honour, and for one that makes no sense to either.
+        Raises `ConfigurationError` for an option that only the CLI can honour, and for one that is not valid.
         """
         options = self.options
         validate_options(options, uid=_NOT_ROOT, environment=api_environment(options), check_files=False)
@@ -141,7 +146,7 @@ def build_request(
     options: ClaudeOptions | None,
     **rest: Any,
 ) -> CompletionRequest:
-    """The request for these arguments of `complete()` or `stream()`. Raises `ConfigurationError`, `UsageError`."""
+    """Check the arguments of `complete()` or `stream()`. Raises `ConfigurationError` or `UsageError`."""
     _check_prompt(prompt)
     if options is not None and not isinstance(options, ClaudeOptions):
         raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
@@ -160,7 +165,7 @@ def build_request(
 
 
 def api_environment(options: ClaudeOptions) -> dict[str, str]:
-    """The environment that the API path reads its credential and address from: the one a CLI would be given with these options.
+    """Return the environment that the API path reads its credential and address from: that of a CLI with these options.
 
     Raises `ConfigurationError` when the billing policy cannot be kept.
     """
@@ -168,7 +173,7 @@ def api_environment(options: ClaudeOptions) -> dict[str, str]:
 
 
 def find_credential(options: ClaudeOptions) -> Credential | None:
-    """What the API path would authenticate with: a key before a token; None when there is neither, or the billing policy forbids both.
+    """Find the credential of the API path: a key before a token. None when there is neither, or the billing policy forbids both.
 
     Raises `ConfigurationError` when the billing policy cannot be kept.
     """

@@ -1,6 +1,6 @@
-"""Which of the two paths a call takes, the CLI or the API, and who decided: four layers of choices and one table of cells.
+"""Chooses the path of a call, the CLI or the API: four layers of choices, and one table.
 
-Pure when its facts are passed: `resolve_transport` then reads no environment and looks at no file.
+`resolve_transport` is pure when all facts are passed: it then reads no environment and no file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRANSPORT_VARIABLE: Final = "CLAUDE_TRANSPORT"
 CHOICES: Final[tuple[TransportChoice, ...]] = get_args(TransportChoice)
 
 API_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-"""The variables that the API path can authenticate with, and that count as "there is an API key" below."""
+"""Variables that the API path can authenticate with. One of them counts as "there is an API key"."""
 
 LAYERS: Final[Mapping[Layer, str]] = {
     "argument": "the `transport` argument (`--transport` of the program)",
@@ -31,7 +31,7 @@ LAYERS: Final[Mapping[Layer, str]] = {
     "declared": "what a project or a specification declares; an explicit null is a mistake",
     "default": "`auto`",
 }
-"""Who may choose, strongest first: who asks for this one run, this shell, this project, this library."""
+"""The layers that may choose, strongest first: one call, the shell, the project, this library."""
 
 NO_PATH: Final = (
     "neither path is open: no claude was found, and none of ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN is set. "
@@ -40,17 +40,17 @@ NO_PATH: Final = (
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What is there: an API key (or token) in the environment, and a claude that can be run."""
+    """What is available: an API key (or token) in the environment, and a `claude` that can be run."""
 
     api_key: bool
     cli: bool
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What comes of one choice in one row: the `kind` of path, None when there is none; where it fails, and with which `code`.
+    """Result of one choice in one row: the `kind` of path or None, where the call fails, and with which `code`.
 
-    `failure` is None (it works as far as can be told), `preflight` (no path at all: exit code 2, nothing is tried) or `call` (the
-    pre-flight passes because the other path is open, and the path that was insisted on fails when it is used).
+    `failure` is None (it works as far as can be told), `preflight` (there is no path: exit code 2, nothing is tried) or `call` (the check
+    passes because the other path works, and the call fails because this path was asked for).
     """
 
     kind: TransportKind | None
@@ -85,11 +85,11 @@ MATRIX: Final[Mapping[Row, Mapping[TransportChoice, Cell]]] = {
         "api": Cell("api", "preflight", NOTHING, "neither path is open"),
     },
 }
-"""The whole policy: what each choice comes to in each state of authentication (S1.2)."""
+"""The whole policy: the result of each choice for each combination of what is available."""
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """The path that was chosen: its `kind`, the `layer` that decided, and the `reason` as a sentence; `choice` is what that layer said."""
+    """The chosen path: its `kind`, the `layer` that decided, and the `reason` as a sentence. `choice` is what that layer said."""
 
     kind: TransportKind
     layer: Layer
@@ -98,12 +98,12 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cell_of(choice: TransportChoice, *, api_key: bool, cli: bool) -> Cell:
-    """The cell of the matrix for this choice and these facts."""
+    """Return the cell of the matrix for this choice and these facts."""
     return MATRIX[Row(api_key=api_key, cli=cli)][choice]
 
 
 def has_api_key(env: Mapping[str, str]) -> bool:
-    """Whether `env` holds something the API path can authenticate with; whitespace is nothing."""
+    """Whether `env` holds something that the API path can authenticate with. White space counts as nothing."""
     return any(env.get(name, "").strip() for name in API_VARIABLES)
 
 
@@ -115,19 +115,18 @@ def resolve_transport(
     cli_available: bool | None = None,
     api_key_available: bool | None = None,
 ) -> Resolution:
-    """Which path a call takes, and why: the first layer that says something decides, and `auto` takes the CLI when there is one.
+    """Choose the path of a call, and explain it. The first layer that says something decides; `auto` takes the CLI when there is one.
 
     Args:
-        explicit: what this one call asks for; None when it does not.
-        env: where `CLAUDE_TRANSPORT` is looked up, and the two facts below when they are not given; None is this process's environment.
-        declared: what a project declares: the value itself (None: nothing), or the mapping that holds it under `transport`, in which an
-            explicit null is a mistake.
-        cli_available: whether a claude can be run; None looks for one (`find_cli`), only when it matters.
-        api_key_available: whether the API path has a key or a token; None looks into `env`, only when it matters.
+        explicit: the choice for this one call, or None.
+        env: where `CLAUDE_TRANSPORT` and the two facts below are looked up. None is the environment of this process.
+        declared: the choice of the project: the value, or a mapping that holds it under `transport`. None is no choice, but null in the
+            mapping is an error.
+        cli_available: whether a `claude` can be run. None looks for one (`find_cli`) when it matters.
+        api_key_available: whether the API path has a key or a token. None looks into `env` when it matters.
 
-    An explicit `cli` or `api` is taken as it is: whether it can work is `preflight`'s to say, and the call's to find out. Raises
-    `ConfigurationError` for a value that is no choice (naming the layer), and, code `config.no_auth_path`, when `auto` has nothing to
-    choose from.
+    An explicit `cli` or `api` is not checked here: `preflight` checks it, and the call may fail. Raises `ConfigurationError` for an unknown
+    choice (naming the layer), and with code `config.no_auth_path` when `auto` has nothing to choose from.
     """
     env = os.environ if env is None else env
     choice, layer = _choose(explicit, env, declared)

@@ -1,10 +1,10 @@
-"""The command line, from a table: one row per flag, every value bound to its flag as `--flag=value`.
+"""The command line, from a table with one row for each flag. Each value is bound to its flag as `--flag=value`.
 
-Observed on CLI 2.1.329: every option with a value, variadic ones included, takes the `=` form; such a value is never read as a flag,
-also when it starts with `-` (`--name=--version` names the session), and a variadic option does not swallow what follows. So there is one
+Observed on CLI 2.1.329: every option with a value takes the `=` form, also variadic ones. Such a value is never read as a flag, even when
+it starts with `-` (`--name=--version` names the session), and a variadic option does not take the arguments after it. So there is only one
 form.
 
-What is large or may be secret is not here: see `payloads`. The three fixed arguments are needed for a stream-json host (`[19c]`, `[19e]`).
+Values that are large or may be secret are in `payloads`. The three fixed arguments are needed for a stream-json host (`[19c]`, `[19e]`).
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ RESERVED_FLAGS: Final[Mapping[str, str]] = {
     "version": "it prints a text and exits",
     "init-only": "it exits without a conversation",
 }
-"""Flags that `extra_args` may not name, and why."""
+"""Flags that `extra_args` must not name, and why."""
 
 Form = Literal["value", "repeat", "switch"]
 Convert = Callable[[Any], Sequence[str]]
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """One row: the option it reads, the flag it becomes, how, and what that means.
+    """One row: the option, its flag, the form of the flag, and what it does.
 
-    `form` is `value` (once, `--flag=value`), `repeat` (`--flag=value` per item) or `switch` (`--flag`). `hidden` flags are in the binary
-    but not in `claude --help`.
+    `form` is `value` (once, `--flag=value`), `repeat` (`--flag=value` for each item) or `switch` (`--flag`). `hidden` flags are in the
+    binary, but not in `claude --help`.
     """
 
     option: str
@@ -95,7 +95,7 @@ def _commas(value: Any) -> Sequence[str]:
 
 
 def _number(value: Any) -> Sequence[str]:
-    # repr() is exact and the CLI's parser is not asked to read an exponent; format(value, "f") would make 0 of a small budget
+    # repr() is exact and avoids an exponent; format(value, "f") would make 0 of a small budget
     return (format(Decimal(repr(value)).normalize(), "f") if isinstance(value, float) else str(value),)
 
 
@@ -273,15 +273,15 @@ def effective_values(
     permission_prompt: str | None = None,
     remote: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the table is asked to write, after the rules that look at more than one option; and a note per rule that took something off.
+    """Return the values for the table after the rules that combine several options, and a note for each rule that removed something.
 
-    * `--bare` is dropped when the child would have no credential that works under it (S4.1).
-    * `--strict-mcp-config` is on when MCP servers are configured, unless `strict_mcp_config=False` (S4.1).
+    * `--bare` is dropped when the child would have no credential that works with it.
+    * `--strict-mcp-config` is on when MCP servers are configured, unless `strict_mcp_config=False`.
     * `plugins` leave the command line with `plugin_delivery="initialize"`.
-    * `skills` adds permission to use them; `system_prompt` presets set their two switches; a long JSON schema leaves the command line.
-    * `permission_prompt` (the transport's) counts when `permission_prompt_tool_name` is None.
+    * `skills` adds rules that allow them. A `system_prompt` preset sets its two switches. A long JSON schema leaves the command line.
+    * `permission_prompt` (of the transport) counts when `permission_prompt_tool_name` is None.
 
-    `remote` means that paths are those of another machine: a settings file is not looked into.
+    With `remote`, paths belong to another machine, and settings files are not read.
     """
     values = {name: getattr(options, name) for name in options.__struct_fields__}
     notes: list[str] = []
@@ -313,7 +313,7 @@ def effective_values(
 
 
 def flag_arguments(values: Mapping[str, Any]) -> list[str]:
-    """The arguments the table makes of `values` (as `effective_values` gives them), in table order."""
+    """Return the arguments for `values` (from `effective_values`), in the order of the table."""
     arguments: list[str] = []
     for row in FLAGS:
         value = values[row.option]
@@ -341,13 +341,13 @@ def build_argv(
     environment: Mapping[str, str] | None = None,
     files: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
-    """The argument list that starts the CLI with `options`, program first; under 8 000 characters as one command line.
+    """Build the command line that starts the CLI with `options`, program first; at most 8,000 characters long.
 
-    `files` are (flag, path) pairs for the payload files that a transport has written; prompts, settings, MCP servers and agents travel in
-    those or in the `initialize` request, and `build_launch` says which. `permission_prompt="stdio"` makes the host the one who answers
-    permission prompts. `environment` is the child's (default: what `build_environment` makes of this process's) and decides about `--bare`.
+    `files` are (flag, path) pairs of payload files that a transport has written. Prompts, settings, MCP servers and agents travel in those
+    files or in the `initialize` request; `build_launch` decides which. `permission_prompt="stdio"` makes the host answer permission
+    prompts. `environment` is the child's (default: `build_environment` of this process's), and decides about `--bare`.
 
-    Raises `ConfigurationError`, naming the longest option, when the command line would not fit.
+    Raises `ConfigurationError`, naming the longest option, when the command line is too long.
     """
     program = cli.path if isinstance(cli, CLI) else os.fspath(cli)
     values, _ = effective_values(options, environment=environment, permission_prompt=permission_prompt)
@@ -358,7 +358,7 @@ def build_argv(
 
 
 def check_length(argv: Sequence[str], *, reserved: int = 0) -> None:
-    """Raise `ConfigurationError`, naming the flag that takes most room, when `argv` and `reserved` more characters do not fit (W1)."""
+    """Raise `ConfigurationError`, naming the longest flag, when `argv` with `reserved` more characters is too long for a command line."""
     length = windows.command_line_length(argv) + reserved
     if length < windows.COMMAND_LINE_BUDGET:
         return

@@ -1,12 +1,13 @@
-"""Which credential a session would use, which headers go out, and who pays: decided from names, never from values.
+"""Which credential a session would use, which headers it sends, and which account pays. It looks at names, never at values.
 
-The order was observed on CLI 2.1.329 against a loopback API, by the headers it sent (`[25b]`, `[25c]`, `[25e]`, `[25j]` and further runs):
+The order was observed on CLI 2.1.329 against a loopback API, by the headers that it sent (`[25b]`, `[25c]`, `[25e]`, `[25j]` and further
+runs):
 
-* a cloud switch that is on decides alone;
-* otherwise the two headers are filled separately: `Authorization` from `ANTHROPIC_AUTH_TOKEN`, else from the key helper; `x-api-key` from
-  `ANTHROPIC_API_KEY`, else from the key helper. A token and a key give **both** headers;
-* `CLAUDE_CODE_OAUTH_TOKEN`, and after it the login, count only when neither a key, a helper nor a token is there;
-* variables in the `env` block of settings win over the process's environment; an empty variable is an unset one.
+* A cloud switch that is on decides alone.
+* Otherwise the two headers are filled separately: `Authorization` from `ANTHROPIC_AUTH_TOKEN`, else from the key helper; `x-api-key` from
+  `ANTHROPIC_API_KEY`, else from the key helper. A token and a key give **both** headers.
+* `CLAUDE_CODE_OAUTH_TOKEN`, and after it the login, count only without a key, a helper and a token.
+* Variables in the `env` block of settings win over the environment of the process. An empty variable counts as not set.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ PAYERS: Final[Mapping[str, Payer]] = {
 
 
 class CredentialReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the CLI would use: the `winner`, the `name` that made it win, the headers, the payer, and what else is there but loses.
+    """Which credential the CLI would use: the `winner`, the `name` it comes from, the headers, the payer, and the credentials that lose.
 
-    Holds names only. `winner` is `unknown` when nothing decides and nobody allowed a look at the login, `none` when there is none.
-    `ambiguous` is True when two credentials are sent at once and the server chooses: `payer` is then what the order of the CLI's
-    documentation says (the token).
+    It holds names only. `winner` is `none` when there is no credential, and `unknown` when only a login could decide and it was not looked
+    for. `ambiguous` is True when two credentials are sent at once, and the server chooses. `payer` then follows the CLI's documentation
+    (the token).
     """
 
     winner: CredentialKind
@@ -61,10 +62,10 @@ def describe_credentials(
     config_dir: str | PathLike[str] | None = None,
     bare: bool = False,
 ) -> CredentialReport:
-    """Which credential wins for a child with this `env` and these `settings` (the parsed document), and who pays.
+    """Find the credential that wins for a child with this `env` and these `settings` (the parsed document), and the account that pays.
 
-    With `config_dir`, it is looked whether a login file is in it (whether, not what); without, the login is reported as unknown.
-    `bare` sessions read neither the OAuth token nor the login. Never raises; never opens a credential.
+    With `config_dir`, the login counts when its file exists there; the file is not opened. Without, the login is reported as unknown.
+    `bare` sessions read neither the OAuth token nor the login. Never raises.
     """
     settings = settings or {}
     overlay = settings_variables(settings)
@@ -86,7 +87,7 @@ def describe_credentials(
 
 
 def _present(env: Mapping[str, str], settings: Mapping[str, Any]) -> list[str]:
-    """The names of the credentials that are there, strongest first."""
+    """Return the names of the credentials that exist, strongest first."""
     found = [name for name in CLOUD_SWITCHES if is_switched_on(env.get(name))]
     found += [name for name in ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY") if env.get(name)]
     if settings.get("apiKeyHelper"):
@@ -97,7 +98,7 @@ def _present(env: Mapping[str, str], settings: Mapping[str, Any]) -> list[str]:
 
 
 def _headers(present: list[str]) -> dict[str, str]:
-    """Each header that would be sent, and the name its value comes from."""
+    """Return each header that would be sent, with the name its value comes from."""
     sources = {"Authorization": ("ANTHROPIC_AUTH_TOKEN", "apiKeyHelper"), "x-api-key": ("ANTHROPIC_API_KEY", "apiKeyHelper")}
     chosen = {header: next((name for name in names if name in present), None) for header, names in sources.items()}
     return {header: name for header, name in chosen.items() if name is not None}

@@ -1,14 +1,15 @@
-"""Which `claude` to run, and everywhere that was looked: files are examined, nothing is started.
+"""Finds the `claude` to run, and lists every place that was looked at. Also tells its version, and notices when it is replaced.
 
-The order, and why:
+The order, and the reasons:
 
-1. `explicit` (the option `cli_path`), then the variable `CLAUDE_CLI_PATH`: somebody decided. A path that does not work is an error, never
-   a reason to look further, or a service would quietly run another version than the one it was told to run.
-2. `PATH`: the `claude` that typing `claude` starts. It is the one its user logged in with, updates and configures; the seeds' hosts rely on
-   it for subscription billing.
-3. The binary inside an installed `claude_agent_sdk`: complete and version-matched, and found without importing that package. Behind
-   `PATH`, because its presence says that some dependency wanted an SDK, not that the user chose this CLI.
-4. Well-known places, last: a program started from a desktop has a short `PATH` (W6), and leftovers of older installers live here.
+1. `explicit` (the option `cli_path`), then the variable `CLAUDE_CLI_PATH`: an explicit choice. A path that does not work is an error, and
+the search ends, because a service must not quietly run another version.
+2. `PATH`: the `claude` that typing `claude` starts. Its user logged in with it, updates it and configures it.
+3. The binary inside an installed `claude_agent_sdk`: complete, matching and found without importing that package. It comes after `PATH`,
+because a dependency may have installed it, and the user did not choose it.
+4. Well-known places, last: a program started from a desktop has a short `PATH`, and older installers left binaries there.
+
+`find_cli` only looks at files. `ask_cli_version` may run `claude --version`. `CLIPin` remembers what was started.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ def find_cli(
     bundled: str | PathLike[str] | None = None,
     platform: str = sys.platform,
 ) -> CLI:
-    """The CLI to run, by the order in this module's docstring.
+    """Find the CLI to run, in the order of this module's docstring. Starts nothing.
 
-    `env` defaults to this process's environment, `home` to its `HOME`, `bundled` to the directory an installed `claude_agent_sdk` keeps its
-    binary in. An `explicit` name without a directory is looked up on `PATH`. Raises `CLINotFoundError` with every place in `.searched`, and
-    `NotExecutableError` when the chosen file may not be executed.
+    `env` defaults to the environment of this process, `home` to its `HOME`, `bundled` to the directory where an installed
+    `claude_agent_sdk` keeps its binary. An `explicit` name without a directory is looked up on `PATH`. Raises `CLINotFoundError` with every
+    place in `.searched`, and `NotExecutableError` when the chosen file cannot be executed.
     """
     env = os.environ if env is None else env
     for chosen, source in ((explicit, "explicit path"), (env.get(PATH_VARIABLE) or None, PATH_VARIABLE)):
@@ -85,10 +86,10 @@ def find_cli(
 
 
 def find_bundled_directory() -> Path | None:
-    """The directory where an installed `claude_agent_sdk` keeps its binary, or None. The package is not imported."""
+    """Find the directory where an installed `claude_agent_sdk` keeps its binary, or None. The package is not imported."""
     try:
         spec = importlib.util.find_spec("claude_agent_sdk")
-    except (ImportError, ValueError):  # a broken or half-removed installation is the same as none
+    except (ImportError, ValueError):  # a broken or half-removed installation counts as none
         return None
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -96,7 +97,7 @@ def find_bundled_directory() -> Path | None:
 
 
 def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> CLI:
-    """The binary somebody named, or an error; nothing else is tried."""
+    """Return the binary that was explicitly chosen, or raise. Nothing else is tried."""
     if chosen and Path(chosen).name == chosen:
         paths = [directory / chosen for directory in _path_directories(env, platform)]
     else:
@@ -127,7 +128,7 @@ def _candidates(env: Mapping[str, str], home: Path | None, bundled: Path | None,
 
 
 def _path_directories(env: Mapping[str, str], platform: str) -> list[Path]:
-    """The directories of `PATH`. Relative and empty entries mean the working directory, which anybody may have written to: left out."""
+    """Return the directories of `PATH`. Relative and empty entries mean the working directory, where anyone may write, and are left out."""
     separator = ";" if windows.is_windows(platform) else ":"
     return [Path(entry) for entry in env.get("PATH", "").split(separator) if Path(entry).is_absolute()]
 
@@ -156,7 +157,7 @@ def _home(env: Mapping[str, str], home: str | PathLike[str] | None) -> Path | No
 
 
 def _outcome(path: Path, platform: str) -> str:
-    """`found`, or why not. Never raises: an unreadable directory is one more place where it is not."""
+    """Return `found`, or why not. Never raises: an unreadable directory counts as a place without the file."""
     try:
         if not path.is_file():
             return "a directory" if path.is_dir() else "not there"
@@ -165,20 +166,20 @@ def _outcome(path: Path, platform: str) -> str:
         return f"cannot be looked at: {type(error).__name__}"
 
 
-# ------------------------------------------------------------------------------------------------------------- the version
+# The version.
 
 CLIState: TypeAlias = tuple[str, int, int]
-"""One state of a binary: its path, when it was modified (in nanoseconds), and its size in bytes."""
+"""One state of a binary: its path, the time of its modification (in nanoseconds), and its size in bytes."""
 
 _known_versions: dict[CLIState, str | None] = {}
 
 
 def read_cli_version(cli: CLI | str | PathLike[str]) -> str | None:
-    """The version of a binary (`"2.1.329"`) from the files around it, or None; nothing is started (P2).
+    """Return the version of a binary (`"2.1.329"`) from the files around it, or None. Starts nothing.
 
-    Looked at: a `claude.version` beside it, or a `_cli_version.py` in the package around it (the official SDK's wheels, newer and older),
-    the version in its own resolved name (the native installer), the `package.json` of npm. The answer is kept until the file changes;
-    `remember_cli_version` adds what a running CLI said of itself.
+    It looks at a `claude.version` beside it, or a `_cli_version.py` in the package around it (wheels of the official SDK, newer and older),
+    the version in its resolved name (native installer), and the `package.json` of npm. The answer is kept until the file changes.
+    `remember_cli_version` adds what a running CLI reported.
     """
     path = Path(cli.path if isinstance(cli, CLI) else cli)
     key = read_cli_state(path)
@@ -197,7 +198,7 @@ def remember_cli_version(cli: CLI | str | PathLike[str], version: str) -> None:
 
 
 def read_cli_state(cli: CLI | str | PathLike[str]) -> CLIState | None:
-    """Read the state of the binary, which changes when it is replaced; None when it cannot be looked at."""
+    """Read the state of the binary, which changes when it is replaced; None when it cannot be read."""
     path = Path(cli.path if isinstance(cli, CLI) else cli)
     try:
         status = path.stat()
@@ -233,7 +234,7 @@ def _read(path: Path) -> str | None:
         return None
 
 
-# --- `ask_cli_version`: the version of a binary that no file tells, asked of the binary itself, once for each state of it.
+# The version that no file tells: the binary is asked once for each of its states.
 
 
 PROBE_TIMEOUT: Final = 5.0
@@ -248,9 +249,9 @@ _lock: Final = threading.Lock()
 
 
 def ask_cli_version(cli: CLI | str | PathLike[str], *, env: Mapping[str, str] | None = None) -> str | None:
-    """Return the version of a binary: what `read_cli_version` knows, else what `claude --version` says; None when neither tells.
+    """Return the version of a binary: from `read_cli_version`, else from `claude --version`; None when neither tells.
 
-    It blocks, for `PROBE_TIMEOUT` seconds at most, so call it in a worker thread. One state of a binary (path, time of modification, size)
+    It blocks for at most `PROBE_TIMEOUT` seconds, so call it in a worker thread. Each state of a binary (path, time of modification, size)
     is asked once in this process, whatever it answers. `env` is the environment of that process.
     """
     known = read_cli_version(cli)
@@ -267,7 +268,7 @@ def ask_cli_version(cli: CLI | str | PathLike[str], *, env: Mapping[str, str] | 
 
 
 def _run(path: str, env: Mapping[str, str] | None) -> str | None:
-    """Run it. The answer goes through a file: a grandchild that holds a pipe open could keep its reader waiting."""
+    """Run the command. The answer goes through a file, because a grandchild that holds a pipe open could keep its reader waiting."""
     import subprocess  # most processes need neither
     import tempfile
 
@@ -282,7 +283,7 @@ def _run(path: str, env: Mapping[str, str] | None) -> str | None:
                 start_new_session=True,
             )
         except (OSError, ValueError):
-            return None  # connecting says what is wrong with it
+            return None  # the connect will report what is wrong with it
         try:
             child.wait(PROBE_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -296,7 +297,7 @@ def _run(path: str, env: Mapping[str, str] | None) -> str | None:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill the child and everything that it started. It was not collected yet, so the number is still its own."""
+    """Kill the child and everything that it started. The child was not collected yet, so its process id is still its own."""
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(pid, signal.SIGKILL)
@@ -304,14 +305,14 @@ def _kill_group(pid: int) -> None:
             os.kill(pid, signal.SIGTERM)
 
 
-# --- A CLI that stays what it is: what each session was started with, and a word when that changes between two of them (S10).
+# A CLI that stays the same: what each session was started with, and a report when that changes.
 
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class PinnedCLI(msgspec.Struct, frozen=True, kw_only=True):
-    """The binary of a session: its path, its version when the files around it tell, and when and how large the file was."""
+    """The binary of a session: its path, its version when the files around it tell, and the time and size of the file."""
 
     path: str
     version: str | None
@@ -320,7 +321,7 @@ class PinnedCLI(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CLIChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The same options, and another CLI: what it was at the last spawn, and what it is now."""
+    """A CLI that was replaced between two starts with the same options: the binary at the last start, and the one now."""
 
     before: PinnedCLI
     now: PinnedCLI
@@ -334,17 +335,17 @@ class CLIChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CLIPin:
-    """What was started last, by what was asked for; from any thread."""
+    """Remembers what was started last for each `cli_path`. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pinned: dict[str | None, PinnedCLI] = {}
 
     def note(self, cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange | None:
-        """Record the binary that is about to be started; the change since the last one, None for the first and for the same.
+        """Record the binary that is about to start. Returns the change since the last one; None for the first one and for the same one.
 
-        `asked` is the option `cli_path`: who asks for two different paths has two CLIs, and not one that changes. A file that was only
-        touched is the same CLI, if its version is known. A file that is not there any more is left to the spawn, which says so.
+        `asked` is the option `cli_path`: two different paths are two CLIs, not one that changed. A file that was only touched is the same
+        CLI, if its version is known. A file that no longer exists is left to the spawn, which reports it.
         """
         try:
             status = os.stat(cli.path)  # noqa: PTH116 - of what is started, whatever made the path
@@ -362,7 +363,7 @@ _listeners: Final[list[Callable[[CLIChange], object]]] = []
 
 
 def pin_cli(cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange | None:
-    """Record a spawn of this process; a change is logged as a warning, and told to everybody who listens."""
+    """Record a start in this process. A change is logged as a warning, and reported to every listener."""
     change = _of_this_process.note(cli, asked=asked)
     if change is not None:
         logger.warning("%s: pin_cli is on, so nobody should have changed it", printable(change))
@@ -375,9 +376,10 @@ def pin_cli(cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange 
 
 
 def on_cli_change(listener: Callable[[CLIChange], object]) -> Callable[[], None]:
-    """Have `listener(change)` called at the spawn that finds another CLI than the last one, with the option `pin_cli`; gives the way out.
+    """Call `listener(change)` when a start with the option `pin_cli` finds another CLI than the last one. Returns a function that stops
+    it.
 
-    It is called on the event loop that spawns, and must not block. What it raises is logged, and stops nothing.
+    The listener runs on the event loop that starts the process, and must not block. What it raises is logged.
     """
     _listeners.append(listener)
 

@@ -1,13 +1,13 @@
-"""The child's environment: built as a new dict, from a table and three policies. `os.environ` is never touched.
+"""Builds the environment of the child as a new dict, from a table and three policies. `os.environ` is never changed.
 
-From weakest to strongest: inherited variables, what the options imply (`VARIABLES`), `options.env`. Taken away from what is inherited:
+From weakest to strongest: inherited variables, what the options imply (`VARIABLES`), `options.env`. Removed from the inherited ones:
 
-* the marks of a session (`NESTING`): everything the CLI 2.1.329 was observed to put into the environment of the tools it runs, so that a
-  host which itself runs under Claude starts a session of its own, not a nested one (S2). Two of them are a socket and its token;
-* what `billing` does not allow to pay (`billing`), and what `env_mode` does not let through.
+* the marks of a session (`NESTING`): everything that CLI 2.1.329 was observed to add to the environment of its tools. So a host that runs
+  under Claude starts a session of its own, not a nested one. Two of the marks are a socket and its token.
+* what `billing` does not allow to pay, and what `env_mode` does not let through.
 
-`CLAUDE_CODE_ENTRYPOINT` is dropped and, unless the option `entrypoint` is given, not set: the CLI then calls itself `sdk-cli`, which is
-true. Several of its decisions ask for one of the names it knows, and `sdk-py` is another project's name.
+`CLAUDE_CODE_ENTRYPOINT` is removed and, without the option `entrypoint`, not set: the CLI then calls itself `sdk-cli`, which is true. It
+decides several things by the names it knows, and `sdk-py` is the name of another project.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOT_SUBSCRIPTION: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_
 NOT_API_KEY: Final = ("ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", *CLOUD_SWITCHES)
 CUSTOM_HEADERS: Final = "ANTHROPIC_CUSTOM_HEADERS"
 CREDENTIAL_HEADERS: Final = ("authorization", "proxy-authorization", "x-api-key")
-"""Headers, by lower-case names, that pay; one of them in `CUSTOM_HEADERS` is sent beside the credential that the CLI has found."""
+"""Headers that pay, by lower-case name. One of them in `CUSTOM_HEADERS` is sent beside the credential that the CLI has found."""
 
 NESTING: Final = frozenset(
     {
@@ -67,7 +67,7 @@ ALWAYS_ALLOWED: Final = (
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE", "USERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA"),
     *("LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
 )
-"""What `env_mode="allowlist"` lets through besides `env_allow`: what a program needs to run, and no credential."""
+"""What `env_mode="allowlist"` passes on besides `env_allow`: what a program needs to run, and no credential."""
 
 POLICIES: Final[Mapping[str, str]] = {
     "env": "Variables for the child; they win over inherited ones and over what other options imply.",
@@ -81,7 +81,7 @@ POLICIES: Final[Mapping[str, str]] = {
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """One row: the option, the variable it becomes, and how its value is written."""
+    """One row: the option, the variable that it becomes, and how its value is written."""
 
     option: str
     name: str
@@ -134,12 +134,12 @@ VARIABLES: Final[tuple[Variable, ...]] = (
 
 
 def is_switched_on(value: str | None) -> bool:
-    """Whether a switch variable counts as on, as the CLI reads it."""
+    """Whether a switch variable counts as on for the CLI."""
     return (value or "").strip().lower() in {"1", "true", "yes", "on"}
 
 
 def check_variables(env: Mapping[str, str]) -> None:
-    """Return when `env` can be an environment, else raise `ConfigurationError(option="env")`; the message holds no value."""
+    """Check that `env` can be an environment. Raises `ConfigurationError(option="env")`, whose message holds no value."""
     if not isinstance(env, Mapping):
         raise ConfigurationError(f"env: must be values by name, not {type(env).__name__}", option="env")
     for name, value in env.items():
@@ -150,16 +150,16 @@ def check_variables(env: Mapping[str, str]) -> None:
 
 
 def forbidden_variables(billing: BillingPolicy) -> tuple[str, ...]:
-    """The variables that must not reach the child under this billing policy, because somebody else would pay."""
+    """Return the variables that must not reach the child under this billing policy, because another account would pay."""
     if billing == "api_key":
         return NOT_API_KEY
     return () if billing == "inherit" else NOT_SUBSCRIPTION
 
 
 def forbidden_in(env: Mapping[str, str], billing: BillingPolicy) -> list[str]:
-    """What is set in `env` and must not reach the child under this policy: names of variables, never a value.
+    """Return the names of what is set in `env` and must not reach the child under this policy; never a value.
 
-    `ANTHROPIC_CUSTOM_HEADERS` is among them when it holds a credential, which is told by the names of its headers.
+    `ANTHROPIC_CUSTOM_HEADERS` is among them when one of its headers is a credential, by name.
     """
     found = [name for name in forbidden_variables(billing) if env.get(name)]
     if billing != "inherit" and _has_credential_header(env.get(CUSTOM_HEADERS, "")):
@@ -168,22 +168,23 @@ def forbidden_in(env: Mapping[str, str], billing: BillingPolicy) -> list[str]:
 
 
 def _has_credential_header(text: str) -> bool:
-    """Whether one of the headers in `text`, `NAME: VALUE` on a line each, is a credential."""
+    """Whether one of the headers in `text` (`NAME: VALUE`, one on a line) is a credential."""
     # the CLI trims names as JavaScript does, which takes a byte-order mark for white space
     names = (line.partition(":")[0].replace("\ufeff", "").strip().lower() for line in text.splitlines())
     return any(name in CREDENTIAL_HEADERS for name in names)
 
 
 def settings_variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The `env` block of parsed settings, whose variables win over those of the process; empty when it has none that could be read."""
+    """Return the `env` block of parsed settings, whose variables win over those of the process; empty when it cannot be read."""
     block = settings.get("env")
     return {str(name): str(value) for name, value in block.items()} if isinstance(block, Mapping) else {}
 
 
 def bare_can_authenticate(env: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
-    """Whether a session started with `--bare` would find a credential: a key, a token or a cloud in `env`, or a key helper in `settings`.
+    """Whether a session started with `--bare` would find a credential: a key, a token or a cloud in `env`, or a key helper in
+    `settings`.
 
-    Observed: `--bare` works with `ANTHROPIC_API_KEY` and with `ANTHROPIC_AUTH_TOKEN`; the login and `CLAUDE_CODE_OAUTH_TOKEN` are not read.
+    Observed: `--bare` works with `ANTHROPIC_API_KEY` and `ANTHROPIC_AUTH_TOKEN`. It does not read the login and `CLAUDE_CODE_OAUTH_TOKEN`.
     """
     env = {**env, **settings_variables(settings)}
     if env.get("ANTHROPIC_API_KEY") or env.get("ANTHROPIC_AUTH_TOKEN") or settings.get("apiKeyHelper"):
@@ -192,16 +193,16 @@ def bare_can_authenticate(env: Mapping[str, str], settings: Mapping[str, Any]) -
 
 
 def build_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
-    """The complete environment of the child; `inherited` is usually `os.environ` and is only read.
+    """Build the complete environment of the child. `inherited` is usually `os.environ`, and is only read.
 
-    Raises `ConfigurationError` when the billing policy cannot be kept: a variable it forbids is in `options.env`, or is set at all
-    (`subscription_strict`), or the key it needs is missing (`api_key`).
+    Raises `ConfigurationError` when the billing policy cannot be kept: `options.env` sets a variable that it forbids, or one is set at all
+    (`subscription_strict`), or the key that it needs is missing (`api_key`).
     """
     return _plan(options, inherited, platform)[0]
 
 
 def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
-    """Every variable name with its origin, never a value: `inherited`, `options.env`, `option NAME`, or `removed: WHY` (S5, S3.1)."""
+    """Return every variable name with its origin, never a value: `inherited`, `options.env`, `option NAME`, or `removed: WHY`."""
     return dict(sorted(_plan(options, inherited, platform)[1].items()))
 
 
@@ -237,7 +238,7 @@ def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -
 
 
 def _why_removed(name: str, options: ClaudeOptions, *, allowed: tuple[str, ...], forbidden: set[str]) -> str | None:
-    """The rule that keeps the inherited variable `name` from the child, or None."""
+    """Return the rule that removes the inherited variable `name`, or None."""
     if options.env_mode == "exact":
         return 'env_mode="exact"'
     if name in NESTING:

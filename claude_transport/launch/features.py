@@ -1,12 +1,12 @@
 """Which CLI can do what: the supported range of versions, and the first version that has each feature.
 
-A program asks `supports()` whether a feature is there, and `require()` refuses where it is not. Both look at `capabilities` first, which
-the CLI lists itself, and at the version second. What neither of them tells is left to the CLI.
+`supports()` tells whether a feature exists, and `require()` refuses when it does not. Both look first at `capabilities`, which the CLI
+lists itself, and then at the version. When neither tells, the CLI may be tried.
 
 How the versions were found: the binary of each version in `OBSERVED` was started with each flag, and was asked each control request.
-`since` is the first of those versions that has the feature, or the version that the CLI's own change log names; `lacked_by` is the last
-one that was seen without it. Of the versions between these two a flag or a request is tried, because the CLI refuses what it does not
-know. Anything else the CLI drops without a word when it does not know it, so there it counts as missing.
+`since` is the first of those versions that has the feature, or the version in the CLI's own change log. `lacked_by` is the last version
+that was seen without it. Between these two, a flag or a request is tried, because the CLI refuses what it does not know. Everything else is
+silently ignored by such a CLI, so it counts as missing.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ OBSERVED: Final[tuple[str, ...]] = tuple(
 """The versions whose binaries were examined for the table."""
 
 FeatureKind: TypeAlias = Literal["flag", "initialize", "request", "hook", "denial", "prompt", "behaviour"]
-"""Where a feature shows: a command-line flag, a field of `initialize`, a control request, a hook event, what the CLI makes of a hook's
-denial, a field of a prompt, or nowhere."""
+"""Where a feature appears: a command-line flag, a field of `initialize`, a control request, a hook event, the CLI's reaction to a hook's
+denial, a field of a prompt, or in behaviour only.
+"""
 
 
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +57,12 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_loud(self) -> bool:
-        """Tell whether a CLI without it says so, and so can be tried."""
+        """Whether a CLI without the feature reports that, so that it can be tried."""
         return self.kind == "flag" or (self.kind == "request" and "." not in self.name)
 
 
 def _rows(kind: FeatureKind, *rows: tuple[str, int, int, str]) -> tuple[Feature, ...]:
-    """Rows of one kind, each (name, first version with it, last version without it, what needs it); versions are those of 2.1."""
+    """Make rows of one kind: (name, first version with it, last version without it, what needs it). Versions are those of 2.1."""
     return tuple(
         Feature(kind=kind, name=name, since=f"2.1.{since}", lacked_by=f"2.1.{lacked_by}", use=use) for name, since, lacked_by, use in rows
     )
@@ -348,7 +349,7 @@ def check_range(version: str | None) -> None:
         logger.warning("this claude is %s, %s; it may say or do things that this library does not know", version, note)
 
 
-_MAX_WARNED: Final = 100  # versions; a peer that names another one each time must not fill the memory
+_MAX_WARNED: Final = 100  # versions; bounded, because a peer could report another one each time
 
 
 def _numbers(version: str) -> tuple[int, int, int]:

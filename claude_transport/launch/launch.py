@@ -1,6 +1,7 @@
-"""One value that says what would be run: program, arguments, environment, files, and the fields of `initialize`.
+"""Makes one value of everything that would be run: program, arguments, environment, files, and the fields of `initialize`.
 
-`build_launch` is where the tables meet. It reads settings files that have to be merged, and nothing else; it writes nothing.
+`build_launch` joins the tables of `argv`, `payloads` and `environ`. It reads settings files that must be merged, and writes nothing.
+`plan_launch` does the same through a launcher. `options_to_continue` makes options for a process that takes the place of another one.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from claude_transport.launch.validation import check_types, validate_options
 
 PATH_ROOM: Final = 300  # characters kept free on the command line for the path of one payload file (Windows: 260 at most by default)
 
-# Options whose rules may move from the command line to the settings when there is no room, and where to; the effect is the same (observed).
+# Options whose rules may move from the command line to the settings when there is no room. The effect is the same (observed).
 MOVABLE: Final[Mapping[str, str]] = {"allowed_tools": "allow", "disallowed_tools": "deny", "add_dirs": "additionalDirectories"}
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be run, complete. `files` and `directories` do not exist yet: who spawns makes them and calls `with_paths`.
+    """What would be run, complete. `files` and `directories` do not exist yet: make them, then call `with_paths`.
 
-    `initialize` holds fields for the `initialize` control request. When it is not empty, somebody has to send them, or the session runs
-    without what they say; with `initialize_first`, that request must be the first line on stdin. `notes` are sentences for a log.
+    `initialize` holds fields for the `initialize` control request. They must be sent, or the session runs without them. With
+    `initialize_first`, that request must be the first line on stdin. `notes` are sentences for a log.
     """
 
     argv: tuple[str, ...]
@@ -51,10 +52,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     def with_paths(self, *, files: Sequence[str] = (), directories: Sequence[str] = (), platform: str = sys.platform) -> Launch:
-        """The launch with the paths of what was made, in the order of `files` and `directories`: nothing is planned any more.
+        """Return the launch with the paths of the files and directories that were made, in the order of `files` and `directories`.
 
-        Raises `ValueError` when the counts differ, and `ConfigurationError` when the paths are too long, or not plain enough for a
-        batch file.
+        Raises `ValueError` when the counts differ. Raises `ConfigurationError` when the paths are too long, or cannot be passed to a batch
+        file.
         """
         arguments = [f"{planned.flag}={path_argument(path)}" for planned, path in zip(self.files, files, strict=True)]
         variables = {planned.variable: path for planned, path in zip(self.directories, directories, strict=True)}
@@ -64,7 +65,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, argv=argv, env={**self.env, **variables}, files=(), directories=())
 
     def __repr__(self) -> str:
-        """Names only: values of the environment, of `initialize` and of the files may hold secrets."""
+        """Show names only: values of the environment, of `initialize` and of the files may hold secrets."""
         return (
             f"Launch(argv={self.argv!r}, env=<{len(self.env)} names>, cwd={self.cwd!r}, files={self.files!r}, "
             f"directories={self.directories!r}, initialize={sorted(self.initialize)}, notes={self.notes!r})"
@@ -81,17 +82,17 @@ def build_launch(
     uid: int | None = None,
     platform: str = sys.platform,
 ) -> Launch:
-    """What `options` come to with this `cli` and the `inherited` environment, checked.
+    """Check `options`, and make the launch for this `cli` and the `inherited` environment.
 
-    `delivery="initialize"` is for a CLI that cannot see this machine's files (see `payloads`); paths among the options then mean its
-    machine and are not checked. `permission_prompt="stdio"` makes the host the one who answers permission prompts, unless the options
-    name another. Raises `ConfigurationError` for options the CLI would refuse, ignore or misread, always before anything is spawned.
+    `delivery="initialize"` is for a CLI that cannot see the files of this machine (see `payloads`). Paths in the options are then paths of
+    its machine, and are not checked. `permission_prompt="stdio"` makes the host answer permission prompts, unless the options name another
+    way. Raises `ConfigurationError` for options that the CLI would refuse, ignore or misread.
     """
     check_types(options)  # before the environment is made of them
     env = build_environment(options, inherited, platform=platform)
     validate_options(options, uid=uid, environment=env, check_files=delivery == "files")
     remote = delivery == "initialize"
-    # settings in a file of another machine: nothing can be merged into them
+    # the settings file is on another machine, so nothing can be merged into it
     unread = remote and isinstance(settings_document(options, permissions={}), str)
     values, notes = effective_values(options, environment=env, permission_prompt=permission_prompt, remote=remote)
     program = cli.path if isinstance(cli, CLI) else os.fspath(cli)
@@ -125,14 +126,16 @@ def build_launch(
 
 
 def needs_of(launch: Launch) -> list[str]:
-    """Name what `launch` asks of the CLI, as the table of features does: its flags, those of its files, and its fields of `initialize`."""
+    """List the features that `launch` needs from the CLI, by their names in `features`: flags, and fields of `initialize`."""
     flags = [argument.partition("=")[0] for argument in launch.argv[1:] if argument.startswith("--")]
     flags += [planned.flag for planned in launch.files]
     return [*flags, *(f"initialize.{name}" for name in launch.initialize)]
 
 
 def _assemble(program: str, values: Mapping[str, Any], delivered: Delivered) -> list[str]:
-    """Program, fixed arguments, flags, and those of the payloads; some fields of `initialize` have to be announced."""
+    """Return the whole command line: program, fixed arguments, flags, and payload arguments. Some fields of `initialize` need a flag,
+    too.
+    """
     flags = flag_arguments(values)
     announced = [flag for name, (flag, _) in ANNOUNCED.items() if name in delivered.initialize]
     if announced and "--await-initialize" not in flags:
@@ -149,14 +152,14 @@ def _length(argv: Sequence[str], delivered: Delivered) -> int:
     return windows.command_line_length(argv) + _reserved(delivered)
 
 
-# --- What a launcher makes of options: the same launch, for here or for the other end.
+# The same launch through a launcher, for this machine or for the other end.
 
 
 _INHERIT = Launcher(name="none", client=())
 
 
 class PlannedLaunch(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be run, where, and what is known of the binary; `cli` is None for a command, and for a CLI on another machine."""
+    """What would be run, where, and which binary. `cli` is None for a command, and for a CLI on another machine."""
 
     launch: Launch
     launcher: Launcher = _INHERIT
@@ -164,14 +167,16 @@ class PlannedLaunch(msgspec.Struct, frozen=True, kw_only=True):
     remote: RemoteEnvironment | None = None
 
     def for_this_machine(self, launch: Launch, *, mark: str) -> Launch:
-        """`launch` (this one, with its files made) as what is spawned here: the launcher's client, in this process's environment."""
+        """Return what is started on this machine for `launch` (this one, with its files made): the client of the launcher, in this
+        environment.
+        """
         argv = tuple(self.launcher.command(launch.argv, mark=mark))
         if self.remote is None:
             return msgspec.structs.replace(launch, argv=argv)
         return msgspec.structs.replace(launch, argv=argv, env=dict(os.environ), cwd=None, directories=())
 
     def instructions(self, *, mark: str) -> bytes:
-        """What the supervisor at the other end is told; empty when there is none."""
+        """Return the instructions for the supervisor at the other end; empty without one."""
         if self.remote is None:
             return b""
         private = [planned.variable for planned in self.launch.directories]
@@ -187,10 +192,10 @@ def plan_launch(
     permission_prompt: str | None = None,
     trace: Mapping[str, str] | None = None,
 ) -> PlannedLaunch:
-    """What `options` come to through `launcher` (None: started directly). Looks for the binaries of this machine; starts nothing.
+    """Make the launch for `options` through `launcher` (None: started directly). Looks for programs on this machine, and starts nothing.
 
-    Raises `ConfigurationError` for options that the CLI would refuse or that have no meaning there, and when this machine lacks the
-    launcher's program; `CLINotFoundError` and `NotExecutableError` for a CLI of this machine.
+    Raises `ConfigurationError` for options that the CLI would refuse, for options that have no meaning there, and when this machine lacks
+    the program of the launcher. Raises `CLINotFoundError` and `NotExecutableError` for a CLI of this machine.
     """
     launcher = _INHERIT if launcher is None else launcher
     if launcher.client and not _is_there(launcher.program, inherited):
@@ -206,14 +211,14 @@ def plan_launch(
             option="isolated_config",
         )
     cli = find_cli(options.cli_path, env=inherited)
-    read_cli_version(cli)  # from the disk here, from memory afterwards
+    read_cli_version(cli)  # read from the disk, later from memory
     delivery = launcher.delivery
     launch = build_launch(options, cli=cli, inherited=inherited, delivery=delivery, permission_prompt=permission_prompt)
     return PlannedLaunch(launch=launch, launcher=launcher, cli=cli)
 
 
 def _is_there(program: str, inherited: Mapping[str, str]) -> bool:
-    import shutil  # takes as long to import as the rest of this package's launches, and most sessions have no launcher
+    import shutil  # its import takes as long as all other modules of this package, and most sessions have no launcher
 
     return shutil.which(program, path=inherited.get("PATH")) is not None
 
@@ -232,14 +237,14 @@ def _elsewhere(
         launch = Launch(argv=tuple(command), env={}, cwd=_cwd(options))
     else:
         cli = "claude" if options.cli_path is None else os.fspath(options.cli_path)
-        # -1: who is root there is not known here
+        # -1: whether the user there is root is not known here
         launch = build_launch(options, cli=cli, inherited={}, delivery="initialize", permission_prompt=permission_prompt, uid=-1)
     remote = RemoteEnvironment.of(options, trace={name: value for name, value in trace.items() if name not in options.env})
     return PlannedLaunch(launch=launch, launcher=launcher, remote=remote)
 
 
 def without_supervisor(on_stderr: Callable[[str], object] | None, *, mark: str) -> Callable[[str], object] | None:
-    """`on_stderr` for the program's own lines: those of the supervisor are not handed on."""
+    """Wrap `on_stderr` so that it receives the lines of the program, without those of the supervisor."""
     if on_stderr is None:
         return None
     return lambda line: on_stderr(line) if without_words(line, mark=mark) == line else None
@@ -249,19 +254,19 @@ def _cwd(options: ClaudeOptions) -> str | None:
     return None if options.cwd is None else os.fspath(options.cwd)
 
 
-# --- What a process in place of another one is to be started with: a session that was saved is resumed, not begun a second time.
+# A process that takes the place of another one: a saved session is resumed, and not begun a second time.
 
 
 _WHOLE_NAME: Final = 200
-"""Characters up to which the CLI names a project's folder by the whole path; of a longer one the name begins with as many of them."""
+"""The CLI names a project's folder by the whole path up to this many characters. The name of a longer path begins with as many of them."""
 
 
 def options_to_continue(options: ClaudeOptions) -> ClaudeOptions:
-    """The options with which a second process goes on in the session that `session_id` names, and that a first one has saved.
+    """Return the options for a second process that continues the session `session_id`, which the first process has saved.
 
-    It is resumed, since the CLI begins no second session under an id that is there. What the first process has forked it from plays no
-    part any more. Without a `session_id` they are the options themselves; so they are with `isolated_config`, whose sessions go with
-    their process.
+    The session is resumed, since the CLI refuses to begin a session whose id exists. What the first process forked it from no longer
+    matters. Without a `session_id` the options are returned as they are; also with `isolated_config`, where sessions are deleted with their
+    process.
     """
     if options.session_id is None or options.isolated_config:
         return options
@@ -277,11 +282,11 @@ def options_to_continue(options: ClaudeOptions) -> ClaudeOptions:
 
 
 def find_transcript(session_id: str, *, env: Mapping[str, str], cwd: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file in which the CLI keeps this session; None when there is none yet, or none that can be seen from here.
+    """Find the file in which the CLI keeps this session; None when there is none yet, or none that can be seen.
 
-    A CLI with the environment `env` that works in `cwd` (None: this process's) makes it with the first prompt, be it a slash command,
-    and refuses to begin a session whose file is there: `Session ID … is already in use.` It looks at the sessions of that working
-    directory only. (CLI 2.1.329, real.)
+    A CLI with the environment `env` that works in `cwd` (None: that of this process) creates it with the first prompt, also for a slash
+    command. It refuses to begin a session whose file exists: `Session ID … is already in use.` It looks only at sessions of that working
+    directory. (CLI 2.1.329.)
     """
     home = env.get("HOME")
     configuration = env.get("CLAUDE_CONFIG_DIR") or (home and Path(home, ".claude"))
@@ -294,5 +299,5 @@ def find_transcript(session_id: str, *, env: Mapping[str, str], cwd: str | os.Pa
             if is_it and (transcript := folder / f"{session_id}.jsonl").exists():
                 return transcript
     except OSError:
-        return None  # nothing was ever saved, or somebody else's home
+        return None  # nothing was saved, or the home belongs to another user
     return None

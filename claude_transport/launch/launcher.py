@@ -1,12 +1,12 @@
-"""`Launcher`: how a `claude` is started somewhere else, or inside something, as the command line of a program that this machine has.
+"""`Launcher`: starts a `claude` somewhere else, or inside something, through a program of this machine.
 
-Two kinds. `local`, `systemd_run` and `bwrap` put a prefix before the command: it stays a process of this machine, with its files,
-environment and process group, and is ended like any other child. `ssh`, `docker`, `podman`, `kubectl` and `srun` run a client whose other
-end is another system: there a supervisor starts the CLI, with what the options say and nothing of this machine's, and ends it
-(`supervisor`).
+There are two kinds. `local`, `systemd_run` and `bwrap` put a prefix before the command. The CLI stays a process of this machine, with its
+files, environment and process group, and is ended like any other child. `ssh`, `docker`, `podman`, `kubectl` and `srun` run a client whose
+other end is another system. There a supervisor starts the CLI, with what the options say and nothing of this machine's environment, and
+ends it (see `supervisor`).
 
-`launcher_rules` says what each does, for the reference page. A pseudo-terminal is never asked for: it echoes, turns newlines into
-CRLF, and cuts lines at 4096 bytes.
+`why_not_started`, `why_refused` and `why_ended` say what the end of a client means. `RULES` is the table of the reference page. A launcher
+never asks for a pseudo-terminal: it echoes, turns newlines into CRLF, and cuts lines at 4096 bytes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,23 @@ from typing import Final, Literal, NoReturn, TypeAlias
 
 import msgspec
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import (
+    AuthenticationError,
+    ClaudeTransportError,
+    CLIConnectionError,
+    CLINotFoundError,
+    ConfigurationError,
+    ConnectionLost,
+    ProcessError,
+    WorkingDirectoryError,
+)
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.supervisor import bootstrap, end_command, keeper
 
 Quoting: TypeAlias = Literal["shell", "exec"]
 
 DEFAULT_LAUNCH_TIMEOUT: Final = 60.0
-"""Seconds until the other end has started the program: a machine behind two jump hosts takes its time, and a node of a cluster more."""
+"""Seconds until the other end has started the program. Jump hosts take seconds, and a cluster may take longer."""
 
 _HOST: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _CONTAINER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -36,20 +45,20 @@ _OPTION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _PROPERTY_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 _SSH_OPTIONS: Final = {
-    "BatchMode": "yes",  # a question about a password or a host key would be asked of nobody
-    "RemoteCommand": "none",  # of the user's configuration: it cannot be together with a command
-    "ControlMaster": "no",  # a master would outlive us, or take others along when it is ended; one that is there is used
+    "BatchMode": "yes",  # a question about a password or a host key could not be answered
+    "RemoteCommand": "none",  # one in the user's configuration cannot be combined with a command
+    "ControlMaster": "no",  # a new master would outlive this process, or end other connections with it; an existing one is used
     "ServerAliveInterval": "15",
     "ServerAliveCountMax": "3",
 }
 SRUN_EXPORT: Final = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG")
-"""What srun takes along of this machine's environment. By default that is all of it, keys included; with nothing there is no PATH."""
+"""Variables of this machine that srun passes on. By default it passes all of them, keys included; with none there is no PATH."""
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and by what a `claude` is started. Made by the methods named after the program; `SubprocessTransport(launcher=...)` uses it.
+    """How and where a `claude` is started. Make one with a method below, and pass it to `SubprocessTransport(launcher=…)`.
 
-    Each of them checks what it is given, before anything is started, and raises `ConfigurationError(option="launcher")` for what could be
+    Each method checks its arguments before anything starts. It raises `ConfigurationError(option="launcher")` for a value that could be
     taken for an option of the program, or for more than a name.
     """
 
@@ -64,16 +73,16 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def local(cls, prefix: Sequence[str | PathLike[str]]) -> Launcher:
-        """The CLI behind a prefix that ends in running it: `["nice", "-n", "10"]`, `["firejail"]`, `["sudo", "-nu", "agent"]`."""
+        """Run the CLI behind a prefix that starts it: `["nice", "-n", "10"]`, `["firejail"]`, `["sudo", "-nu", "agent"]`."""
         if isinstance(prefix, str | bytes) or not prefix:
             _refuse("local() takes a sequence of arguments, with the program first")
         return cls(name="local", client=tuple(_argument("the prefix", os.fspath(each)) for each in prefix))
 
     @classmethod
     def systemd_run(cls, *, user: bool = True, properties: Mapping[str, str] | None = None, program: str = "systemd-run") -> Launcher:
-        """The CLI in a transient scope of systemd, with resource limits as `properties`: `{"MemoryMax": "2G", "CPUQuota": "150%"}`.
+        """Run the CLI in a transient scope of systemd, with resource limits as `properties`: `{"MemoryMax": "2G", "CPUQuota": "150%"}`.
 
-        `user` takes the user's own manager instead of the system's, which needs privileges.
+        `user` selects the user's own manager; that of the system needs privileges.
         """
         given = _pairs("properties", properties, _PROPERTY_NAME)
         client = [_program(program), *(["--user"] if user else []), "--scope", "--quiet", "--collect"]
@@ -90,10 +99,11 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         arguments: Sequence[str] = (),
         program: str = "bwrap",
     ) -> Launcher:
-        """The CLI in a sandbox of bubblewrap that sees this machine's files, and may change only those below `writable`.
+        """Run the CLI in a sandbox of bubblewrap. It sees the files of this machine, and may change only those below `writable`.
 
-        The working directory and the CLI's configuration directory have to be among them. `private` directories are empty inside, and gone
-        afterwards; `arguments` are further ones of bwrap, after ours. Needs a kernel that lets users make namespaces.
+        `writable` must include the working directory and the configuration directory of the CLI. `private` directories are empty inside the
+        sandbox, and are deleted afterwards. `arguments` are more arguments for bwrap, after those made here. The kernel must let users make
+        namespaces.
         """
         client = [_program(program), "--die-with-parent", "--unshare-pid", "--unshare-ipc", *([] if network else ["--unshare-net"])]
         client += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
@@ -117,11 +127,11 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         program: str = "ssh",
         timeout: float = DEFAULT_LAUNCH_TIMEOUT,
     ) -> Launcher:
-        """The CLI on `host` (a name, an address, or an alias of your ssh configuration; `user@host` works), through the system's `ssh`.
+        """Run the CLI on `host` (a name, an address, `user@host`, or an alias of your ssh configuration), through the system's `ssh`.
 
-        Whatever `ssh host` does in a terminal it does here, without asking: keys, agents, jump hosts and known hosts are those of the
-        configuration. `options` are `-o NAME=VALUE`, and win over ours. The other end needs `/bin/sh`, `grep`, and a CLI that is logged
-        in or given a key by the option `env`. `timeout` is for the whole start, in seconds.
+        It works like `ssh host` in a terminal, without questions: keys, agents, jump hosts and known hosts are those of your configuration.
+        `options` become `-o NAME=VALUE`, and win over the ones set here. The other end needs `/bin/sh`, `grep`, and a CLI that is logged in
+        or gets a key from the option `env`. `timeout` is for the whole start, in seconds.
         """
         _check_name("host", host, _HOST)
         given = dict(_pairs("options", options, _OPTION_NAME))
@@ -155,14 +165,14 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         program: str = "docker",
         timeout: float = DEFAULT_LAUNCH_TIMEOUT,
     ) -> Launcher:
-        """The CLI inside a running container, through `docker exec`. The image needs `/bin/sh` and `grep`."""
+        """Run the CLI inside a running container, through `docker exec`. The image needs `/bin/sh` and `grep`."""
         return cls._container("docker", container, user=user, context=context, program=program, timeout=timeout)
 
     @classmethod
     def podman(
         cls, container: str, *, user: str | None = None, program: str = "podman", timeout: float = DEFAULT_LAUNCH_TIMEOUT
     ) -> Launcher:
-        """The CLI inside a running container, through `podman exec`. The image needs `/bin/sh` and `grep`."""
+        """Run the CLI inside a running container, through `podman exec`. The image needs `/bin/sh` and `grep`."""
         return cls._container("podman", container, user=user, context=None, program=program, timeout=timeout)
 
     @classmethod
@@ -191,7 +201,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         program: str = "kubectl",
         timeout: float = DEFAULT_LAUNCH_TIMEOUT,
     ) -> Launcher:
-        """The CLI inside a running pod (`name`, or `deployment/name`), through `kubectl exec`. The image needs `/bin/sh` and `grep`."""
+        """Run the CLI inside a running pod (`name`, or `deployment/name`), through `kubectl exec`. The image needs `/bin/sh` and `grep`."""
         _check_name("pod", pod, _POD)
         options = {"context": context, "namespace": namespace, "container": container}
         where = [f"--{name}={_argument(name, value)}" for name, value in options.items() if value is not None]
@@ -208,9 +218,10 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def srun(cls, *, arguments: Sequence[str] = (), program: str = "srun", timeout: float = DEFAULT_LAUNCH_TIMEOUT) -> Launcher:
-        """The CLI as one task of a Slurm step; `arguments` are those of srun (`["--partition=gpu", "--mem=8G"]`), and win over ours.
+        """Run the CLI as one task of a Slurm step. `arguments` are those of srun (`["--partition=gpu", "--mem=8G"]`), and win over the
+        ones set here.
 
-        Give a `timeout` that the queue allows for. `--unbuffered` and `--pty` are refused: both make a terminal.
+        Choose a `timeout` (seconds) that allows for the queue. `--unbuffered` and `--pty` are refused, because both make a terminal.
         """
         given = [_argument("an argument", each) for each in arguments]
         if any(each == "-u" or each.startswith(("--unbuf", "--pty")) for each in given):
@@ -224,7 +235,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         return self.client[0]
 
     def command(self, argv: Sequence[str], *, mark: str) -> list[str]:
-        """The command for this machine. That of a supervised launch does not hold `argv`: it goes with the `instructions`."""
+        """Return the command for this machine. That of a supervised launch does not contain `argv`, which travels in the `instructions`."""
         if not self.supervised:
             return [*self.client, *argv]
         there = bootstrap(mark)
@@ -284,11 +295,95 @@ def _pairs(what: str, given: Mapping[str, str] | None, names: re.Pattern[str]) -
     return pairs
 
 
-# --- What each launcher does about quoting, environment, payloads, the end and the exit code: the table that the reference page shows.
+_FATAL_SIGNALS: Final = frozenset({4, 6, 7, 8, 9, 11})
+"""ILL, ABRT, BUS, FPE, KILL, SEGV. A shell reports 128 + signal. A program that catches SIGTERM does so, too, but not for these."""
+
+_LAST_WORDS: Final = 300
+"""Characters of standard error that a message repeats."""
+
+_REFUSED_FOR_GOOD: Final[Mapping[str, re.Pattern[str]]] = {
+    "docker": re.compile(r"No such container|is not running|executable file not found|permission denied", re.IGNORECASE),
+    "podman": re.compile(r"no such container|container state improper|executable file .* not found|permission denied", re.IGNORECASE),
+    "kubectl": re.compile(r"\(NotFound\)|\(Forbidden\)|not found in pod|executable file not found|completed pod", re.IGNORECASE),
+    "srun": re.compile(r"Invalid (account|partition|job id)|Requested node configuration is not available", re.IGNORECASE),
+}
+"""Launcher → words that mean that the same command will fail again."""
+
+_NOT_LET_IN: Final[Mapping[str, re.Pattern[str]]] = {
+    "ssh": re.compile(
+        r"Permission denied \(|Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|Too many authentication failures"
+    ),
+    "kubectl": re.compile(r"Unauthorized|must be logged in to the server"),
+}
+"""Launcher → words that mean that the client was not authenticated."""
+
+
+def why_not_started(launcher: Launcher, *, exit_code: int | None, signal: int | None, stderr: str) -> ClaudeTransportError:
+    """Make the error for a client that ended before the program was started. Nothing was sent to the program, so a retry is safe."""
+    how = _exit_words(exit_code, signal)
+    message = f"{_place(launcher)}: {launcher.program} ended with {how} before the program was started there{_last_words(stderr)}"
+    if (known := _NOT_LET_IN.get(launcher.name)) is not None and known.search(stderr):
+        return AuthenticationError(message)
+    permanent = _REFUSED_FOR_GOOD.get(launcher.name)
+    hopeless = exit_code in {126, 127} or (permanent is not None and permanent.search(stderr) is not None)
+    return CLIConnectionError(message, retryable=not hopeless)
+
+
+def why_refused(launcher: Launcher, why: str, *, program: str, cwd: str | None) -> ClaudeTransportError:
+    """Make the error for a launch that the supervisor refused."""
+    place = _place(launcher)
+    kind, _, detail = why.partition(" ")
+    if kind == "not-found":
+        advice = "Install it there, or give its path there as cli_path."
+        return CLINotFoundError(f"{place}: there is no program {program!r}. {advice}", searched=[f"{place}: {program}"], advice=advice)
+    if kind == "cwd":
+        return WorkingDirectoryError(f"{place}: the working directory {cwd!r} does not exist or cannot be entered", path=program)
+    if kind == "environment":
+        return ConfigurationError(f'{place}: billing="subscription_strict" refuses to start while {detail} is set there', option="billing")
+    return CLIConnectionError(f"{place}: the launch was refused: {why}")
+
+
+def why_ended(
+    launcher: Launcher, *, code: int | None, exit_code: int | None, signal: int | None, stderr: str
+) -> ClaudeTransportError | None:
+    """Make the error for the end of the program; None when it ended well. `code` is from the supervisor, `exit_code` and `signal` from
+    the client.
+    """
+    if code == 0:
+        return None
+    if code is None:
+        how = f"{launcher.program} ended with {_exit_words(exit_code, signal)}, and nobody said how the program did"
+        return ConnectionLost(f"{_place(launcher)}: the connection was lost: {how}{_last_words(stderr)}")
+    exit_code, signal = exit_status(code)
+    how = _exit_words(exit_code, signal)
+    return ProcessError(f"{_place(launcher)}: the program ended with {how}", exit_code=exit_code, signal=signal, stderr_tail=stderr)
+
+
+def exit_status(code: int) -> tuple[int | None, int | None]:
+    """Split what a shell reports about a program into (exit code, signal); one of the two is None."""
+    return (None, code - 128) if code - 128 in _FATAL_SIGNALS else (code, None)
+
+
+def _place(launcher: Launcher) -> str:
+    return launcher.address or launcher.name
+
+
+def _exit_words(exit_code: int | None, signal: int | None) -> str:
+    if signal is not None:
+        return f"signal {signal}"
+    return "an unknown exit" if exit_code is None else f"exit code {exit_code}"
+
+
+def _last_words(stderr: str) -> str:
+    words = stderr.strip()[-_LAST_WORDS:]
+    return f": {words}" if words else ""
+
+
+# The table that the reference page shows.
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the reference: what a launcher does about quoting, environment, payloads, the end, and the client's exit code."""
+    """One row of the reference: what a launcher does about quoting, environment, payloads, the end, and the exit code."""
 
     quoting: str
     environment: str
@@ -343,4 +438,4 @@ RULES: Final[Mapping[str, Rule]] = {
         exit_code=_WORD,
     ),
 }
-"""By the name of the launcher."""
+"""Rules by the name of the launcher."""

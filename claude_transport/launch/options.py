@@ -1,14 +1,14 @@
-"""Everything that becomes argv, environment or the `initialize` request, in one frozen Struct without callbacks.
+"""Every option that becomes arguments, environment or the `initialize` request, in one frozen Struct without callbacks.
 
-Names and shapes equal those of the official `ClaudeAgentOptions` wherever it has the same option. What differs, on purpose:
+Names and shapes are those of the official `ClaudeAgentOptions` where it has the same option. These differ on purpose:
 
 * `system_prompt=None` leaves the CLI its own system prompt (the official SDK sends an empty one); `system_prompt=""` sends an empty one.
-* `strict_mcp_config` has three states: None means "strict when MCP servers are configured".
-* `skills` does not touch `setting_sources`: when that is None, the CLI loads every source, and skills are found already.
-* In-process MCP servers, hooks and permission callbacks are objects that live: they are handed to `Query`, not written down here.
+* `strict_mcp_config` has three states. None means "strict when MCP servers are configured".
+* `skills` does not change `setting_sources`. When that is None, the CLI loads every source and finds skills by itself.
+* In-process MCP servers, hooks and permission callbacks are live objects. They are arguments of `Query`, not options.
 
-What each option turns into is written in the tables of `argv`, `payloads`, `environ` and in `HOST_ONLY` below; a test holds that every
-field is in exactly one of them, and the reference page is generated from them.
+What each option becomes is in the tables of `argv`, `payloads` and `environ`, and in `HOST_ONLY` below. A test checks that every field is
+in exactly one of them, and the reference page is generated from them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 PermissionMode: TypeAlias = Literal["default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"]
-"""The permission modes that `--permission-mode` takes."""
+"""Permission modes that `--permission-mode` takes."""
 Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
-"""How hard the model is to think."""
+"""How much effort the model spends."""
 SettingSource: TypeAlias = Literal["user", "project", "local"]
-"""Whose settings files the CLI reads."""
+"""Sources of settings files that the CLI reads."""
 BillingPolicy: TypeAlias = Literal["inherit", "subscription", "subscription_strict", "api_key"]
-"""Who is to pay: see `ClaudeOptions.billing`."""
+"""Which account may pay: see `ClaudeOptions.billing`."""
 InlineDelivery: TypeAlias = Literal["argv", "initialize"]
-"""Where the CLI finds plugins or MCP servers: named on its command line, or in the `initialize` request."""
+"""Where the CLI reads plugins or MCP servers from: its command line, or the `initialize` request."""
 EnvironmentMode: TypeAlias = Literal["inherit", "allowlist", "exact"]
-"""What of this process's environment the CLI gets, below `env`: all, what is harmless, or nothing."""
+"""Which variables of this process the CLI inherits, below `env`: all, harmless ones, or none."""
 
 StrPath: TypeAlias = str | PathLike[str]
 
@@ -44,9 +44,9 @@ HOST_ONLY: Final[Mapping[str, str]] = {
     "user": "The operating-system user to run as (POSIX; needs the privilege to switch).",
     "verbatim_prompts": "Mark every user message `client_composed`: no `@path` expansion, no slash commands. Applied by the sender.",
 }
-"""Options that never reach the CLI's command line, environment or `initialize` request, and who uses them."""
+"""Options that never reach the command line, the environment or `initialize`, and what uses them."""
 
-# May hold secrets, or whole documents: shown by their names or their size.
+# May hold secrets or whole documents: shown by name or size only.
 REDACTED: Final = frozenset(
     {
         "agents",
@@ -67,12 +67,12 @@ REDACTED: Final = frozenset(
 
 
 class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """How to run the CLI, complete: a frozen value, checked by `validate_options` before anything is spawned.
+    """How to run the CLI. A frozen value, which is checked before a process starts.
 
-    Times are seconds, budgets US dollars. Sequences may be lists or tuples. `replace(**changes)` gives a changed copy.
+    Times are seconds, budgets US dollars. Sequences may be lists or tuples. `replace(**changes)` makes a changed copy.
     """
 
-    # ----------------------------------------------------------------- the model
+    # The model.
     model: str | None = None
     fallback_model: str | Sequence[str] | None = None
     betas: Sequence[str] = ()
@@ -83,7 +83,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     advisor: str | None = None
     autocompact: str | int | None = None
 
-    # ---------------------------------------------------------------- the prompt
+    # The prompt.
     system_prompt: str | Mapping[str, Any] | None = None
     append_system_prompt: str | None = None
     append_subagent_system_prompt: str | None = None
@@ -92,7 +92,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     plan_mode_instructions: str | None = None
     output_format: Mapping[str, Any] | None = None
 
-    # ----------------------------------------------------- tools and permissions
+    # Tools and permissions.
     tools: Sequence[str] | Mapping[str, Any] | None = None
     allowed_tools: Sequence[str] = ()
     disallowed_tools: Sequence[str] = ()
@@ -106,7 +106,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     sandbox: Mapping[str, Any] | None = None
     restricted: bool = False
 
-    # --------------------------------------------- servers, agents, plugins, skills
+    # Servers, agents, plugins, skills.
     mcp_servers: Mapping[str, Mapping[str, Any]] | StrPath = msgspec.field(default_factory=dict)
     mcp_servers_delivery: InlineDelivery = "argv"
     strict_mcp_config: bool | None = None
@@ -128,7 +128,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     per_task_stop_affordance: bool = False
     chrome: bool | None = None
 
-    # --------------------------------------------------------------- the session
+    # The session.
     continue_conversation: bool = False
     resume: str | None = None
     session_id: str | None = None
@@ -141,7 +141,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     title: str | None = None
     enable_file_checkpointing: bool = False
 
-    # -------------------------------------------------------------------- limits
+    # Limits.
     max_turns: int | None = None
     max_budget_usd: float | None = None
     task_budget: Mapping[str, int] | None = None
@@ -149,7 +149,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     background_wait_ceiling: float | None = None
     disable_background_tasks: bool = False
 
-    # ------------------------------------------------------- what is put on stdout
+    # What the CLI writes on stdout.
     include_partial_messages: bool = False
     include_hook_events: bool = False
     forward_subagent_text: bool = False
@@ -162,7 +162,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     debug_file: StrPath | None = None
     debug_to_stderr: bool = False
 
-    # -------------------------------------------------------- files and settings
+    # Files and settings.
     cwd: StrPath | None = None
     add_dirs: Sequence[StrPath] = ()
     settings: str | PathLike[str] | Mapping[str, Any] | None = None
@@ -173,7 +173,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     bare: bool = False
     safe_mode: bool = False
 
-    # --------------------------------------------- the program and its environment
+    # The program and its environment.
     cli_path: StrPath | None = None
     extra_args: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -190,11 +190,11 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     verbatim_prompts: bool = False
 
     def replace(self, **changes: Any) -> ClaudeOptions:
-        """A copy with `changes`; raises `TypeError` for a name that is no option."""
+        """Return a copy with `changes`. Raises `TypeError` for a name that is not an option."""
         return msgspec.structs.replace(self, **changes)
 
     def __repr__(self) -> str:
-        """The options that differ from their defaults; what may hold a secret is shown by its keys, or by its size."""
+        """Show the options that differ from their defaults. Values that may hold a secret are shown by their keys or their size."""
         shown = []
         for field in fields_of(type(self)):
             value = getattr(self, field.name)
@@ -208,7 +208,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
 
 
 def _outline(value: Any) -> str:
-    """What may be shown of a value that may hold secrets."""
+    """Return what may be shown of a value that may hold secrets."""
     if isinstance(value, Mapping):
         return str(sorted(map(str, value)))
     return f"<{len(value)} characters>" if isinstance(value, str) else "..."
@@ -216,12 +216,12 @@ def _outline(value: Any) -> str:
 
 @functools.cache
 def fields_of(cls: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """The fields of a Struct. msgspec evaluates the annotations each time it is asked, which took most of the time of a connect."""
+    """Return the fields of a Struct, cached: msgspec evaluates the annotations at each call, which took most of the time of a connect."""
     return msgspec.structs.fields(cls)
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """The default value of a Struct field, whichever way it was declared."""
+    """Return the default value of a Struct field, also of a `default_factory`."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return field.default

@@ -1,13 +1,13 @@
-"""What is too large or too secret for a command line, and the way it takes instead: a file only its owner can read, or `initialize`.
+"""What is too large or too secret for a command line, and how it travels: in a file that only its owner can read, or in `initialize`.
 
-Two deliveries, both observed to work on CLI 2.1.330 for every row of `PAYLOADS` (the table of features says since when):
+There are two deliveries. Both were observed to work on CLI 2.1.330 for every row of `PAYLOADS` (the table of features says since when):
 
-* `files` (the default): a temporary file per payload, named on the command line. Works whether or not anybody sends `initialize`, so a
-  transport used without a `Query` does what these options say.
-* `initialize`: everything in the `initialize` request. For a CLI on another machine (ssh, docker), which cannot see our files; needs
-  `initialize` to be the first line, and `--await-initialize` for MCP servers and settings.
+* `files` (the default): one temporary file for each payload, named on the command line. It works also when no `initialize` is sent, so a
+  transport without a `Query` does what these options say.
+* `initialize`: everything in the `initialize` request. It is for a CLI on another machine (ssh, docker), which cannot see the files here.
+  `initialize` must then be the first line, and MCP servers and settings need `--await-initialize`.
 
-Here files are only described: a transport writes them with mode 0600 and removes them.
+Files are only described here. A transport writes them with mode 0600 and removes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.settings import mcp_document, settings_document, to_json
+from claude_transport.launch.settings import agent_definitions, mcp_document, settings_document, to_json
 
 Delivery: TypeAlias = Literal["files", "initialize"]
 
@@ -29,25 +29,25 @@ INLINE_SCHEMA_LIMIT: Final = 1_500  # characters; a longer JSON schema goes by `
 
 
 class PlannedFile(msgspec.Struct, frozen=True):
-    """A file to write (mode 0600) before the spawn and to remove after the close; its path becomes `flag=path` in argv."""
+    """A file to write (mode 0600) before the process starts and to remove after it ended. Its path becomes `flag=path` in argv."""
 
     flag: str
     suffix: str
     content: bytes
 
     def __repr__(self) -> str:
-        """Without the content: it may hold secrets."""
+        """Leave out the content: it may hold secrets."""
         return f"PlannedFile({self.flag!r}, {self.suffix!r}, <{len(self.content)} bytes>)"
 
 
 class PlannedDirectory(msgspec.Struct, frozen=True):
-    """A private temporary directory (mode 0700) to make before the spawn; its path becomes the environment variable `variable`."""
+    """A private temporary directory (mode 0700) to make before the process starts. Its path becomes the environment variable `variable`."""
 
     variable: str
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """One row: the option, the flag that takes a file with it, and the field of `initialize` that takes it instead."""
+    """One row: the option, the flag that takes a file with it, and the field of `initialize` that carries it instead."""
 
     option: str
     flag: str
@@ -92,21 +92,6 @@ PAYLOADS: Final[tuple[Payload, ...]] = (
         "sandbox", "--settings", "settings", "Sandbox settings, merged into `settings` (which is then read and passed as one document)."
     ),
 )
-
-
-def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
-    """`agents` as plain data; fields that are None (as in the official `AgentDefinition`) are left out."""
-    definitions: dict[str, Any] = {}
-    for name, definition in agents.items():
-        try:
-            fields = msgspec.to_builtins(definition)
-        except TypeError as error:
-            raise ConfigurationError(
-                f"agents[{name!r}] holds something that cannot be written as JSON: {error}", option="agents"
-            ) from error
-        definitions[name] = {key: value for key, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
-    to_json(definitions, option="agents")
-    return definitions
 
 
 INITIALIZE_FIELDS: Final[tuple[InitializeField, ...]] = (
@@ -165,9 +150,9 @@ ANNOUNCED: Final[Mapping[str, tuple[str, str]]] = {
     "plugins": ("", "plugins_applied"),
     "settings": ("--initialize-fields=settings", "settings_applied"),
 }
-"""Fields that the CLI reads only when it is started for them, with `--await-initialize` and the flag here: field → (flag, confirmation).
+"""Fields that the CLI reads only with `--await-initialize` and the flag given here: field → (flag, confirmation).
 
-The confirmation is the field of the answer that says true when they count. A CLI that does not know the field leaves it out.
+The confirmation is the field of the answer that is true when they count. A CLI that does not know the field leaves it out.
 """
 
 
@@ -180,18 +165,18 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path_argument(value: str | PathLike[str]) -> str:
-    """`value` as a flag's file argument: never something that the CLI would take for inline JSON."""
+    """Return `value` as the file argument of a flag, in a form that the CLI cannot take for inline JSON."""
     text = os.fspath(value)
     return f".{os.sep}{text}" if text.lstrip().startswith("{") else text
 
 
 def schema_text(output_format: Mapping[str, Any]) -> str:
-    """The JSON schema of an `output_format` as compact text."""
+    """Return the JSON schema of an `output_format` as compact text."""
     return to_json(output_format["schema"], option="output_format").decode()
 
 
 def prompt_parts(options: ClaudeOptions) -> tuple[str | None, str | None, str | None]:
-    """What `system_prompt` and `append_system_prompt` come to: (replacement text, path of the replacement, appended text)."""
+    """Split `system_prompt` and `append_system_prompt` into (replacement text, path of the replacement, appended text)."""
     prompt, append = options.system_prompt, options.append_system_prompt
     if prompt is None or isinstance(prompt, str):
         return prompt, None, append
@@ -204,7 +189,7 @@ def prompt_parts(options: ClaudeOptions) -> tuple[str | None, str | None, str | 
 
 
 def path_arguments(options: ClaudeOptions) -> list[str]:
-    """The payload flags whose value is a file of the caller's own: these are plain arguments in either delivery."""
+    """Return the payload flags whose value is a file of the caller: they are plain arguments in either delivery."""
     paths = {
         "--system-prompt-file": prompt_parts(options)[1],
         "--mcp-config": mcp_document(options),
@@ -214,7 +199,7 @@ def path_arguments(options: ClaudeOptions) -> list[str]:
 
 
 def build_payloads(options: ClaudeOptions, *, delivery: Delivery, permissions: Mapping[str, list[str]]) -> Delivered:
-    """Everything of `options` that is no command-line argument of its own; `permissions` are rules that found no room there.
+    """Plan everything of `options` that is not an argument of its own. `permissions` are rules for which the command line had no room.
 
     Raises `ConfigurationError` for what cannot be written as JSON.
     """
@@ -240,7 +225,9 @@ def build_payloads(options: ClaudeOptions, *, delivery: Delivery, permissions: M
 
 
 def initialize_fields(options: ClaudeOptions) -> dict[str, Any]:
-    """The fields of `initialize` that have no other way, or were asked to take this one; a JSON schema too long for the command line."""
+    """Return the fields of `initialize` that have no other way, or were asked to go this way, and a JSON schema too long for the command
+    line.
+    """
     fields: dict[str, Any] = {}
     for row in INITIALIZE_FIELDS:
         value = getattr(options, row.option)
@@ -272,6 +259,6 @@ def _as_fields(rows: list[Payload], documents: Mapping[str, Any]) -> dict[str, A
     for row in rows:
         document = documents[row.option]
         to_json(document, option=row.option)
-        # A list of texts is what newer CLIs declare for systemPrompt, but 2.1.92 drops one; text is taken by all.
+        # newer CLIs declare a list of texts for systemPrompt, but 2.1.92 ignores one; all of them take text
         fields[row.field] = document["mcpServers"] if row.option == "mcp_servers" else document
     return fields

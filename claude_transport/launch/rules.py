@@ -1,11 +1,11 @@
-"""Permission rules, and the names of tools and skills that rules are made of: each text is exactly one rule for the CLI.
+"""Checks permission rules, and the names of tools and skills that rules are made of: each text must be exactly one rule for the CLI.
 
 The CLI splits the value of `--allowedTools`, `--disallowedTools`, `--tools` and the `tools` of an agent at commas and spaces outside
-parentheses, and the first `)` ends a parenthesis. So `x),Bash(*` inside `Skill(...)` makes two rules. The escapes of the rule grammar
-do not count in this step, and so nothing can be escaped: a text that does not stay whole is refused. Observed on CLI 2.1.92 to 2.1.330
+parentheses, and the first `)` ends a parenthesis. So `x),Bash(*` inside `Skill(...)` makes two rules. Escapes of the rule grammar do not
+count in this step, so nothing can be escaped: a text that would be split is refused. Observed on CLI 2.1.92 to 2.1.330
 (tests/e2e/test_rule_texts.py).
 
-Every place that writes a rule calls these functions; `validate_options` calls them too, before anything is written.
+Every place that writes a rule calls these functions. `validate_options` calls them too, before anything is written.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _RULE_ADVICE: Final = (
 
 
 def check_rules(option: str, rules: Any) -> None:
-    """Refuse a list that holds anything but permission rules, each of which the CLI reads as one rule.
+    """Refuse a list in which an item is not exactly one permission rule for the CLI.
 
-    A deny rule that is split or misread would not deny, and an allow rule could allow more than it says.
+    A deny rule that is split or misread would not deny. An allow rule could allow more than it says.
 
     Raises:
         ConfigurationError: names the option, the text and the remedy.
@@ -51,7 +51,7 @@ def check_rules(option: str, rules: Any) -> None:
 
 
 def check_tools(option: str, tools: Any) -> None:
-    """Refuse a list that holds anything but names of tools: separators, and `default`, which stands for every built-in tool.
+    """Refuse a list in which an item is not the name of a tool, or `default`, which stands for every built-in tool.
 
     Raises:
         ConfigurationError: names the option, the text and the remedy.
@@ -64,7 +64,7 @@ def check_tools(option: str, tools: Any) -> None:
 
 
 def check_names(option: str, names: Any, *, commas: bool = False) -> None:
-    """Refuse a list of names when the CLI would read one of them as several: spaces, control characters, and commas unless `commas`.
+    """Refuse a name that the CLI would read as several: with spaces, control characters, or commas unless `commas`.
 
     Raises:
         ConfigurationError: names the option, the text and the remedy.
@@ -76,7 +76,7 @@ def check_names(option: str, names: Any, *, commas: bool = False) -> None:
 
 
 def check_skills(skills: Any) -> None:
-    """Return when `skills` is None, `"all"` or a list of exact names, each of which makes one rule that names this skill alone.
+    """Check that `skills` is None, `"all"` or a list of exact names. Each name must make one rule for this skill alone.
 
     Raises:
         ConfigurationError: names the skill and the remedy.
@@ -99,10 +99,10 @@ def check_skills(skills: Any) -> None:
 
 
 def skill_rules(skills: Sequence[str] | str | None) -> list[str]:
-    """The permission rules that allow `skills`.
+    """Return the permission rules that allow `skills`.
 
     Raises:
-        ConfigurationError: `skills` is no list of exact names (see `check_skills`).
+        ConfigurationError: `skills` is not a list of exact names (see `check_skills`).
     """
     check_skills(skills)
     if skills is None:
@@ -111,7 +111,8 @@ def skill_rules(skills: Sequence[str] | str | None) -> list[str]:
 
 
 def check_agent_rules(agents: Mapping[Any, Any]) -> None:
-    """Refuse agent definitions whose `tools` or `disallowedTools` hold what is not one rule, or whose `skills` hold no exact name.
+    """Refuse agent definitions whose `tools` or `disallowedTools` hold something that is not one rule, or whose `skills` hold no exact
+    name.
 
     Raises:
         ConfigurationError: names the agent, the text and the remedy.
@@ -141,7 +142,7 @@ def _texts(option: str, value: Any) -> Iterable[str]:
 
 
 def _ends_in_escape(text: str) -> bool:
-    """Whether a parenthesis after `text` would be an escaped one."""
+    """Whether a parenthesis after `text` would be escaped."""
     return (len(text) - len(text.rstrip("\\"))) % 2 == 1
 
 

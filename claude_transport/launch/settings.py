@@ -1,32 +1,40 @@
-"""The two JSON documents a launch may carry, settings and MCP servers: read, checked and merged as data.
+"""What a session is told and reads beside its flags: settings, MCP servers, agents, and what the settings say about permissions.
 
-Why everything is read here and not left to the CLI: a `--settings` *file* that is no JSON object is ignored by the CLI without a word
-(observed on 2.1.329), and the session would run without the permission rules its author relies on.
+A launch carries JSON documents, which are read, checked and merged here. The CLI silently ignores a `--settings` *file* that is not a JSON
+object (observed on 2.1.329), and would run without the permission rules in it. So such a file is refused here.
+
+How the documents reach the CLI is decided in `payloads`. Which credential the settings choose is decided in `credentials`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, overload
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 
+PermissionRow = tuple[str, str, str]
+
+_MAX_FILE_BYTES: Final = 2**20
+"""Bytes of a settings file that are read. Real files have a few kilobytes."""
+
 
 def is_inline_json(value: str) -> bool:
-    """True for text that is a JSON object rather than a path; the CLI decides by the same first and last character."""
+    """Whether text is a JSON object rather than a path. The CLI decides by the same first and last character."""
     text = value.strip()
     return text.startswith("{") and text.endswith("}")
 
 
 def to_json(value: Any, *, option: str) -> bytes:
-    """`value` as JSON; raises `ConfigurationError` naming `option` when it holds what JSON cannot."""
+    """Encode `value` as JSON. Raises `ConfigurationError`, naming `option`, when it holds something that JSON cannot."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -34,9 +42,9 @@ def to_json(value: Any, *, option: str) -> bytes:
 
 
 def read_json_object(source: str | PathLike[str], *, option: str, cwd: str | PathLike[str] | None = None) -> dict[str, Any]:
-    """The JSON object in the file `source` (a relative path counts from `cwd`, as for the CLI) or in the text itself.
+    """Read the JSON object in the file `source` (relative to `cwd`, as for the CLI), or in the text itself.
 
-    Raises `ConfigurationError` when the file is missing or unreadable, or when it is no JSON object. A byte-order mark is accepted.
+    Raises `ConfigurationError` when the file is missing, unreadable or not a JSON object. A byte-order mark is accepted.
     """
     if isinstance(source, str) and is_inline_json(source):
         text, where = source, "the text given"
@@ -60,7 +68,7 @@ def read_json_object(source: str | PathLike[str], *, option: str, cwd: str | Pat
 
 
 def load_settings(options: ClaudeOptions) -> dict[str, Any]:
-    """`settings` as a dict, read from disk when it is a path; empty when there are none."""
+    """Read `settings` as a dict, from disk when it is a path; empty without settings."""
     if options.settings is None:
         return {}
     if isinstance(options.settings, Mapping):
@@ -69,10 +77,11 @@ def load_settings(options: ClaudeOptions) -> dict[str, Any]:
 
 
 def settings_document(options: ClaudeOptions, *, permissions: Mapping[str, list[str]]) -> dict[str, Any] | str | None:
-    """What `--settings` should carry: a document, the caller's own path when nothing is to be merged into it, or None.
+    """Return the value of `--settings`: a document, the caller's own path when nothing must be merged into it, or None.
 
-    `permissions` are rules that found no room on the command line: `{"allow": [...], "deny": [...], "additionalDirectories": [...]}`,
-    added to those of the settings. `sandbox` replaces the settings' own. The CLI takes only one `--settings` (the last), hence the merge.
+    `permissions` are rules for which the command line had no room: `{"allow": [...], "deny": [...], "additionalDirectories": [...]}`. They
+    are added to those of the settings. `sandbox` replaces that of the settings. The CLI takes only one `--settings` (the last), so
+    everything is merged into one.
     """
     merge = bool(permissions) or options.sandbox is not None
     if not merge and isinstance(options.settings, (str, os.PathLike)):
@@ -96,7 +105,7 @@ def settings_document(options: ClaudeOptions, *, permissions: Mapping[str, list[
 
 
 def mcp_document(options: ClaudeOptions) -> dict[str, Any] | str | None:
-    """What `--mcp-config` should carry: `{"mcpServers": {...}}`, the caller's own path, or None when no server is configured."""
+    """Return the value of `--mcp-config`: `{"mcpServers": {...}}`, the caller's own path, or None without servers."""
     servers = options.mcp_servers
     if not servers:
         return None
@@ -104,3 +113,160 @@ def mcp_document(options: ClaudeOptions) -> dict[str, Any] | str | None:
         return {"mcpServers": {name: dict(config) for name, config in servers.items()}}
     text = os.fspath(servers)
     return read_json_object(text, option="mcp_servers") if is_inline_json(text) else text
+
+
+def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `agents` as plain data, without fields that are None (as in the official `AgentDefinition`)."""
+    definitions: dict[str, Any] = {}
+    for name, definition in agents.items():
+        try:
+            fields = msgspec.to_builtins(definition)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"agents[{name!r}] holds something that cannot be written as JSON: {error}", option="agents"
+            ) from error
+        definitions[name] = {key: value for key, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
+    to_json(definitions, option="agents")
+    return definitions
+
+
+def permission_settings(options: ClaudeOptions) -> list[PermissionRow]:
+    """List what `options` say about permissions, as rows of (kind, value, option that says so).
+
+    * `mode`: the permission mode at the start, at most one row. `dangerously_skip_permissions` wins over `permission_mode`, and that over
+      `permissions.defaultMode` of the settings (observed on CLI 2.1.329).
+    * `allow`, `ask`: one row for each rule, such as `"Bash(git *)"`.
+    * `prompt_tool`, `prompts`: what answers permission prompts, when an option says it.
+    * `agent_mode`: the mode of a subagent; the option names the subagent.
+    * `sandbox`: `"allows"` when commands in the sandbox need no permission.
+
+    Reads the settings file when `settings` names one, but not those of the user and the project. Raises `ConfigurationError` when it cannot
+    be read.
+    """
+    settings = load_settings(options)
+    given = settings.get("permissions")
+    permissions: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    return [
+        *_mode(options, permissions),
+        *(("allow", str(rule), "allowed_tools") for rule in options.allowed_tools),
+        *_extra(options, "allow", "allowedTools", "allowed-tools"),
+        *(("allow", rule, "settings") for rule in _rules(permissions, "allow")),
+        *(("ask", rule, "settings") for rule in _rules(permissions, "ask")),
+        *_prompting(options),
+        *_agent_modes(options),
+        *_sandbox(options, settings),
+    ]
+
+
+def _mode(options: ClaudeOptions, permissions: Mapping[str, Any]) -> Iterator[PermissionRow]:
+    default = permissions.get("defaultMode")
+    if options.dangerously_skip_permissions:
+        yield "mode", "bypassPermissions", "dangerously_skip_permissions"
+    elif "dangerously-skip-permissions" in options.extra_args:
+        yield "mode", "bypassPermissions", "extra_args"
+    elif options.permission_mode is not None:
+        yield "mode", options.permission_mode, "permission_mode"
+    elif "permission-mode" in options.extra_args:
+        yield from _extra(options, "mode", "permission-mode")
+    elif isinstance(default, str):
+        yield "mode", default, "settings"
+
+
+def _prompting(options: ClaudeOptions) -> Iterator[PermissionRow]:
+    if options.permission_prompt_tool_name is not None:
+        yield "prompt_tool", options.permission_prompt_tool_name, "permission_prompt_tool_name"
+    if options.permission_prompts is not None:
+        yield "prompts", options.permission_prompts, "permission_prompts"
+    yield from _extra(options, "prompt_tool", "permission-prompt-tool")
+    yield from _extra(options, "prompts", "permission-prompts")
+
+
+def _agent_modes(options: ClaudeOptions) -> Iterator[PermissionRow]:
+    for name, definition in agent_definitions(options.agents or {}).items():
+        mode = definition.get("permissionMode") if isinstance(definition, Mapping) else None
+        if isinstance(mode, str):
+            yield "agent_mode", mode, f"agents[{name!r}]"
+
+
+def _sandbox(options: ClaudeOptions, settings: Mapping[str, Any]) -> Iterator[PermissionRow]:
+    sandbox = settings.get("sandbox") if options.sandbox is None else options.sandbox
+    if isinstance(sandbox, Mapping) and sandbox.get("enabled") and sandbox.get("autoAllowBashIfSandboxed"):
+        yield "sandbox", "allows", "settings" if options.sandbox is None else "sandbox"
+
+
+def _extra(options: ClaudeOptions, what: str, *flags: str) -> Iterator[PermissionRow]:
+    for flag in flags:
+        value = options.extra_args.get(flag)
+        if value is not None:
+            yield what, value, "extra_args"
+
+
+def _rules(permissions: Mapping[str, Any], behavior: str) -> list[str]:
+    rules = permissions.get(behavior)
+    return [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list | tuple) else []
+
+
+class SettingsTexts(Sequence[str]):
+    """The texts of the settings files that a session with these options reads on this machine, for redactors that must know their
+    secrets.
+
+    These are the files in the options `settings` and `mcp_servers`, the user's settings, and those of the project. They are read at the
+    first access. A missing or unreadable file is left out. `inherited` is the environment below `options.env`.
+    """
+
+    def __init__(self, options: ClaudeOptions, inherited: Mapping[str, str] | None = None) -> None:
+        self._options = options
+        self._inherited = inherited
+        self._texts: tuple[str, ...] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._read()[index]
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        """Show the number of files only: their texts hold secrets."""
+        return f"SettingsTexts({'unread' if self._texts is None else len(self._texts)})"
+
+    def _read(self) -> tuple[str, ...]:
+        if self._texts is None:
+            self._texts = tuple(text for path in self._paths() if (text := _text_of(path)) is not None)
+        return self._texts
+
+    def _paths(self) -> Iterator[Path]:
+        options = self._options
+        project = Path(options.cwd or "")
+        for given in (options.settings, options.mcp_servers):
+            if isinstance(given, os.PathLike) or (isinstance(given, str) and given and not is_inline_json(given)):
+                yield project / given
+        sources = ("user", "project", "local") if options.setting_sources is None else tuple(options.setting_sources)
+        if "user" in sources and not options.isolated_config:
+            yield from self._user_settings()
+        if "project" in sources:
+            yield project / ".claude" / "settings.json"
+        if "local" in sources:
+            yield project / ".claude" / "settings.local.json"
+
+    def _user_settings(self) -> Iterator[Path]:
+        env = {**(os.environ if self._inherited is None else self._inherited), **self._options.env}
+        folder = self._options.config_dir or env.get("CLAUDE_CONFIG_DIR")
+        home = env.get("HOME") or env.get("USERPROFILE")
+        if folder:
+            yield Path(folder) / "settings.json"
+        elif home:
+            yield Path(home) / ".claude" / "settings.json"
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for its other end
+            return None
+        with path.open("rb") as file:
+            return file.read(_MAX_FILE_BYTES).decode("utf-8-sig", "replace")
+    except (OSError, ValueError):
+        return None

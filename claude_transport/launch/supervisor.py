@@ -1,22 +1,22 @@
-"""What is run at the other end of a remote launcher: a small POSIX shell program that starts the CLI there, and ends it for certain.
+"""A small POSIX shell program that starts the CLI at the other end of a remote launcher, and ends it for certain.
 
-Why a program at the other end:
+A program at the other end is needed for three reasons:
 
-* Secrets. Whatever stands on a command line is read by everybody on both machines, and `ssh -o SendEnv` needs a server that accepts it.
-  So the command line is the same for everybody (`bootstrap`), and everything of this launch (arguments, directory, environment) is the
-  first thing on standard input (`instructions`); not before the other end has said that it is our program that reads it.
-* The end. `docker exec` and `kubectl exec` never end what they started, and sshd closes two pipes, which a CLI that waits for its API
-  does not notice. The supervisor sees its parent go (sshd), or is signalled itself (srun), or a second command does its work
-  (`end_command`: containers, whose processes have no parent to watch). Then everything that carries its mark is asked to go, and made to
-  two seconds later, tool shells in sessions of their own included.
-* The exit. ssh says 255 for a connection that broke and for a program that said 255; kubectl says 1 for both. The supervisor's last word
-  on standard error is the program's own exit code. Where it is missing, the connection was lost.
+* Secrets. Everybody on both machines can read a command line, and `ssh -o SendEnv` needs a server that accepts it. So the command line is
+  always the same (`bootstrap`). Arguments, directory and environment are the first bytes on standard input (`instructions`). They are sent
+  after the other end has reported that this program reads them.
+* The end. `docker exec` and `kubectl exec` never end what they started. sshd closes two pipes, which a CLI that waits for its API does not
+  notice. The supervisor notices that its parent is gone (sshd), or gets a signal (srun), or a second command does its work (`end_command`:
+  for containers, whose processes have no parent to watch). Then every process with its mark gets SIGTERM, and SIGKILL two seconds later,
+  also tool shells in their own sessions.
+* The exit. ssh exits with 255 for a broken connection, and for a program that exits with 255; kubectl exits with 1 for both. The last line
+  of the supervisor on standard error is the exit code of the program. Without it, the connection was lost.
 
-Its words are lines of their own, `claude-transport MARK WORD ...`: `ready`, `started PATH` and `refused WHY` on standard output, before the
-program's first byte; `ended CODE` on standard error, after its last.
+The supervisor writes lines of its own, `claude-transport MARK WORD ...`: `ready`, `started PATH` and `refused WHY` on standard output,
+before the first byte of the program; `ended CODE` on standard error, after its last byte.
 
-The program is in the foreground: dash starts background commands with SIGINT ignored, for good. SIGPIPE is caught because a shell says on
-standard error, where nobody may listen any more, that a signal ended its child, and that must not be its own end.
+The program runs in the foreground, because dash starts background commands with SIGINT ignored. SIGPIPE is caught: a shell reports on
+standard error that a signal ended its child, and that pipe may be closed. The report must not end the supervisor.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from claude_transport.launch.environ import (
 from claude_transport.launch.options import ClaudeOptions
 
 REMOTE_MARK: Final = "CLAUDE_TRANSPORT_REMOTE"
-"""The variable by which everything that a remote launch started is found again. Local children have another: both may be on one machine."""
+"""The variable that marks everything that a remote launch started. Local children have another one, because both may be on one machine."""
 
 _NAME: Final = "claude-transport"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -51,12 +51,12 @@ _SYSTEM_PATH: Final = "/usr/bin:/bin:/run/current-system/sw/bin"
 """Where `grep` and `sleep` are looked for before PATH, which may be empty, or begin with the folder of an attacker."""
 
 _PLACES: Final = ('"$HOME/.local/bin"', '"$HOME/.claude/local"', "/usr/local/bin", "/opt/homebrew/bin")
-"""Where a bare name is looked for after PATH, which is a short one for commands of sshd."""
+"""Where a bare name is looked for after PATH, which is short for commands of sshd."""
 
-# Nothing here but what sh, bash, zsh, fish and csh agree on: a login shell reads it first. One line, for the same reason.
+# Only what sh, bash, zsh, fish and csh agree on: a login shell reads it first. One line, for the same reason.
 _BOOTSTRAP: Final = 'echo {name} {mark} ready; IFS= read -r l && eval "$l"'
 
-# The first line of the instructions takes in the others, up to a line that is a dot; what follows belongs to the program.
+# The first line of the instructions reads the others, up to a line that is a dot. What follows belongs to the program.
 _LOADER: Final = r"""n=$(printf '\n.'); n=${n%.}; b=; while IFS= read -r l && [ "$l" != . ]; do b=$b${l#+}$n; done; eval "$b" """
 
 _ENDING: Final = """\
@@ -137,10 +137,10 @@ away=$(PATH=@system@${PATH:+:$PATH}; command -v setsid)
 is_away=$($away /bin/sh -c "$end" </dev/null 2>/dev/null &)
 exit $code
 """.replace("@system@", _SYSTEM_PATH)
-"""Runs a client that does not end what it started, and, when the client ends in any way but well, the command that does.
+"""Runs a client that does not end what it started. When the client does not end well, it runs the command that does.
 
-That command is on its own (a session, no mark of ours, and the variable that spares it): closing is bounded, and must not kill it on its
-way there. So the keeper does not leave before it is: the substitution ends when the command has let go of its standard output.
+That command runs on its own (in a session, without the mark, and with the variable that spares it), because closing is bounded and must not
+kill it. So the keeper waits for it: the substitution ends when the command has closed its standard output.
 """
 
 _ENDER: Final = """\
@@ -156,14 +156,14 @@ kill -s KILL $! 2>/dev/null
 
 _PAYING: Final = "|".join("*" + "".join(f"[{c.upper()}{c}]" if c.isalpha() else c for c in name) + "*" for name in CREDENTIAL_HEADERS)
 _IF_HEADERS_PAY: Final = f'case "${{{CUSTOM_HEADERS}:-}}" in {_PAYING}) @do@ ;; esac\n'
-"""What to do when the custom headers at the other end may hold a credential: one named anywhere counts, and no program is needed for it."""
+"""What to do when custom headers at the other end may hold a credential. A credential header anywhere counts, and no program is needed."""
 
 
 class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the environment at the other end: `drop` names, keep only what matches `keep` (None: everything), then `assign`.
+    """What happens to the environment at the other end: `drop` names, keep only what matches `keep` (None: everything), then `assign`.
 
-    With `drop_headers` custom headers are dropped that hold a credential, or, where something is refused, are refused. The launch is
-    refused there when one of `refuse` is set. `assign` holds what the options say and nothing of this machine's.
+    With `drop_headers`, custom headers that hold a credential are dropped, or refused where something is refused. The launch is refused
+    there when one of `refuse` is set. `assign` holds what the options say, and nothing of this machine's environment.
     """
 
     assign: Mapping[str, str]
@@ -173,12 +173,14 @@ class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     drop_headers: bool = False
 
     def __repr__(self) -> str:
-        """Names only: values may be secrets."""
+        """Show names only: values may be secrets."""
         return f"RemoteEnvironment(assign={sorted(self.assign)}, drop={self.drop}, keep={self.keep}, refuse={self.refuse})"
 
     @classmethod
     def of(cls, options: ClaudeOptions, *, trace: Mapping[str, str]) -> RemoteEnvironment:
-        """What `options` say, with `trace` below it. Raises `ConfigurationError` for what a shell cannot export."""
+        """Make it from `options`, with the trace variables of `trace` below them. Raises `ConfigurationError` for what a shell cannot
+        export.
+        """
         assign = {**trace, **build_environment(options, {})}
         if "PWD" not in options.env:
             assign.pop("PWD", None)  # made of this machine's directories; the shell at the other end sets its own
@@ -195,7 +197,7 @@ class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
         return cls(assign=assign, drop=drop, keep=kept, refuse=refuse, drop_headers=options.billing != "inherit")
 
     def as_shell(self) -> str:
-        """Shell code that does it."""
+        """Return the shell code that does it."""
         lines = []
         if self.keep is not None:
             kept = f"{'|'.join(self.keep)}) ;; " if self.keep else ""
@@ -211,7 +213,7 @@ class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Word(msgspec.Struct, frozen=True):
-    """Something the supervisor said: its first word, the rest of its line, and where in the text the line begins and ends."""
+    """A line of the supervisor: its first word, the rest, and where in the text the line begins and ends."""
 
     name: str
     rest: str
@@ -220,27 +222,27 @@ class Word(msgspec.Struct, frozen=True):
 
 
 def bootstrap(mark: str) -> list[str]:
-    """The command that is run at the other end, the same for every launch but for its mark."""
+    """Return the command that runs at the other end; only its mark differs between launches."""
     return ["/bin/sh", "-c", _BOOTSTRAP.format(name=_NAME, mark=mark), _NAME]
 
 
 def end_command(mark: str) -> list[str]:
-    """A command for the other end that ends everything the launch with this mark has left there."""
+    """Return a command for the other end that ends everything that the launch with this mark has left there."""
     return ["/bin/sh", "-c", f"mark={mark}\nvariable={REMOTE_MARK}\n{_ENDING}sweep"]
 
 
 def keeper(client: Sequence[str], *, ender: Sequence[str]) -> list[str]:
-    """A local command that runs `client`, and then `ender` unless the client ended with 0; its exit code is the client's."""
+    """Return a local command that runs `client`, and then `ender` unless the client exited with 0. Its exit code is the client's."""
     return ["/bin/sh", "-c", _KEEPER, _NAME, _ENDER.replace("@command@", shlex.join(ender)), *client]
 
 
 def instructions(
     argv: Sequence[str], *, mark: str, environment: RemoteEnvironment, cwd: str | None = None, private: Sequence[str] = ()
 ) -> bytes:
-    """The first bytes on standard input, for the shell that runs `bootstrap(mark)`: what to start, where, and with which environment.
+    """Return the first bytes for the shell that runs `bootstrap(mark)`: what to start, where, and with which environment.
 
-    `private` names variables that get a directory of their own, made there and removed at the end. A relative `cwd` is below the
-    login directory, or whatever the other end starts in.
+    `private` names variables that each get a directory, made there and removed at the end. A relative `cwd` starts at the login directory,
+    or wherever the other end starts.
     """
     words = " ".join(shlex.quote(argument) for argument in argv[1:])
     lines = [f"mark={mark}", f"variable={REMOTE_MARK}", f"program={shlex.quote(argv[0])}", "private="]
@@ -257,7 +259,7 @@ def instructions(
         before += 'private=$(umask 077; mktemp -d "${TMPDIR:-/tmp}/claude-transport-XXXXXX") || refuse directory\n'
     made = "".join(f'mkdir -m 700 "$private/{name}"\n' for name in private)
     folders = "".join(f'export {name}="$1/{name}"\n' for name in private)
-    # what is still needed goes into the arguments: a variable of the launch may have the name of one of ours
+    # what is still needed moves into the arguments: a variable of the launch may have the same name as one of the script
     begun = f'{made}set -- "$private" "$found" {words}\n{environment.as_shell()}{folders}'
     before += f'start() {{\n{begun}export {REMOTE_MARK}={mark}\nshift\nexec "$@"\n}}\n'
     block = os.fsencode(f"{before}found=\nfind{rest}")
@@ -267,7 +269,9 @@ def instructions(
 
 
 def find_word(text: str, *, mark: str, names: Sequence[str]) -> Word | None:
-    """The last of these words that was said in `text`, whatever stands before it on its line; None when none was, or not to its end."""
+    """Find the last of these words in `text`, whatever stands before it on its line. None when there is none, or its line is not
+    complete.
+    """
     start = text.rfind(f"{_NAME} {mark} ")
     while start >= 0:
         end = text.find("\n", start)
@@ -279,5 +283,5 @@ def find_word(text: str, *, mark: str, names: Sequence[str]) -> Word | None:
 
 
 def without_words(text: str, *, mark: str) -> str:
-    """`text` without the lines that are the supervisor's."""
+    """Return `text` without the lines of the supervisor."""
     return "\n".join(line for line in text.split("\n") if not line.startswith(f"{_NAME} {mark} "))

@@ -1,8 +1,8 @@
-"""Options checked before anything is spawned: whatever the CLI would refuse on stderr, ignore in silence, or misread.
+"""Checks options before a process starts: everything that the CLI would refuse on stderr, silently ignore, or misread.
 
-Each rule raises `ConfigurationError` with the option's name in `.option`, and a message that says what to do. Nothing is corrected. Some
-rules are stricter than the CLI 2.1.329, which accepts the value and does something else than asked (`max_turns=0` means no limit, an
-unknown `effort` the default, an empty text nothing); which values it refuses itself is proved by the end-to-end tests, one by one.
+Each rule raises `ConfigurationError` with the name of the option in `.option`, and a message that says what to do. Nothing is corrected.
+Some rules are stricter than CLI 2.1.329, which accepts the value and does something else (`max_turns=0` means no limit, an unknown `effort`
+the default, an empty text nothing). End-to-end tests show, one by one, which values the CLI refuses itself.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from claude_transport.launch.options import (
     default_of,
     fields_of,
 )
-from claude_transport.launch.payloads import PAYLOADS, agent_definitions
+from claude_transport.launch.payloads import PAYLOADS
 from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools
-from claude_transport.launch.settings import is_inline_json, load_settings, read_json_object
+from claude_transport.launch.settings import agent_definitions, is_inline_json, load_settings, read_json_object
 
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FLAG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
@@ -83,7 +83,7 @@ PLAIN_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {
     bool | str: (bool, str),
     StrPath | None: (str, os.PathLike, type(None)),
 }
-# option → always there
+# option → whether None is refused
 MAPPINGS: Final[Mapping[str, bool]] = {
     "env": True,
     "extra_args": True,
@@ -104,10 +104,10 @@ def validate_options(
     environment: Mapping[str, str] | None = None,
     check_files: bool = True,
 ) -> None:
-    """Return when `options` can be run as they stand, else raise `ConfigurationError`, naming the option and the remedy.
+    """Check that `options` can be run as they are. Raises `ConfigurationError`, naming the option and the remedy.
 
-    `uid` is the user the child would run as (default: the effective one of this process, where there are such); `environment` the child's
-    (default: `options.env`). `check_files=False` leaves out what needs this machine's disk, for a CLI that runs on another one.
+    `uid` is the user that the child would run as (default: the effective one of this process). `environment` is the child's (default:
+    `options.env`). `check_files=False` skips what needs the disk of this machine, for a CLI on another one.
     """
     environment = options.env if environment is None else environment
     check_types(options)
@@ -132,10 +132,9 @@ def _refuse(option: str, message: str) -> NoReturn:
 
 
 def check_types(options: ClaudeOptions) -> None:
-    """Return when every option has a value of its kind, else raise `ConfigurationError`; `validate_options` begins with it.
+    """Check the type of every option, and every rule. Raises `ConfigurationError`; `validate_options` begins with it.
 
-    Includes that each permission rule, tool and skill is one for the CLI.
-    Switches are bools, counts are ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else.
+    Switches must be bools and counts ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else.
     """
     for field in fields_of(type(options)):
         allowed = PLAIN_TYPES.get(field.type)
@@ -156,7 +155,7 @@ def check_types(options: ClaudeOptions) -> None:
 
 
 def _check_rules(options: ClaudeOptions) -> None:
-    """Each rule and each name is one for the CLI, too: no text of one option may allow something else (see `launch.rules`)."""
+    """Check each rule and each name for the CLI: the text of one option must not allow something else (see `launch.rules`)."""
     check_skills(options.skills)
     for option in ("allowed_tools", "disallowed_tools"):
         check_rules(option, getattr(options, option))
@@ -167,7 +166,7 @@ def _check_rules(options: ClaudeOptions) -> None:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every string in a value, keys included."""
+    """Yield every string in a value, keys included."""
     if isinstance(value, (str, os.PathLike)):
         yield os.fspath(value)
     elif isinstance(value, Mapping):
@@ -180,7 +179,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _check_text(option: str, value: Any) -> None:
-    """No NUL anywhere: it ends an argument or a variable. No lone surrogate that cannot be encoded for the child."""
+    """Refuse a NUL character, which ends an argument or a variable, and a lone surrogate, which cannot be encoded."""
     for text in _strings(value):
         if "\0" in text:
             _refuse(option, "holds a NUL character, which no argument, variable or path can carry")
@@ -356,7 +355,7 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
 
 
 def _check_own_servers(options: ClaudeOptions) -> None:
-    """What is said about the MCP servers of this process, and how the others travel."""
+    """Check what is said about MCP servers in this process, and how the other servers travel."""
     for option in ("sdk_mcp_server_configs", "sdk_mcp_server_manifests"):
         for name, about in (getattr(options, option) or {}).items():
             if not isinstance(name, str) or not name or not isinstance(about, Mapping):
@@ -389,14 +388,14 @@ def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given).strip():
         _refuse("settings", "must be a path, the text of a JSON object, or a mapping")
     if check_files or os.fspath(given).lstrip().startswith("{"):
-        load_settings(options)  # for the CLI a settings file that is no JSON object counts for nothing, without a word
+        load_settings(options)  # the CLI silently ignores a settings file that is not a JSON object
         _check_payer(options, load_settings(options))
     elif options.sandbox is not None:
         _refuse("sandbox", "cannot be merged into a settings file on another machine; give settings as a mapping")
 
 
 def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any], *, option: str = "settings") -> None:
-    """What the settings say about credentials wins over the environment, and must not pay when `billing` says who does."""
+    """Refuse credentials in the settings that `billing` forbids: they win over the environment."""
     names = forbidden_in(settings_variables(settings), options.billing)
     if options.billing.startswith("subscription") and settings.get("apiKeyHelper"):
         names.append("apiKeyHelper")

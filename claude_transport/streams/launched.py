@@ -15,8 +15,7 @@ import anyio.lowlevel
 from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, ProcessError
-from claude_transport.launch.launcher import Launcher
-from claude_transport.launch.remote_end import exit_status, why_ended, why_not_started, why_refused
+from claude_transport.launch.launcher import Launcher, exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import Word, find_word, without_words
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.process import ProcessConnectable, ProcessStream

@@ -22,7 +22,7 @@ from claude_transport import (
     TransportWrapper,
 )
 from claude_transport.client.shadowing import find_shadows
-from claude_transport.launch.permissions import permission_settings
+from claude_transport.launch.settings import permission_settings
 from claude_transport.transports import Client, PermissionSetting, SessionTerms
 
 NOWHERE = "/nonexistent/claude"  # whatever is refused before the spawn never gets to look for it

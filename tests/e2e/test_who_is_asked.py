@@ -18,7 +18,7 @@ from mcp.server import MCPServer
 
 import claude_transport as ct
 from claude_transport.client.shadowing import find_shadows
-from claude_transport.launch.permissions import permission_settings
+from claude_transport.launch.settings import permission_settings
 from claude_transport.testing import FakeMessagesAPI, replies
 
 PATIENCE = 60.0  # seconds for a turn of the CLI, on a machine with much else to do

@@ -14,8 +14,7 @@ import pytest
 import claude_transport as ct
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.launch import plan_launch
-from claude_transport.launch.launcher import RULES
-from claude_transport.launch.remote_end import exit_status, why_ended, why_not_started, why_refused
+from claude_transport.launch.launcher import RULES, exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import REMOTE_MARK, RemoteEnvironment, bootstrap, find_word, instructions, without_words
 from claude_transport.streams.guard import MARK_VARIABLE
 

@@ -1,4 +1,4 @@
-"""`adapt()`: a transport of this library as one of the official SDK, for its type checkers and with its errors."""
+"""Use a transport of this library under the official SDK: `adapt()` gives it the official types and errors."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
     _Official = claude_agent_sdk.Transport
 else:
-    _Official = object  # at run time it is registered with the official class instead, once that is needed
+    _Official = object  # at run time it is registered with the official class instead, when that is first needed
 
 
 _NO_CONNECTION = (CLIConnectionError, ConfigurationError, ConnectionLost, UsageError, OutcomeUncertain)
 
 
 def adapt(transport: TransportLike, *, options: claude_agent_sdk.ClaudeAgentOptions | None = None) -> AdaptedTransport:
-    """`transport` for `claude_agent_sdk.query(transport=…)` and `ClaudeSDKClient(transport=…)`, with the errors of that SDK.
+    """Make `transport` usable as `claude_agent_sdk.query(transport=…)` and `ClaudeSDKClient(transport=…)`, with the errors of that SDK.
 
-    Without it a transport works there too; but the official client takes only its own `ProcessError` for the end of a failed run, which
-    it then replaces by a `ResultError` that says why, and `except claude_agent_sdk.ClaudeSDKError` would not catch ours.
+    A transport works there without it, too. But the official client knows only its own `ProcessError` for the end of a failed run, which it
+    replaces by a `ResultError` that says why. And `except claude_agent_sdk.ClaudeSDKError` would not catch errors of this library.
 
     Args:
-        transport: any transport, wrapped as you like. It keeps its own options: the official client applies none of its own to it.
-        options: what the client is made with. The transport is then told what its callbacks will answer, so that the CLI asks: a
-            `SubprocessTransport` and a `NetworkTransport` turn on permission prompts for `can_use_tool`.
+        transport: any transport, with any wrappers. It keeps its own options; the official client applies none to it.
+        options: the options that the client is made with. The transport learns from them which callbacks will answer. So
+            `SubprocessTransport` and `NetworkTransport` turn on permission prompts for `can_use_tool`.
 
     Raises:
-        ConfigurationError: it is no transport, or it is connected already and cannot be told any more.
+        ConfigurationError: `transport` is not a transport, or is already connected.
         ImportError: `claude_agent_sdk` is not installed.
     """
     import claude_agent_sdk
@@ -57,9 +57,9 @@ def adapt(transport: TransportLike, *, options: claude_agent_sdk.ClaudeAgentOpti
 
 
 class AdaptedTransport(_Official):
-    """A transport of this library as the official SDK knows transports; made by `adapt`.
+    """A transport of this library with the official types and errors; made by `adapt`.
 
-    Each of the six methods is that of `transport`; what it raises is raised as its `official_error`.
+    Each of the six methods calls that of `transport`, and raises its errors as `official_error`.
     """
 
     def __init__(self, transport: TransportLike) -> None:
@@ -67,46 +67,46 @@ class AdaptedTransport(_Official):
 
     @property
     def transport(self) -> TransportLike:
-        """The transport inside."""
+        """The adapted transport."""
         return self._transport
 
     @property
     def info(self) -> TransportInfo:
-        """What is known of the connection at this moment: process id, exit code, the CLI's last words, …"""
+        """Facts about the connection: process id, exit code, the end of standard error, …."""
         info = getattr(self._transport, "info", None)
         return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
 
     async def connect(self) -> None:
-        """Connect the transport inside."""
+        """Connect the adapted transport."""
         with _official_errors():
             await self._transport.connect()
 
     async def write(self, data: str) -> None:
-        """Write to the transport inside."""
+        """Write `data` to the adapted transport."""
         with _official_errors():
             await self._transport.write(data)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The messages of the transport inside."""
+        """Iterate over the messages of the adapted transport."""
         with _official_errors():
             return _Messages(self._transport.read_messages())
 
     async def end_input(self) -> None:
-        """End the input of the transport inside."""
+        """End the input of the adapted transport."""
         with _official_errors():
             await self._transport.end_input()
 
     async def close(self) -> None:
-        """Close the transport inside, in bounded time."""
+        """Close the adapted transport, in bounded time."""
         with _official_errors():
             await self._transport.close()
 
     def is_ready(self) -> bool:
-        """Whether the transport inside is."""
+        """Whether the adapted transport is ready."""
         return self._transport.is_ready()
 
     def __bool__(self) -> bool:
-        """True: the official client replaces a transport that is false."""
+        """Always true: the official client replaces a transport that is false."""
         return True
 
     def __repr__(self) -> str:
@@ -114,12 +114,12 @@ class AdaptedTransport(_Official):
 
 
 def official_error(error: ClaudeTransportError) -> claude_agent_sdk.ClaudeSDKError:
-    """What the official SDK would raise in place of `error`, which becomes its `__cause__`.
+    """Make the error that the official SDK would raise in place of `error`, which becomes its `__cause__`.
 
-    * `ProcessError` is `ProcessError` there, with `exit_code` (-9 for a death by signal 9) and `stderr`.
-    * `CLINotFoundError` and `CLIJSONDecodeError` (with `line`) have the same names.
-    * `CLIConnectionError`, `ConfigurationError`, `ConnectionLost`, `UsageError` and `OutcomeUncertain` are `CLIConnectionError`.
-    * Everything else is `ClaudeSDKError`.
+    * `ProcessError` becomes the official `ProcessError`, with `exit_code` (-9 for signal 9) and `stderr`.
+    * `CLINotFoundError` and `CLIJSONDecodeError` (with `line`) keep their names.
+    * `CLIConnectionError`, `ConfigurationError`, `ConnectionLost`, `UsageError` and `OutcomeUncertain` become `CLIConnectionError`.
+    * All others become `ClaudeSDKError`.
     """
     import claude_agent_sdk
 
@@ -140,7 +140,7 @@ def official_error(error: ClaudeTransportError) -> claude_agent_sdk.ClaudeSDKErr
 
 
 class _OfficialErrors(AbstractContextManager[None]):
-    """Raises what leaves the block as the official SDK's own; not a generator, which would cost a microsecond for each message."""
+    """Raises what leaves the block as an official error. It is a class because a generator would cost a microsecond for each message."""
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
         if isinstance(exc, ClaudeTransportError):
@@ -152,7 +152,7 @@ def _official_errors() -> _OfficialErrors:
 
 
 class _Messages:
-    """An iterator, not a generator: the official client drops it half read, and a dropped generator is something to warn about."""
+    """Iterates over messages. It is not a generator: the official client drops it half read, and Python warns of a dropped generator."""
 
     def __init__(self, messages: AsyncIterator[dict[str, Any]]) -> None:
         self._messages = messages
@@ -167,14 +167,14 @@ class _Messages:
             raise official_error(exc) from exc
 
     async def aclose(self) -> None:
-        """Close the iterator inside, when it is one that can be closed."""
+        """Close the iterator inside, if it can be closed."""
         aclose = getattr(self._messages, "aclose", None)
         if aclose is not None:
             await aclose()
 
 
 def _answers(options: claude_agent_sdk.ClaudeAgentOptions) -> frozenset[str]:
-    """What the callbacks among `options` will answer, as `Client.answers` names it."""
+    """Return which callbacks `options` contain, in the words of `Client.answers`."""
     servers = options.mcp_servers if isinstance(options.mcp_servers, dict) else {}
     own = {name for name, server in servers.items() if server.get("type") == "sdk"}
     answers = {"can_use_tool": options.can_use_tool, "hooks": options.hooks, "mcp": own}

@@ -1,4 +1,8 @@
-"""Official options taken apart: what the CLI is run with, what a `Query` is made with, and what a transport is made with."""
+"""Takes official options apart: what the CLI runs with, what a `Query` is made with, and what a transport is made with.
+
+`options_from` is for moving away from the official SDK, `transport_from` for staying with its client. Callbacks keep their signatures, and
+are wrapped.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,14 @@ if TYPE_CHECKING:
     import claude_agent_sdk
 
 
-# --- Callbacks written for the official SDK, as a `Query` calls them: same arguments, same answers, same meaning of a failure.
+# Callbacks written for the official SDK, as a `Query` calls them.
 
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 def permission_callback_from(callback: claude_agent_sdk.CanUseTool) -> CanUseToolCallback:
-    """An official `can_use_tool` as one of `Query`. One that raises, or answers something else, denies: there too."""
+    """Wrap an official `can_use_tool` for `Query`. A callback that raises, or returns something else, denies, as in the official SDK."""
     import claude_agent_sdk as sdk
 
     async def ask(tool_name: str, tool_input: dict[str, Any], context: CallbackContext) -> Allow | Deny:
@@ -58,16 +62,16 @@ def permission_callback_from(callback: claude_agent_sdk.CanUseTool) -> CanUseToo
 
 
 def _updates(updates: Sequence[claude_agent_sdk.PermissionUpdate] | None) -> tuple[PermissionUpdate, ...]:
-    """The same changes of the rules; none at all when one of them cannot be sent, as the official SDK has it."""
+    """Translate the changes of rules. Returns none at all when one cannot be sent, as the official SDK does."""
     try:
         return tuple(msgspec.convert(update.to_dict(), PermissionUpdate) for update in updates or ())
-    except ValueError:  # also of msgspec: what is no update at all
+    except ValueError:  # also raised by msgspec, for what is not an update
         logger.warning("permission updates are left out: one of them lacks a field", exc_info=True)
         return ()
 
 
 def hooks_from(hooks: Mapping[Any, Sequence[claude_agent_sdk.HookMatcher]]) -> dict[str, list[HookMatcher]]:
-    """Official hooks as those of `Query`. With `on_failure="block"` a hook that raises blocks; otherwise it has no say, and is logged."""
+    """Wrap official hooks for `Query`. With `on_failure="block"` a hook that raises blocks; otherwise its failure is logged and ignored."""
     return {str(event): [_matcher(event, matcher) for matcher in matchers] for event, matchers in hooks.items() if matchers}
 
 
@@ -82,7 +86,7 @@ def _matcher(event: str, matcher: claude_agent_sdk.HookMatcher) -> HookMatcher:
 def _hook(event: str, callback: claude_agent_sdk.HookCallback, *, blocks: bool) -> HookCallable:
     async def run(given: Any, tool_use_id: str | None, _context: CallbackContext) -> HookOutput:
         try:
-            # all that can fail belongs in here, the check of the answer too: a hook that does not block has no say then
+            # all that can fail belongs here, also the check of the answer: a failed hook without `block` must have no effect
             return _answer(event, await callback(given.to_dict(), tool_use_id, {"signal": None}))
         except Exception:
             if blocks:
@@ -94,19 +98,19 @@ def _hook(event: str, callback: claude_agent_sdk.HookCallback, *, blocks: bool) 
 
 
 def _answer(event: str, answer: object) -> HookOutput:
-    """Check what is known of a hook's answer; the rest is passed on as it is, as the official SDK does."""
+    """Check the known fields of a hook's answer. Unknown fields are passed on, as the official SDK does."""
     if not isinstance(answer, Mapping):
         raise TypeError(f"the {event} hook returned {type(answer).__name__}, not a dict")
     return HookOutput(extra=encode_hook_output(event, answer, strict=False))
 
 
-# --- What becomes of each option of the official `ClaudeAgentOptions`: one row each, which the code, the how-to and a test go by.
+# What becomes of each option of the official `ClaudeAgentOptions`: one row for each, which the code, the how-to and a test read.
 
 
 class OptionRow(msgspec.Struct, frozen=True):
-    """One row: the official name, what it is here, and what differs.
+    """One row: the official name, the name here, and the difference.
 
-    `is_same` says that the value is handed on under the same name; an empty one is left out, where the official SDK does so too.
+    `is_same` means that the value is passed on under the same name. Empty values are left out where the official SDK leaves them out.
     """
 
     option: str
@@ -119,18 +123,22 @@ def _same(option: str, note: str = "") -> OptionRow:
     return OptionRow(option, f"`ClaudeOptions.{option}`", note, is_same=True)
 
 
-_STORE = "Refused by `options_from`: this library mirrors no transcripts. `transport_from` leaves it to the official client."
+_STORE = "Refused by `options_from`: this library does not mirror transcripts. `transport_from` leaves it to the official client."
 
 OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("tools"),
     _same("allowed_tools"),
-    OptionRow("system_prompt", "`ClaudeOptions.system_prompt`", 'None becomes `""`: there it means no system prompt, here the CLI\'s own.'),
+    OptionRow(
+        "system_prompt",
+        "`ClaudeOptions.system_prompt`",
+        'None becomes `""`. There None means no system prompt; here it means the CLI\'s own.',
+    ),
     OptionRow(
         "mcp_servers",
         "`ClaudeOptions.mcp_servers`; `Query(mcp_servers=…)` for those of this process",
-        "A server of type `sdk` is handed on as the server object in it, under the same name.",
+        "The server object in an entry of type `sdk` is passed on under the same name.",
     ),
-    _same("strict_mcp_config", "False stays False; here the default None means strict when servers are configured."),
+    _same("strict_mcp_config", "False stays False. The default here is None: strict when servers are configured."),
     _same("permission_mode"),
     _same("continue_conversation"),
     _same("resume"),
@@ -143,25 +151,26 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("betas"),
     _same("permission_prompt_tool_name"),
     _same("cwd"),
-    _same("cli_path", "None: `find_cli` looks for it; it knows the one inside the official SDK, too."),
+    _same("cli_path", "With None, `find_cli` looks for it, also inside the official SDK."),
     _same("settings"),
     _same("add_dirs"),
-    _same("env", "Over what is inherited, as there. `CLAUDE_CODE_ENTRYPOINT` is not set to `sdk-py`, which would not be true."),
+    _same("env", "Wins over inherited variables, as there. `CLAUDE_CODE_ENTRYPOINT` is not set to `sdk-py`."),
     _same("extra_args", "Flags that the library writes itself are refused."),
-    OptionRow("max_buffer_size", "`SubprocessTransport(max_line_bytes=…)`", "A longer line costs that one message, not the session."),
-    OptionRow("debug_stderr", "nothing", "The official SDK does not read it any more either."),
-    OptionRow("stderr", "`SubprocessTransport(on_stderr=…)`", "Standard error is read in any case: its end is in `transport.info`."),
+    OptionRow(
+        "max_buffer_size", "`SubprocessTransport(max_line_bytes=…)`", "A longer line loses that one message, and does not end the session."
+    ),
+    OptionRow("debug_stderr", "nothing", "The official SDK no longer reads it."),
+    OptionRow("stderr", "`SubprocessTransport(on_stderr=…)`", "Standard error is always read: its end is in `transport.info`."),
     OptionRow(
         "can_use_tool",
         "`Query(can_use_tool=…)`",
-        "`PermissionResultAllow`, `PermissionResultDeny` are `Allow`, `Deny`. Options that would keep it from ever "
-        "being called are refused.",
+        "`PermissionResultAllow`, `PermissionResultDeny` are `Allow`, `Deny`. Options that would prevent every call of it are refused.",
     ),
     OptionRow(
         "hooks",
         "`Query(hooks=…)`",
-        "A hook that raises has no say, unless its matcher has `on_failure='block'`; in a hook written for this library it blocks. "
-        "One that overruns its `timeout` always blocks here. Fields of an answer that are not known are passed on, as there.",
+        "A hook that raises is ignored, unless its matcher has `on_failure='block'`. A hook written for this library blocks then. "
+        "A hook that overruns its `timeout` always blocks here. Unknown fields of an answer are passed on, as there.",
     ),
     _same("user"),
     _same("include_partial_messages"),
@@ -172,11 +181,11 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("resume_session_at"),
     _same("resume_drops_turn"),
     _same("agents", "`AgentDefinition` objects or mappings."),
-    OptionRow("setting_sources", "`ClaudeOptions.setting_sources`", "With `skills` and None it becomes user and project, as there."),
+    OptionRow("setting_sources", "`ClaudeOptions.setting_sources`", "None becomes user and project when `skills` is given, as there."),
     _same("skills"),
     _same("sandbox"),
     _same("plugins"),
-    OptionRow("max_thinking_tokens", "`ClaudeOptions.max_thinking_tokens`", "Left out when `thinking` is given, which wins there too."),
+    OptionRow("max_thinking_tokens", "`ClaudeOptions.max_thinking_tokens`", "Left out when `thinking` is given, which wins, as there."),
     _same("thinking"),
     _same("effort"),
     OptionRow("output_format", "`ClaudeOptions.output_format`", "Anything but a JSON schema is left out, as there."),
@@ -185,7 +194,7 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     OptionRow("session_store_flush", "nothing", "Goes with `session_store`."),
     OptionRow("load_timeout_ms", "nothing", "Goes with `session_store`."),
     _same("task_budget"),
-    _same("client_app", "Nothing is derived from the running program when it is None."),
+    _same("client_app", "None sends no name; it is not derived from the running program."),
 )
 
 
@@ -196,20 +205,20 @@ _EMPTY_MEANS_NONE = frozenset(
     {"cwd", "fallback_model", "max_turns", "model", "permission_mode", "permission_prompt_tool_name", "resume", "resume_session_at"}
     | {"session_id", "settings"}
 )
-"""Options that the official SDK tests for truth before it passes them on."""
+"""Options for which the official SDK does not pass on an empty value."""
 
 
 class TransportOptions(TypedDict, total=False):
-    """What `options_from` found for `SubprocessTransport`, beside the options of the CLI."""
+    """Arguments for `SubprocessTransport` that `options_from` found, beside the options of the CLI."""
 
     max_line_bytes: int
     on_stderr: Callable[[str], object]
 
 
 class MovedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What an official `ClaudeAgentOptions` comes to: `options` run the CLI, the rest are keyword arguments.
+    """What an official `ClaudeAgentOptions` becomes: `options` for the CLI, and keyword arguments for the transport and the `Query`.
 
-    `Query(SubprocessTransport(moved.options, **moved.transport_options), **moved.query_options)` is what `open_query()` makes.
+    `open_query()` makes `Query(SubprocessTransport(moved.options, **moved.transport_options), **moved.query_options)`.
     """
 
     options: ClaudeOptions
@@ -217,17 +226,17 @@ class MovedOptions(msgspec.Struct, frozen=True, kw_only=True):
     query_options: QueryOptions
 
     def open_query(self, *, launcher: Launcher | None = None) -> Query:
-        """A `Query` over a `SubprocessTransport`, not started yet: `async with options_from(theirs).open_query() as query`."""
+        """Make a `Query` over a `SubprocessTransport`, not started yet: `async with options_from(theirs).open_query() as query`."""
         return Query(SubprocessTransport(self.options, launcher=launcher, **self.transport_options), **self.query_options)
 
 
 def options_from(options: claude_agent_sdk.ClaudeAgentOptions) -> MovedOptions:
-    """Official options as this library has them, with the same meaning; callbacks keep their signatures, and are wrapped.
+    """Translate official options into those of this library, with the same meaning. Callbacks keep their signatures, and are wrapped.
 
     The how-to "Move from the official SDK" has a row for each option.
 
     Raises:
-        ConfigurationError: an option that has no counterpart here (`session_store`), or that a newer SDK has and this table does not.
+        ConfigurationError: an option has no counterpart here (`session_store`), or is newer than this table.
         ImportError: `claude_agent_sdk` is not installed.
     """
     _check(options)
@@ -249,10 +258,10 @@ def options_from(options: claude_agent_sdk.ClaudeAgentOptions) -> MovedOptions:
 
 
 def transport_from(options: claude_agent_sdk.ClaudeAgentOptions, *, launcher: Launcher | None = None) -> AdaptedTransport:
-    """The transport that the official client would have made for itself from `options`, but one of this library; hand it both.
+    """Make the transport that the official client would make from `options`. Give both to it.
 
-    `ClaudeSDKClient(options, transport=transport_from(options))`: the client sends what travels by `initialize` (hooks, agents, the
-    filter of skills) and answers callbacks and in-process MCP servers; all else is the command line, which is written here.
+    Use `ClaudeSDKClient(options, transport=transport_from(options))`. The client sends what travels by `initialize` (hooks, agents, the
+    filter of skills), and answers callbacks and in-process MCP servers. The transport writes the command line.
 
     Raises:
         ConfigurationError: an option cannot be run, or is not known here.
@@ -261,7 +270,7 @@ def transport_from(options: claude_agent_sdk.ClaudeAgentOptions, *, launcher: La
     _check(options)
     servers, own = _servers(options)
     if isinstance(servers, Mapping):
-        # this client does not name its servers in `initialize`, where a Query does: the CLI has to know them from its configuration
+        # this client does not name its servers in `initialize`, as a Query does: the CLI must know them from its configuration
         servers = {**servers, **{name: {"type": "sdk", "name": name} for name in own}}
     ours = _claude_options(options)
     check_rules("allowed_tools", ours.allowed_tools)
@@ -293,7 +302,7 @@ def _default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def _claude_options(options: claude_agent_sdk.ClaudeAgentOptions) -> ClaudeOptions:
-    """What runs the CLI, but for `mcp_servers`."""
+    """Return what runs the CLI, without `mcp_servers`."""
     check_skills(options.skills)
     values: dict[str, Any] = {name: getattr(options, name) for name in _SAME}
     for name in _EMPTY_MEANS_NONE:
@@ -309,7 +318,7 @@ def _claude_options(options: claude_agent_sdk.ClaudeAgentOptions) -> ClaudeOptio
 
 
 def _servers(options: claude_agent_sdk.ClaudeAgentOptions) -> tuple[Mapping[str, Mapping[str, Any]] | str, dict[str, Any]]:
-    """The servers that the CLI runs or reaches itself, and those of this process, by name."""
+    """Return the servers that the CLI runs or reaches itself, and those of this process, by name."""
     given: Any = options.mcp_servers
     if not isinstance(given, Mapping):
         return str(given), {}
