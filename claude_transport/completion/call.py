@@ -183,7 +183,7 @@ class CompletionStream:
     def completion(self) -> Completion:
         """The whole answer. Raises `UsageError` before the iteration has ended, and when it failed or was left early."""
         if self._flow.completion is None:
-            raise UsageError("there is no whole answer: the stream has not come to its end")
+            raise UsageError("there is no whole answer yet: iterate over the stream to its end first")
         return self._flow.completion
 
     def __aiter__(self) -> Self:
@@ -486,7 +486,7 @@ class Call:
         except Exception:
             # an observer must not decide how the call ends
             self._on_event = None
-            logger.exception("on_event failed: it is told nothing more of this call")
+            logger.exception("on_event failed; it is not called again in this call")
 
     @property
     def _attempts(self) -> int:
@@ -643,7 +643,7 @@ class _Attempt:
 
 def _check_observer(on_event: object) -> None:
     if on_event is not None and (not callable(on_event) or inspect.iscoroutinefunction(on_event)):
-        raise ConfigurationError(f"on_event is an ordinary function, which is called and not awaited, not {on_event!r}", option="on_event")
+        raise ConfigurationError(f"on_event must be a plain function (not async), not {on_event!r}", option="on_event")
 
 
 def _begun_again() -> ClaudeTransportError:

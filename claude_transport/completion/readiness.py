@@ -262,7 +262,7 @@ def check_billing(kind: TransportKind, billing: BillingPolicy) -> None:
     """Check that this billing policy allows this path. Raises `ConfigurationError` if not: the API cannot use a subscription."""
     if kind == "api" and billing in _SUBSCRIPTION:
         raise ConfigurationError(
-            f'billing="{billing}" cannot be kept on the API path, which knows no subscription: use transport="cli", or another policy',
+            f'billing="{billing}" is not possible on the API path, which cannot use a subscription: use transport="cli", or another policy',
             option="billing",
         )
 

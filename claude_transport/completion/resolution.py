@@ -162,7 +162,7 @@ def _choice(value: object, layer: Layer) -> TransportChoice:
         if value == known:
             return known
     shown = "null" if value is None else repr(value)
-    raise ConfigurationError(f"transport: {_who(layer)} says {shown}, which is none of {', '.join(CHOICES)}", option="transport")
+    raise ConfigurationError(f"transport: {_who(layer)} says {shown}, which is not one of {', '.join(CHOICES)}", option="transport")
 
 
 def _who(layer: Layer) -> str:

@@ -106,7 +106,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(
         "mcp_tool_idle_timeout",
         "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT",
-        "Seconds an MCP tool may say nothing, neither an answer nor progress; `math.inf` for no limit. The CLI's own is 5 minutes.",
+        "Seconds an MCP tool may send neither an answer nor progress; `math.inf` for no limit. The CLI's own is 5 minutes.",
         lambda seconds: "0" if math.isinf(seconds) else _milliseconds(seconds),
         note="The `timeout` of a server's own configuration wins for that server.",
     ),
@@ -121,7 +121,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
         "CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS",
         "Seconds the CLI waits for background agents after its input ended; `math.inf` for no limit.",
         lambda seconds: "0" if math.isinf(seconds) else _milliseconds(seconds),
-        note="Background shells are waited for without limit whatever this says `[24f]`.",
+        note="The CLI always waits for background shells, without limit `[24f]`.",
     ),
     Variable("disable_background_tasks", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "No background tasks.", _flag),
     Variable("enable_file_checkpointing", "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "`rewind_files` works.", lambda _: "true"),
@@ -141,10 +141,10 @@ def is_switched_on(value: str | None) -> bool:
 def check_variables(env: Mapping[str, str]) -> None:
     """Check that `env` can be an environment. Raises `ConfigurationError(option="env")`, whose message holds no value."""
     if not isinstance(env, Mapping):
-        raise ConfigurationError(f"env: must be values by name, not {type(env).__name__}", option="env")
+        raise ConfigurationError(f"env: must be a mapping, not {type(env).__name__}", option="env")
     for name, value in env.items():
         if not isinstance(name, str) or not name or "=" in name:
-            raise ConfigurationError(f"env: {name!r} is no variable name", option="env")
+            raise ConfigurationError(f"env: {name!r} is not a variable name", option="env")
         if not isinstance(value, str):
             raise ConfigurationError(f"env: the value of {name} must be a string, not {type(value).__name__}", option="env")
 
@@ -263,7 +263,7 @@ def _check_billing(options: ClaudeOptions, inherited: Mapping[str, str], given: 
     clash = forbidden_in(given, options.billing)
     if clash:
         raise ConfigurationError(
-            f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids: drop one of the two', option="env"
+            f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids; remove one of the two', option="env"
         )
     if options.billing == "subscription_strict":
         found = forbidden_in(inherited, options.billing)

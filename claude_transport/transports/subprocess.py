@@ -130,7 +130,7 @@ class SubprocessTransport(StreamTransport):
         strict: bool = False,
     ) -> None:
         if options is not None and not isinstance(options, ClaudeOptions):
-            raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
+            raise ConfigurationError(f"options must be ClaudeOptions, not {type(options).__name__}", option="options")
         if command is not None and (isinstance(command, str | bytes) or not command):
             raise ConfigurationError("command is a sequence of arguments, with the program first", option="command")
         if launcher is not None and not isinstance(launcher, Launcher):
