@@ -118,7 +118,7 @@ def quick(session: nox.Session) -> None:
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy")
-    run_pytest(session, "-q", "-m", "not e2e and not nightly", *CORE_TESTS)
+    run_pytest(session, "-q", "-m", "not e2e and not nightly", "--hypothesis-profile=quick", *CORE_TESTS)
 
 
 @nox.session(venv_backend="none", requires=["checks"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -23,8 +24,9 @@ from typing import Any, NamedTuple
 
 import anyio
 import anyio.lowlevel
-from speed import ours, sessions
-from speed.harness import spread
+import anyio.to_thread
+from speed import ours
+from speed.harness import Meter, spread
 from speed.peers import Sink, handshake_peer, line_peer
 from speed.report import backends_of
 from speed.workload import SHAPES, Workload
@@ -79,15 +81,13 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-@contextlib.contextmanager
-def without_pour() -> Iterator[None]:
-    """A process stream that cannot pour: the reader's task is resumed for each chunk."""
-    before = ProcessStream.pour
-    del ProcessStream.pour
-    try:
-        yield
-    finally:
-        ProcessStream.pour = before  # type: ignore[method-assign]
+class Unpourable:
+    """Stands in for `Pourable`: no stream is an instance of it."""
+
+
+def without_pour() -> AbstractContextManager[None]:
+    """The reader's task is resumed for each chunk, as for a stream that has no `pour()`."""
+    return replaced(sys.modules[StreamTransport.__module__], "Pourable", Unpourable)
 
 
 @contextlib.contextmanager
@@ -170,7 +170,10 @@ class Scenarios:
     def __init__(self, folder: Path, *, backend: str, scale: float, sessions: int) -> None:
         self._backend = backend
         self._scale = scale
-        self._sessions = sessions
+        self._fifos = [folder / f"fifo-{number}" for number in range(sessions)]
+        for fifo in self._fifos:
+            os.mkfifo(fifo)
+        self._alone = [handshake_peer(folder, (fifo,), waits=False) for fifo in self._fifos]
         self._small = Workload.of_shape(folder, "delta, 263 B", scale=scale * 0.5)
         self._large = Workload.of_shape(folder, "tool result, 87 KB", scale=scale)
         self._session = handshake_peer(folder, self._small.files)
@@ -178,9 +181,24 @@ class Scenarios:
         self._sink = Sink(folder)
 
     def alone(self) -> float:
-        """Small messages that come alone: each session says a hundred in a second."""
-        found = sessions.work(subject="ours", backend=self._backend, size=self._sessions, seconds=max(1.5 * self._scale, 0.3))
-        return float(found["cpu_us"])
+        """Small messages that come alone: the next one is sent when its session's reader has got the last. The sessions take turns."""
+        return anyio.run(self._alone_in_turns, backend=self._backend)
+
+    async def _alone_in_turns(self) -> float:
+        line, count = SHAPES["delta, 263 B"][1], max(round(200 * self._scale), 4)
+        async with contextlib.AsyncExitStack() as stack:
+            sessions = []
+            for peer, fifo in zip(self._alone, self._fifos, strict=True):
+                query = await stack.enter_async_context(ours.query_over(peer))
+                writer = await anyio.to_thread.run_sync(os.open, fifo, os.O_WRONLY)
+                stack.callback(os.close, writer)
+                sessions.append((writer, query.messages()))
+            with Meter() as meter:
+                for _ in range(count):
+                    for writer, messages in sessions:
+                        os.write(writer, line)
+                        await anext(messages)
+        return meter.cost(count * len(sessions)).cpu * 1e6
 
     def burst(self) -> float:
         """Small messages, as fast as they can be read, through a `Query`."""
@@ -219,7 +237,7 @@ def main() -> None:
     parser.add_argument("--only", choices=list(TRICKS), nargs="+", default=list(TRICKS), metavar="TRICK", help=f"of {', '.join(TRICKS)}")
     parser.add_argument("--backend", choices=["asyncio", "trio", "both"], default="both")
     parser.add_argument("--rounds", type=int, default=9, help="ratios for each trick (default 9)")
-    parser.add_argument("--sessions", type=int, default=25, help='of the scenario "alone" (default 25)')
+    parser.add_argument("--sessions", type=int, default=25, help='of the scenario "alone" (default 20)')
     parser.add_argument("--scale", type=float, default=1.0, help="times as many messages (default 1.0)")
     options = parser.parse_args()
     for backend in backends_of(options):

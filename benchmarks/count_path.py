@@ -142,7 +142,7 @@ def main() -> None:
         for name, path in paths.items():
             print(f"\n{name}")
             for (file, function), calls in path.calls.items():
-                print(f"  {file}: {function}" + (f" x {calls}" if calls > 1 else ""))
+                print(f"  {file}: {function}" + (f" ({calls} calls)" if calls > 1 else ""))
 
 
 if __name__ == "__main__":

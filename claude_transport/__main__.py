@@ -1,4 +1,4 @@
-"""`python -m claude_transport` is the program `claude-transport`."""
+"""Runs the program `claude-transport` as `python -m claude_transport`."""
 
 from __future__ import annotations
 

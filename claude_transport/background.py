@@ -1,9 +1,8 @@
-"""A task that belongs to nobody's cancel scope: what is started here is finished here, whoever called and from where.
+"""Tasks that belong to no cancel scope: a task started here ends here, whichever task called it.
 
-A transport may be connected in one task and closed in another, and the caller that closes it may itself be cancelled at
-any moment, by anyio, by trio or by asyncio's own `Task.cancel()` (which no shield stops). A task group cannot serve that:
-it must be left by the task that entered it. So the few things that must outlive their caller run as top-level tasks of
-the event loop, and callers only wait for them.
+A transport may be connected in one task and closed in another. The closing caller may itself be cancelled at any time, by anyio, trio or
+asyncio's `Task.cancel()` (which ignores shields). A task group cannot be used for this, because the task that entered it must leave it. So
+the work that must outlive its caller runs as a top-level task of the event loop, and callers only wait for it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _running: set[Task[None]] = set()  # asyncio keeps only weak references to its t
 def trio_here() -> Any:
     """Return the trio module when the caller runs under trio, else None.
 
-    trio may not be imported at all, or another thread may have imported only a part of it. Then it is not what is running.
+    trio may not be imported at all, or only partly by another thread. In both cases it is not running.
     """
     in_trio_run = getattr(sys.modules.get("trio.lowlevel"), "in_trio_run", None)
     return sys.modules["trio"] if in_trio_run is not None and in_trio_run() else None
@@ -38,22 +37,22 @@ def trio_here() -> Any:
 
 def _asyncio_loop() -> AbstractEventLoop:
     """Return the running asyncio loop. Raises `RuntimeError` when there is none."""
-    # Not imported here: that would cost a fifth of importing this package, and raise in finalisers at the interpreter's exit.
-    # Another thread may have imported only a part of it, as with trio.
+    # asyncio is not imported here: this would cost a fifth of this package's import time, and raise in finalisers at exit.
+    # As with trio, another thread may have imported only a part of it.
     get_running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     if get_running_loop is None:
-        raise RuntimeError("asyncio is not imported, so it is not what is running")
+        raise RuntimeError("no event loop is running: asyncio is not imported")
     loop: AbstractEventLoop = get_running_loop()
     return loop
 
 
 def asyncio_loop_here() -> AbstractEventLoop | None:
-    """The asyncio loop that the caller runs in; None under trio. Raises `RuntimeError` outside of any."""
+    """Return the asyncio loop in which the caller runs; None under trio. Raises `RuntimeError` outside of any event loop."""
     return _asyncio_loop() if trio_here() is None else None
 
 
 def is_being_cancelled_here() -> bool:
-    """True when asyncio itself has been asked to cancel the task that the caller runs in, which no cancel scope knows of."""
+    """Return True when `Task.cancel()` of asyncio was called for the current task. No cancel scope knows about that."""
     if trio_here() is not None:
         return False
     task = sys.modules["asyncio"].current_task()
@@ -61,19 +60,19 @@ def is_being_cancelled_here() -> bool:
 
 
 def clock_here() -> Callable[[], float]:
-    """What `anyio.current_time()` asks in the loop that the caller runs in, to be kept by those who ask it for every message."""
+    """Return the function that `anyio.current_time()` calls in this loop. Keep it where the time is needed for every message."""
     loop = asyncio_loop_here()
     clock: Callable[[], float] = trio_here().current_time if loop is None else loop.time
     return clock
 
 
 class HostLoop:
-    """The event loop something was made in, to be found again from a finaliser, another thread or another loop."""
+    """The event loop in which an object was made, for use from a finaliser, another thread or another loop."""
 
     __slots__ = ("_asyncio_loop", "_trio_token")
 
     def __init__(self) -> None:
-        """Remembers the running loop; raises `RuntimeError` when there is none."""
+        """Remember the running loop. Raises `RuntimeError` when there is none."""
         trio = trio_here()
         self._trio_token = None if trio is None else trio.lowlevel.current_trio_token()
         self._asyncio_loop = None if trio is not None else _asyncio_loop()
@@ -81,28 +80,32 @@ class HostLoop:
     @property
     def is_current(self) -> bool:
         """True when the caller runs inside this loop."""
-        trio = trio_here()
-        if trio is not None:
-            return self._trio_token is not None and trio.lowlevel.current_trio_token() is self._trio_token
+        # As `trio_here()` and `_asyncio_loop()`, without their calls: this is asked for each message that is waited for.
+        lowlevel = sys.modules.get("trio.lowlevel")
+        if getattr(lowlevel, "in_trio_run", bool)():
+            return self._trio_token is not None and lowlevel.current_trio_token() is self._trio_token  # type: ignore[union-attr]
+        get_running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
+        if self._asyncio_loop is None or get_running_loop is None:
+            return False
         try:
-            return self._asyncio_loop is not None and _asyncio_loop() is self._asyncio_loop
+            return get_running_loop() is self._asyncio_loop
         except RuntimeError:
             return False
 
     @property
     def is_paused(self) -> bool:
-        """True for an asyncio loop that is neither running nor closed: what was scheduled there may wait for ever."""
+        """True for an asyncio loop that is not running, but not closed either: work scheduled there may wait for ever."""
         loop = self._asyncio_loop
         return loop is not None and not loop.is_running() and not loop.is_closed()
 
     def call_soon(self, func: Callable[[], object]) -> bool:
-        """Have `func` called inside the loop, from any thread; False when the loop is over."""
+        """Call `func` in the loop, from any thread. Returns False when the loop has ended."""
         try:
             if self._trio_token is not None:
                 self._trio_token.run_sync_soon(func)
             elif self._asyncio_loop is not None:
                 self._asyncio_loop.call_soon_threadsafe(func)
-        except RuntimeError:  # closed; trio's RunFinishedError is one, too
+        except RuntimeError:  # the loop is closed (trio's RunFinishedError is a RuntimeError, too)
             return False
         return True
 
@@ -110,9 +113,8 @@ class HostLoop:
 class BackgroundTask:
     """A top-level task of the running event loop, on asyncio and on trio.
 
-    It ends when its function does, when `cancel()` is called, or when the event loop ends (which cancels it: the function
-    then has until its next `await` to leave things in order). An exception that escapes the function is logged; Ctrl-C is
-    the program's, in whichever task it was noticed.
+    It ends when its function returns, when `cancel()` is called, or when the event loop ends. The end of the loop cancels it: the function
+    can then clean up until its next `await`. An exception that leaves the function is logged. Ctrl-C is passed on to the main task.
     """
 
     def __init__(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> None:
@@ -125,10 +127,16 @@ class BackgroundTask:
 
     @classmethod
     def spawn(cls, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> BackgroundTask:
-        """Start `func` now, in a copy of the caller's context; must be called inside an event loop.
+        """Start `func` in a copy of the caller's context. Call it inside an event loop.
 
-        `at_end` is called when the task is over in whatever way: also when it was cancelled before its first step, in which case
-        not even a `finally` inside `func` runs. Raises `RuntimeError` when the loop is ending and takes no new task.
+        Args:
+            func: the async function to run.
+            name: the name of the task in logs and debuggers.
+            at_end: called when the task has ended in any way, even when it was cancelled before its first step (then no `finally` inside
+                `func` runs).
+
+        Raises:
+            RuntimeError: the loop is ending and takes no new task.
         """
         task = cls(func, name=name, at_end=at_end)
         trio = trio_here()
@@ -142,21 +150,21 @@ class BackgroundTask:
 
     @property
     def finished(self) -> bool:
-        """True once the function has returned, raised or been cancelled."""
+        """True when the function has returned, raised or been cancelled."""
         return self._finished.is_set()
 
     def cancel(self) -> None:
-        """Ask the function to stop at its next `await`; does not wait for it."""
+        """Ask the function to stop at its next `await`, without waiting for it."""
         self._scope.cancel()
 
     async def wait(self) -> None:
-        """Return when the task has finished; cancelling the waiter does not touch the task."""
+        """Wait until the task has finished. Cancelling the waiter does not affect the task."""
         await self._finished.wait()
 
     async def join(self) -> None:
-        """Return when the task has finished, and not before: the caller's cancellation is delivered afterwards.
+        """Wait until the task has finished, even when the caller is cancelled; its cancellation is raised afterwards.
 
-        For waits that the task itself bounds, such as closing a process.
+        Use it only where the task bounds its own time, such as closing a process.
         """
         cancelled: BaseException | None = None
         with anyio.CancelScope(shield=True):
@@ -164,7 +172,7 @@ class BackgroundTask:
                 try:
                     await self._finished.wait()
                 except anyio.get_cancelled_exc_class() as exc:
-                    # asyncio's Task.cancel() comes through a shield; it is kept, not swallowed
+                    # asyncio's Task.cancel() ignores shields; it is raised again below
                     cancelled = exc
         if cancelled is not None:
             raise cancelled
@@ -183,17 +191,17 @@ class BackgroundTask:
             self._finish()
 
     def _hand_over(self, exc: BaseException) -> bool:
-        """Give what is meant for the whole program to the main task; False when there is nothing of the kind, or no need.
+        """Pass Ctrl-C or an exit on to the main task; returns False when `exc` is neither, or when asyncio handles it.
 
-        On trio only: Ctrl-C may hit any task below this one, and what leaves a system task is an "internal error" there.
+        On trio only: there, Ctrl-C may be raised in any task, and an exception that leaves a system task is an "internal error".
         """
         group = exc if isinstance(exc, BaseExceptionGroup) else BaseExceptionGroup(self._name, [exc])
         if trio_here() is None or group.subgroup((KeyboardInterrupt, SystemExit)) is None:
             return False
         if group.subgroup(KeyboardInterrupt) is not None:
-            _thread.interrupt_main()  # pressed again, where trio knows what to do about it: nothing is interrupted in this frame
+            _thread.interrupt_main()  # raise Ctrl-C again in the main task, where trio handles it
         else:
-            logger.error("background task %r failed: it was told to exit", self._name, exc_info=exc)
+            logger.error("background task %r ended with SystemExit", self._name, exc_info=exc)
         return True
 
     def _done(self, handle: Task[None]) -> None:
@@ -206,6 +214,6 @@ class BackgroundTask:
             if self._at_end is not None:
                 self._at_end()
         except Exception:
-            logger.exception("the end of background task %r failed", self._name)
+            logger.exception("at_end of background task %r failed", self._name)
         finally:
             self._finished.set()

@@ -1,4 +1,4 @@
-"""When to try again, and whether: `Backoff` is a schedule of delays, `RetryPolicy` the ladder for calls. Pure: nothing here waits."""
+"""Decide whether to retry, and when: `Backoff` is a schedule of delays, `RetryPolicy` decides about failed calls. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ from claude_transport.errors import (
 )
 
 DEFAULT_MAX_WAIT: Final = 60.0
-"""Seconds a server may make us wait; who says "in five hours" gets an error now, and the caller decides."""
+"""Maximum seconds to wait because a server asks for it. A longer wait becomes an error at once."""
 
 FailureKind: TypeAlias = Literal["rate_limit", "overloaded", "api", "transport", "connection"]
-"""What a retry is charged to; each has a budget of its own in `RetryPolicy`."""
+"""The kinds of failures; each has its own number of retries in `RetryPolicy`."""
 
 _NEVER: Final = frozenset({"auth", "configuration", "usage", "control"})
-"""Categories in which the same call fails in the same way, whatever the error itself says."""
+"""Categories in which the same call fails again, whatever the error's `retryable` says."""
 
 _NEVER_CLASSES: Final = (ConfigurationError, CLIVersionMismatch, OutcomeUncertain)
-"""Classes that are never retried, whatever their category: a missing binary (`CLINotFoundError`) is still missing a second later."""
+"""Classes that are never retried, whatever their category."""
 
 _CONNECTION_FAILED: Final = "result.connection_failed"
-"""The code of a run whose API could not be reached (`claude_transport.protocol.diagnosis`)."""
+"""The code of a run that could not reach the API (`claude_transport.protocol.diagnosis`)."""
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """Delays in seconds that grow from `first` by `factor` up to `maximum`, each somewhere within `jitter` (a share) of its middle.
+    """A schedule of delays in seconds: they grow from `first` by `factor`, up to `maximum`. Iterating gives the delays, without end.
 
-    No delay is ever longer than `maximum`. `random` gives numbers from 0 up to 1: with `random.Random(7)` they are always the same.
-
-    Iterating gives the delays, without end. Raises `ConfigurationError` for values that make no schedule.
+    Each delay varies at random by the share `jitter`, but is never longer than `maximum`. `random` returns numbers from 0 to 1;
+    `random.Random(7)` gives the same delays every time. Raises `ConfigurationError` for invalid values.
     """
 
     first: float = 1.0
@@ -58,18 +57,19 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         if self.maximum < self.first:
             raise ConfigurationError(f"maximum ({self.maximum:g} s) is less than first ({self.first:g} s)", option="maximum")
         if not _is_number(self.factor) or self.factor < 1:
-            raise ConfigurationError(f"factor is a number of at least 1, not {self.factor!r}: delays do not shrink", option="factor")
+            raise ConfigurationError(f"factor must be a number of at least 1, not {self.factor!r}", option="factor")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
-            raise ConfigurationError(f"jitter is a share from 0 to 1, not {self.jitter!r}", option="jitter")
+            raise ConfigurationError(f"jitter must be a number from 0 to 1, not {self.jitter!r}", option="jitter")
         source: object = self.random
         if not isinstance(source, randomness.Random) and not callable(source):
-            message = f"random is a random.Random, or called for numbers from 0 to 1; {source!r} is neither"
-            raise ConfigurationError(message, option="random")
+            raise ConfigurationError(f"random must be a random.Random or a callable, not {source!r}", option="random")
 
     def delay(self, retry: int) -> float:
-        """The seconds before retry number `retry`, counted from 0: `first * factor**retry`, with jitter, at most `maximum`."""
+        """Return the seconds to wait before retry number `retry`, counted from 0: `first * factor**retry` with jitter, at most
+        `maximum`.
+        """
         if isinstance(retry, bool) or not isinstance(retry, int) or retry < 0:
-            raise UsageError(f"retries are counted from 0: {retry!r} is none of them")
+            raise UsageError(f"retry must be a whole number of 0 or more, not {retry!r}")
         try:
             growth = float(self.factor) ** retry
         except OverflowError:
@@ -77,7 +77,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         middle = min(self.first * growth, self.maximum) if self.first else 0.0
         low, high = middle * (1 - self.jitter), min(middle * (1 + self.jitter), self.maximum)
         rolled = self.random.random() if isinstance(self.random, randomness.Random) else self.random()
-        # in this order, a source of randomness that gives nonsense still gives a delay within the bounds
+        # this order keeps the delay within its bounds even when `random` returns nonsense
         return min(high, max(low, low + (high - low) * rolled))
 
     def __iter__(self) -> Iterator[float]:
@@ -85,18 +85,18 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The ladder: how often a failed call is made again for each kind of failure, and how long to wait before.
+    """How often a failed call is made again, for each kind of failure, and how long to wait before.
 
-    * `rate_limit`, `overloaded`: the API says so (429, 529).
+    * `rate_limit`, `overloaded`: the API reports it (429, 529).
     * `api`: the API failed in a way that may pass (500 to 504).
-    * `connection`: nobody was reached, so nothing was said: the process did not start, the API did not answer.
-    * `transport`: there was somebody, and the conversation broke: a process that died, a torn stream, no result.
+    * `connection`: no connection was made, so nothing was sent: the process did not start, or the API did not answer.
+    * `transport`: the connection broke: the process died, the stream was cut, the result is missing.
 
-    Never made again: what failed for its credential, its configuration or its use; what says of itself that trying again is no use
-    (`retryable`); an `OutcomeUncertain`; and whatever may have had side effects.
+    These are never retried: errors of credentials, configuration and usage; errors whose `retryable` is False; `OutcomeUncertain`; and
+    calls that may have had side effects.
 
-    `backoff` gives the delays; a `retry-after` or `resets_at` makes a delay longer, never shorter. One that would be longer than
-    `max_wait` seconds is not waited for: then there is no retry. Raises `ConfigurationError` for values that make no policy.
+    `backoff` gives the delays. A `retry-after` or `resets_at` can make a delay longer, never shorter. When it would exceed `max_wait`
+    seconds, there is no retry. Raises `ConfigurationError` for invalid values.
     """
 
     rate_limit: int = 3
@@ -111,14 +111,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         for kind in get_args(FailureKind):
             retries = getattr(self, kind)
             if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-                raise ConfigurationError(f"{kind} is a number of retries, 0 or more, not {retries!r}", option=kind)
+                raise ConfigurationError(f"{kind} must be a number of retries, 0 or more, not {retries!r}", option=kind)
         if not isinstance(self.backoff, Backoff):
-            raise ConfigurationError(f"backoff is a Backoff, not {type(self.backoff).__name__}", option="backoff")
+            raise ConfigurationError(f"backoff must be a Backoff, not {type(self.backoff).__name__}", option="backoff")
         _check_seconds("max_wait", self.max_wait)
 
     @classmethod
     def none(cls) -> RetryPolicy:
-        """The policy that never tries again."""
+        """Return a policy without any retries."""
         return cls(rate_limit=0, overloaded=0, api=0, transport=0, connection=0)
 
     def next_delay(
@@ -130,14 +130,15 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         side_effects: bool | None = None,
         now: dt.datetime | None = None,
     ) -> float | None:
-        """The seconds to wait before the call that failed with `error` is made again; None when it must not be.
+        """Return the seconds to wait before the failed call is made again; None when it must not be.
 
         Args:
-            earlier: the errors of the attempts before this one; each was charged to the budget of its own kind.
-            retry_after: the seconds that the server asked for (see `parse_retry_after`); `error.resets_at` counts as well.
-            side_effects: whether the failed attempt may have changed anything. True: never again. False, somebody knows that it did
-                not: a conversation that broke may be made again, too. None, nobody knows: only errors that are `retryable`.
-            now: for `resets_at`, instead of the clock; in UTC.
+            error: the error of the failed call.
+            earlier: the errors of the attempts before; each one used up a retry of its own kind.
+            retry_after: the seconds that the server asked for (see `parse_retry_after`); `error.resets_at` is used as well.
+            side_effects: whether the failed attempt had side effects. True: no retry. False: known to have none, so a broken conversation
+                can be retried, too. None: unknown; only errors with `retryable` are retried.
+            now: the current time in UTC, compared with `resets_at`; None reads the clock.
         """
         kind = self.kind_of(error, side_effects=side_effects)
         if kind is None:
@@ -153,7 +154,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def kind_of(error: BaseException, *, side_effects: bool | None = None) -> FailureKind | None:
-        """What a retry after `error` is charged to; None when there must not be one, whatever the budgets are."""
+        """Return the kind of failure whose retries `error` uses up; None when it must never be retried."""
         if side_effects or not isinstance(error, ClaudeTransportError):
             return None
         if error.category in _NEVER or isinstance(error, _NEVER_CLASSES):
@@ -166,7 +167,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(error, CLIConnectionError) or error.code == _CONNECTION_FAILED:
             kind = "connection"
         elif error.category in ("transport", "protocol"):
-            # these errors cannot know how far the call had come, and so say of themselves that they are not retryable
+            # these errors do not know how far the call got, so their `retryable` is False
             return "transport" if error.retryable or nothing_happened else None
         else:
             kind = "api"
@@ -174,7 +175,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_retry_after(value: str | None, *, now: dt.datetime | None = None) -> float | None:
-    """The seconds that a `retry-after` header asks for: a number, or an HTTP date; None for anything else. Never negative."""
+    """Return the seconds that a `retry-after` header asks for: a number or an HTTP date. None for anything else; never negative."""
     if value is None:
         return None
     try:
@@ -188,7 +189,7 @@ def parse_retry_after(value: str | None, *, now: dt.datetime | None = None) -> f
 
 
 def _seconds_asked(retry_after: float | None) -> float:
-    """0 for what is no number of seconds: a server's nonsense must not end a call that could be made."""
+    """Return `retry_after`, or 0 when it is not a number of seconds: a bad header must not prevent a retry."""
     return retry_after if retry_after is not None and _is_number(retry_after) else 0.0
 
 
@@ -206,4 +207,4 @@ def _is_number(value: Any) -> bool:
 
 def _check_seconds(option: str, value: object) -> None:
     if not _is_number(value) or value < 0:  # type: ignore[operator]
-        raise ConfigurationError(f"{option} is a number of seconds, 0 or more, not {value!r}", option=option)
+        raise ConfigurationError(f"{option} must be a number of seconds, 0 or more, not {value!r}", option=option)

@@ -1,30 +1,30 @@
-"""One tree of errors: whose fault it is, and whether trying again can help.
+"""The tree of errors. All errors that this library raises on purpose are `ClaudeTransportError`s.
 
 ```text
 ClaudeTransportError                     .code  .category  .retryable
-├── ConfigurationError                   you asked for something that cannot be run
+├── ConfigurationError                   your request cannot be run
 │   └── CLINotFoundError                 .searched  .advice
-├── UsageError                           you broke the contract of this library
+├── UsageError                           your program broke the contract of this library
 │   ├── NotConnected
 │   ├── TransportClosed                  .exit_code  .signal  .stderr_tail
 │   ├── InputClosed
 │   └── Busy
-├── CLIConnectionError                   nothing was said yet
+├── CLIConnectionError                   the connection failed before anything was sent
 │   ├── SpawnError                       .path
 │   │   ├── WorkingDirectoryError
 │   │   ├── NotExecutableError
 │   │   └── WrongLibcError
 │   ├── ConnectTimeout                   .waited
 │   └── AuthenticationError
-├── ConnectionLost                       it was there and went away
+├── ConnectionLost                       the connection broke during a conversation
 │   └── ProcessError                     .exit_code  .signal  .stderr_tail
 │       └── CLIVersionMismatch           .flag  .version
-├── ProtocolError                        the other side broke the contract
+├── ProtocolError                        the other side broke the protocol
 │   ├── CLIJSONDecodeError               .line  .line_number
 │   ├── LineTooLong                      .size  .limit
 │   ├── TruncatedStream                  .bytes_tail
 │   └── ReplayGap
-├── ControlError                         one request failed, the transport is fine
+├── ControlError                         one request failed, the transport still works
 │   ├── ControlTimeout                   .subtype  .request_id  .waited  .stderr_tail
 │   └── ControlRequestFailed             .subtype  .request_id  .error_code
 ├── ResultError                          the run reported failure: .result  .resets_at
@@ -34,10 +34,11 @@ ClaudeTransportError                     .code  .category  .retryable
 └── OutcomeUncertain                     it may have happened: never retried for you
 ```
 
-`code` is stable and meant for programs (`exec.cli.exited`); `category` is the coarse bucket that dashboards and retry policies
-want (`auth`, `rate_limit`, `api`, `transport`, …); `retryable` answers "would the very same call, made again, have a chance?".
-Every constructor takes the message first and data as keywords, so that errors survive `pickle` and `copy`. A message may quote a peer:
-`str()` gives it on one line, with escapes for what is not printable, and cut after 3,000 characters; `args[0]` is the message as it was.
+Programs should test `code`, which is stable (`exec.cli.exited`). `category` is the coarse group for dashboards and retry policies (`auth`,
+`rate_limit`, `api`, `transport`, …). `retryable` is True when the same call may succeed if it is made again.
+
+Every constructor takes the message first and data as keywords, so errors survive `pickle` and `copy`. A message may quote a peer: `str()`
+gives it on one line, with escapes for unprintable characters, cut after 3,000 characters. `args[0]` is the original message.
 """
 
 from __future__ import annotations
@@ -92,12 +93,11 @@ __all__ = [
     "WrongLibcError",
 ]
 
-
 _MAX_MESSAGE_CHARS: Final = 3000
 
 
 class ClaudeTransportError(Exception):
-    """Any failure this library raises on purpose; catch this one to catch them all."""
+    """Base of all errors of this library. Catch it to catch them all."""
 
     code: str = "transport.error"
     category: str = "transport"
@@ -113,19 +113,16 @@ class ClaudeTransportError(Exception):
             self.retryable = retryable
 
     def __str__(self) -> str:
-        """Return the message on one line, printable and bounded: it may quote a peer, and stands in logs and tracebacks."""
+        """Return the message on one line, printable and cut, because it may quote a peer and goes into logs."""
         return printable(super().__str__(), at_most=_MAX_MESSAGE_CHARS)
 
     def __repr__(self) -> str:
-        """Return the name of the class and the message, as `str()` shows it."""
+        """Return the class name and the message as `str()` shows it."""
         return f"{type(self).__name__}({str(self)!r})"
 
 
-# ------------------------------------------------------------------------------------------------ before anything runs
-
-
 class ConfigurationError(ClaudeTransportError):
-    """What was asked for cannot be run; the message names the option and the remedy."""
+    """An option or argument cannot work. The message names it and the remedy; correct it, because a retry fails in the same way."""
 
     code = "config.invalid"
     category = "configuration"
@@ -136,7 +133,7 @@ class ConfigurationError(ClaudeTransportError):
 
 
 class CLINotFoundError(ConfigurationError):
-    """There is no `claude` binary: `searched` lists every place looked at, `advice` says what to do. Never retried."""
+    """No `claude` binary was found. `searched` lists every place that was checked; `advice` says what to do. Never retried."""
 
     code = "exec.cli.binary_not_found"
     category = "transport"
@@ -148,20 +145,20 @@ class CLINotFoundError(ConfigurationError):
 
 
 class UsageError(ClaudeTransportError):
-    """The caller broke the contract: fix the program, do not retry."""
+    """Your program broke the contract of this library, for example by a wrong argument. Correct the program; do not retry."""
 
     code = "usage.error"
     category = "usage"
 
 
 class NotConnected(UsageError):
-    """The transport has not been connected yet."""
+    """A method was called before `connect()`. Connect first."""
 
     code = "usage.not_connected"
 
 
 class TransportClosed(UsageError):
-    """The transport is closed or its peer is gone; how the peer ended is attached when it is known."""
+    """The transport is closed, or its peer has ended. How the peer ended is attached if it is known. Make a new transport to go on."""
 
     code = "usage.closed"
 
@@ -175,29 +172,26 @@ class TransportClosed(UsageError):
 
 
 class InputClosed(UsageError):
-    """Something was written after `end_input()`."""
+    """`write()` was called after `end_input()`. Send everything before you end the input."""
 
     code = "usage.input_closed"
 
 
 class Busy(UsageError):
-    """A second reader asked while another one is reading."""
+    """A second reader started while another one is reading. Read in one place at a time."""
 
     code = "usage.busy"
 
 
-# -------------------------------------------------------------------------------------------------- nothing was said yet
-
-
 class CLIConnectionError(ClaudeTransportError):
-    """The connection could not be made; nothing was said, so trying again is safe."""
+    """The connection could not be made. Nothing was sent yet, so a retry is safe."""
 
     code = "connect.failed"
     retryable = True
 
 
 class SpawnError(CLIConnectionError):
-    """The operating system refused to start the program at `path`."""
+    """The operating system could not start the program at `path`. Check the path and the limits of the system, then retry."""
 
     code = "exec.cli.spawn_failed"
 
@@ -207,28 +201,28 @@ class SpawnError(CLIConnectionError):
 
 
 class WorkingDirectoryError(SpawnError):
-    """The working directory does not exist or cannot be entered."""
+    """The working directory does not exist or cannot be entered. Correct `cwd`."""
 
     code = "exec.cli.cwd_unusable"
     retryable = False
 
 
 class NotExecutableError(SpawnError):
-    """The file is there but may not, or cannot, be executed."""
+    """The file exists, but it is not executable. Set its permissions, or name another binary."""
 
     code = "exec.cli.not_executable"
     retryable = False
 
 
 class WrongLibcError(SpawnError):
-    """The file is there and executable, but its loader is not (a musl build on glibc, or the reverse)."""
+    """The file is executable, but its loader is missing: a musl build on glibc, or the reverse. Install the build for your system."""
 
     code = "exec.cli.wrong_libc"
     retryable = False
 
 
 class ConnectTimeout(CLIConnectionError):
-    """The other side did not answer the handshake in `waited` seconds."""
+    """The other side did not complete the handshake within `waited` seconds. Retry, or allow more time."""
 
     code = "connect.timeout"
 
@@ -239,24 +233,23 @@ class ConnectTimeout(CLIConnectionError):
 
 
 class AuthenticationError(CLIConnectionError):
-    """The other side does not accept who we are; the same credential will be refused again."""
+    """The other side did not accept the credential, for example the token of a gateway. Use another one; a retry fails in the same way."""
 
     code = "connect.auth_failed"
     category = "auth"
     retryable = False
 
 
-# -------------------------------------------------------------------------------------------- it was there and went away
-
-
 class ConnectionLost(ClaudeTransportError):
-    """The peer went away in the middle of a conversation."""
+    """The connection broke during a conversation. The last request may or may not have been carried out."""
 
     code = "connection.lost"
 
 
 class ProcessError(ConnectionLost):
-    """The program ended with a failure. A death by signal has `signal` set and `exit_code` None; `stderr_tail` holds its last words."""
+    """The program ended with a failure. `exit_code` is set, or `signal` after a death by signal. `stderr_tail` has its last lines of
+    standard error.
+    """
 
     code = "exec.cli.exited"
 
@@ -270,14 +263,15 @@ class ProcessError(ConnectionLost):
 
     @property
     def stderr(self) -> str:
-        """The same as `stderr_tail`, under the name users of the official SDK know."""
+        """The same as `stderr_tail`, with the name that the official SDK uses."""
         return self.stderr_tail
 
 
 class CLIVersionMismatch(ProcessError):
-    """This CLI does not know `flag`, or is too old for this library (`flag` is None); `version` is the CLI's, when known.
+    """This CLI does not know `flag`, or it is too old for this library (`flag` is None). Update the CLI, or do not use the feature.
 
-    `flag` is a name of the table of versions: a flag, a control request, `initialize.<field>`, `hook.<event>`, `prompt.<field>`.
+    `version` is the CLI's version, if known. `flag` is a name from the table of versions: a flag, a control request, `initialize.<field>`,
+    `hook.<event>`, `prompt.<field>`.
     """
 
     code = "exec.cli.version_mismatch"
@@ -288,18 +282,15 @@ class CLIVersionMismatch(ProcessError):
         self.version = version
 
 
-# ------------------------------------------------------------------------------------- the other side broke the contract
-
-
 class ProtocolError(ClaudeTransportError):
-    """The peer said something that the protocol does not allow."""
+    """The peer sent something that the protocol does not allow. Check that both sides are what you expect."""
 
     code = "exec.cli.protocol_error"
     category = "protocol"
 
 
 class CLIJSONDecodeError(ProtocolError):
-    """A line that is no JSON object (raised only with `strict=True`, or when nothing else ever came)."""
+    """A line is not a JSON object. Raised only with `strict=True`, or when no message came at all. `line` has its bytes."""
 
     code = "exec.cli.invalid_json"
 
@@ -310,7 +301,9 @@ class CLIJSONDecodeError(ProtocolError):
 
 
 class LineTooLong(ProtocolError):
-    """A line of `size` bytes, over the `limit` in bytes (raised only with `strict=True`)."""
+    """A line has `size` bytes, over the `limit` in bytes. Raised only with `strict=True`. Raise `max_line_bytes` if you expect such
+    lines.
+    """
 
     code = "protocol.line_too_long"
 
@@ -321,7 +314,7 @@ class LineTooLong(ProtocolError):
 
 
 class TruncatedStream(ProtocolError):
-    """The stream ended inside a line; `bytes_tail` is what there was of it."""
+    """The stream ended in the middle of a line; `bytes_tail` is the incomplete line. All messages before it were delivered."""
 
     code = "protocol.truncated"
 
@@ -331,16 +324,13 @@ class TruncatedStream(ProtocolError):
 
 
 class ReplayGap(ProtocolError):
-    """A resumed link can no longer replay everything that was missed."""
+    """A link was resumed too late: data that the peer needs is no longer kept. Start a new session."""
 
     code = "protocol.replay_gap"
 
 
-# ----------------------------------------------------------------------------------------------------- one request failed
-
-
 class ControlError(ClaudeTransportError):
-    """One control request failed; the transport and the conversation are fine."""
+    """One control request failed. The transport and the conversation still work."""
 
     code = "control.error"
     category = "control"
@@ -352,7 +342,7 @@ class ControlError(ClaudeTransportError):
 
 
 class ControlTimeout(ControlError):
-    """No answer to the request after `waited` seconds; one that still comes is counted, never misattributed."""
+    """The peer did not answer a control request within `waited` seconds. An answer that still comes is only counted."""
 
     code = "control.timeout"
 
@@ -363,7 +353,7 @@ class ControlTimeout(ControlError):
 
 
 class ControlRequestFailed(ControlError):
-    """The peer refused the request; `error_code` is its machine-readable reason, when it gave one."""
+    """The peer refused a control request. `error_code` is its reason for programs, if it sent one."""
 
     code = "control.refused"
 
@@ -372,11 +362,8 @@ class ControlRequestFailed(ControlError):
         self.error_code = error_code
 
 
-# ---------------------------------------------------------------------------------------------- the run reported a failure
-
-
 class ResultError(ClaudeTransportError):
-    """The run ended and said that it failed: `result` is its `ResultMessage` (or None), `resets_at` when a limit lifts."""
+    """The run ended and reported a failure. `result` is its `ResultMessage` or None; `resets_at` is when a limit ends, in UTC."""
 
     code = "result.failed"
     category = "api"
@@ -388,7 +375,7 @@ class ResultError(ClaudeTransportError):
 
 
 class RateLimited(ResultError):
-    """Too many requests, or a usage limit was hit; `resets_at` says when it lifts, if the wire said so."""
+    """There were too many requests, or a usage limit was reached. Retry after `resets_at`, if it is set."""
 
     code = "result.rate_limited"
     category = "rate_limit"
@@ -396,7 +383,7 @@ class RateLimited(ResultError):
 
 
 class Overloaded(ResultError):
-    """The API is overloaded (529)."""
+    """The API is overloaded (529). Retry later."""
 
     code = "result.overloaded"
     category = "rate_limit"
@@ -404,63 +391,63 @@ class Overloaded(ResultError):
 
 
 class AuthFailed(ResultError):
-    """The credential was missing or refused (401, 403, not logged in)."""
+    """The credential is missing or was refused (401, 403, not logged in). Log in, or correct the key."""
 
     code = "exec.cli.auth_failed"
     category = "auth"
 
 
 class BillingFailed(ResultError):
-    """The account cannot pay for the call."""
+    """The account cannot pay for the call. Add credit, or use another account."""
 
     code = "result.billing"
     category = "auth"
 
 
 class APIFailed(ResultError):
-    """The API failed or refused the request for a reason with no class of its own."""
+    """The API failed or refused the request, for a reason without its own class. `retryable` says whether a retry can help."""
 
     code = "result.api_error"
 
 
 class ModelNotFound(ResultError):
-    """The model asked for does not exist or is not available to this account."""
+    """The model does not exist, or this account may not use it. Choose another model."""
 
     code = "result.model_not_found"
 
 
 class MaxTurnsReached(ResultError):
-    """The run stopped at `max_turns`."""
+    """The run stopped at the limit `max_turns`. Raise it, or continue with another prompt."""
 
     code = "result.max_turns"
 
 
 class BudgetExceeded(ResultError):
-    """The run stopped at `max_budget_usd`."""
+    """The run stopped at the limit `max_budget_usd`. Raise it to go on."""
 
     code = "result.budget"
 
 
 class Refused(ResultError):
-    """The model refused to answer."""
+    """The model refused to answer. Change the prompt."""
 
     code = "result.refusal"
 
 
 class PromptTooLong(ResultError):
-    """The conversation does not fit into the model's context window, or the request is too large."""
+    """The conversation is too long for the model, or the request is too large. Shorten it, or compact the conversation."""
 
     code = "result.prompt_too_long"
 
 
 class RunInterrupted(ResultError):
-    """The turn was interrupted before it was done."""
+    """The turn was interrupted before its end. Send the prompt again if you still need the answer."""
 
     code = "result.interrupted"
 
 
 class MissingResult(ResultError):
-    """The conversation ended before the turn had a result; `messages` holds what came of it."""
+    """The conversation ended before the turn had a result. `messages` has what came before. The turn may have had effects."""
 
     code = "result.missing"
     category = "transport"
@@ -471,16 +458,15 @@ class MissingResult(ResultError):
 
 
 class StructuredOutputMissing(ResultError):
-    """A schema was asked for and the run reported success, but no `structured_output` came with it."""
+    """A JSON schema was requested, but the result has no `structured_output` that follows it."""
 
     code = "result.structured_output_missing"
 
 
-# ------------------------------------------------------------------------------------------------------- nobody can know
-
-
 class OutcomeUncertain(ClaudeTransportError):
-    """It may have happened: never retried for you. `session_id` says which conversation to look at, when known."""
+    """The call may or may not have had effects, so it is never retried for you. Check the conversation `session_id`, if known, before
+    you repeat it.
+    """
 
     code = "outcome.uncertain"
 

@@ -1,6 +1,6 @@
-"""Public names of a package, each loaded from its module at first use.
+"""Public names of a package that are imported at first use.
 
-A package lists its names once, in the table that it gives to `lazy_names`. Type checkers read the `__init__.pyi` beside it, which
+A package lists its names once, in the table that it passes to `lazy_names`. Type checkers read the `__init__.pyi` next to it, which
 `docs/generate_names.py` writes from the same table.
 """
 
@@ -21,8 +21,8 @@ def lazy_names(
 
     Args:
         package: the `__name__` of the package.
-        homes: module, below `claude_transport`, to the names it defines, separated by spaces.
-        modules: submodules of the package that attribute access loads as well; they are not in `__all__`.
+        homes: modules, relative to `claude_transport`, and the names that each defines, separated by spaces.
+        modules: submodules of the package that can be used as attributes, too; they are not in `__all__`.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
     exported = sorted(home_of, key=_spelling)
@@ -56,6 +56,5 @@ def _import(module: str) -> Any:
     except OSError as exc:
         from claude_transport.errors import CLIConnectionError
 
-        raise CLIConnectionError(
-            f"{module} cannot be loaded: {exc.strerror or exc}; use its names once while file descriptors are free"
-        ) from exc
+        what = f"cannot import {module}: {exc.strerror or exc}; import it earlier, while file descriptors are free"
+        raise CLIConnectionError(what) from exc

@@ -1,8 +1,8 @@
-"""`printable()`: text from outside, made safe for one line of a log, of an error message or of a terminal.
+"""Make text from outside safe for one line of a log, an error message or a terminal.
 
-A peer must not be able to write a log record of its own, to move the cursor of a terminal, to reorder what a reader sees, or to fill a
-disk. So whatever comes from outside goes through `printable()` where it is logged or printed, and through `printable_lines()` where it
-has several lines by nature, such as a traceback. `ClaudeTransportError` does it for the messages of all errors.
+Without this, a peer could write log records of its own, move the cursor of a terminal, reorder what a reader sees, or fill a disk. Use
+`printable()` where text from outside is logged or printed, and `printable_lines()` for text with several lines, such as a traceback.
+`ClaudeTransportError` does it for the messages of all errors.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import Final
 
 MAX_LINE_CHARS: Final = 1000
-"""Characters of one line, unless the caller says otherwise."""
+"""Default maximum of characters on one line."""
 
 _MAX_LINES: Final = 200
-"""Lines of a text with several: a traceback through the deepest callback has fewer."""
+"""Maximum lines of a longer text: more than a traceback through the deepest callback has."""
 
 
 def printable(text: object, *, at_most: int = MAX_LINE_CHARS) -> str:
-    """Return `text` (or `str(text)`) on one line: escapes for what is not printable, and a remark for what is beyond `at_most` characters.
+    """Return `text` (or `str(text)`) on one line, with escapes for unprintable characters, cut after `at_most` characters.
 
-    Not printable is what `str.isprintable()` calls so: control characters of both sets, line and paragraph separators, the marks that
-    reorder or hide text, surrogates, and every space but the ordinary one. What it costs does not grow with `text`.
+    Unprintable are, as for `str.isprintable()`: control characters, line and paragraph separators, marks that reorder or hide text,
+    surrogates, and all spaces but the ordinary one. The cost does not grow with `text`.
     """
     text = text if isinstance(text, str) else str(text)
     shown = text[:at_most]
@@ -30,7 +30,7 @@ def printable(text: object, *, at_most: int = MAX_LINE_CHARS) -> str:
 
 
 def printable_lines(text: str, *, indent: str = "  ") -> str:
-    """Return `text` with each of its lines made `printable()` and indented: none of them can be taken for a record of a log.
+    """Return `text` with each line made `printable()` and indented, so that no line can pass for a log record.
 
     Of more than 200 lines the last ones are kept, because a traceback ends with the error.
     """

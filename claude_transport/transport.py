@@ -1,36 +1,40 @@
-"""`Transport`: the contract, clause by clause.
+"""`Transport`: the contract that every transport and wrapper keeps, clause by clause.
 
-A transport carries newline-delimited JSON to a Claude and back. The six abstract methods have the names and shapes of the
-official SDK's own abstract class, so that every transport written here can be handed to it and every transport written for
-it can be handed to `Query`. `read_lines` is the seventh, concrete one and carries the speed: raw lines in batches, decoded
-once, where they are consumed.
+A transport carries newline-delimited JSON to a Claude and back. The six abstract methods have the names and signatures of the official
+SDK's own abstract class. So the official SDK accepts every transport of this library, and `Query` accepts every transport written for that
+SDK. `read_lines()` is the fast path: raw lines in batches, decoded once, by their consumer. `attach()` introduces the two sides.
 
-Each clause below has an ID. `claude_transport.testing.conformance` has one function for each of them, so that a transport
-of your own can be held to the same promises.
+Each clause below has an ID, and `claude_transport.testing.conformance` has one check for each ID. Media are in `transports`, wrappers in
+`wrappers`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 
 from claude_transport.errors import UsageError
 from claude_transport.launch.options import BillingPolicy
+from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
+
+OnFailure: TypeAlias = Callable[[DecodeFailure | OversizedMessage], object]
+"""Called for a line that held no message."""
 
 
 class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a connection at this moment: a snapshot, sizes in bytes, `started_at` in UTC.
+    """A snapshot of what is known about a connection. Sizes are in bytes, `started_at` is in UTC.
 
-    `noise_lines` counts every line that held no JSON object and was left out; `malformed_lines` those of them that began
-    like one; `oversized_lines` the lines over the limit. `killed` is True when closing had to resort to a signal.
+    `noise_lines` counts all lines that held no JSON object and were left out. `malformed_lines` counts those of them that began like an
+    object. `oversized_lines` counts the lines over the limit. `killed` is True when `close()` had to send a signal.
 
-    `stderr_tail` is what the process said on standard error, unchanged: it may hold secrets. `repr()` shows its length only.
+    `stderr_tail` is the end of the process's standard error, unchanged. It may hold secrets, so `repr()` shows only its length.
     """
 
     kind: str
@@ -52,19 +56,19 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
     oversized_lines: int = 0
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return each field as `rich` shows it; of `stderr_tail` only the length, because it may hold secrets."""
+        """Return each field and its value for `rich`, with `stderr_tail` replaced by its length because it may hold secrets."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
         return [*(shown | {"stderr_tail": f"<{len(self.stderr_tail)} characters>" if self.stderr_tail else ""}).items()]
 
     def __repr__(self) -> str:
-        """Return every field; of `stderr_tail` only the length, because it may hold secrets."""
         return f"TransportInfo({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 class PermissionSetting(msgspec.Struct, frozen=True):
-    """One thing that a transport's options say about permissions: what, its value, and the option that says so.
+    """One statement about permissions in the options of a transport.
 
-    `what` is `mode`, `allow`, `ask`, `prompt_tool`, `prompts`, `agent_mode` or `sandbox`: see the table in `query.shadowing`.
+    `what` is `mode`, `allow`, `ask`, `prompt_tool`, `prompts`, `agent_mode` or `sandbox`. `value` is its value. `option` names the option
+    that it comes from.
     """
 
     what: str
@@ -85,28 +89,25 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindCLIVersion(Protocol):
-    """Finds the version of the CLI at the other end."""
+    """An async function that finds the version of the CLI at the other end."""
 
     def __call__(self, *, said: str | None) -> Awaitable[str | None]:
-        """Return the version that the CLI `said` in its answer to `initialize`, or else a known one; None when nothing tells."""
+        """Return the version that the CLI `said` in its answer to `initialize`, or else a known one; None when it cannot be found."""
         ...
 
 
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transport asks of the layer that speaks through it, and what that layer may call.
+    """What a transport asks of the layer above it, and the callbacks that this layer should call.
 
-    `initialize` are fields for the `initialize` request; `verbatim_prompts` marks every prompt `client_composed`, so that
-    the CLI expands neither `@path` nor slash commands in it. `permissions` is what they say about who decides, for a layer that
-    would be asked.
-
-    `session_id` is the session that they name, if they name one by its id, and `forks_session` says that a copy of it under
-    a new id was asked for; `structured_output` that results have to keep to a JSON schema. `billing` says who may pay.
-
-    `strict` is True when a bad line has to end the reading with an error.
+    `initialize` holds fields for the `initialize` request. `verbatim_prompts` asks to mark every prompt `client_composed`, so that the CLI
+    expands neither `@path` nor slash commands in it. `permissions` lists what the options say about permissions. `session_id` is the
+    session that the options name by its id, and `forks_session` is True when the CLI continues a copy of it under a new id.
+    `structured_output` is True when results must match a JSON schema. `billing` says who may pay. `strict` is True when the first bad line
+    must end the reading with an error.
 
     The callbacks are optional and must not block. `on_prompt(uuid)` is called in the task that sends a prompt, before the prompt is
-    written; the prompt may be withdrawn before that. `on_failure(failure)` is called for each line of `read_lines()` that held no message,
-    so that `info` can count it. `await find_cli_version(said=version)` finds the version of the CLI after it has answered `initialize`.
+    written; the prompt may still be withdrawn after that. `on_failure(failure)` is called for each line of `read_lines()` that held no
+    message, so that `info` counts it. `await find_cli_version(said=…)` is called once the CLI has answered `initialize`.
     """
 
     initialize: Mapping[str, Any] = {}
@@ -118,13 +119,13 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     billing: BillingPolicy = "inherit"
     strict: bool = False
     on_prompt: Callable[[str], object] | None = None
-    on_failure: Callable[[DecodeFailure | OversizedMessage], object] | None = None
+    on_failure: OnFailure | None = None
     find_cli_version: FindCLIVersion | None = None
 
 
 @runtime_checkable
 class TransportLike(Protocol):
-    """Anything with the six methods: what `Query` and the wrappers accept, whoever wrote it."""
+    """Any object with the six methods of a transport. `Query` and the wrappers accept it."""
 
     async def connect(self) -> None: ...
     async def write(self, data: str) -> None: ...
@@ -135,16 +136,16 @@ class TransportLike(Protocol):
 
 
 class Transport(ABC):
-    """A two-way stream of JSON lines to one Claude, with a life of its own: connected once, closed once.
+    """A two-way stream of JSON lines to one Claude. It connects once and closes once.
 
     * `truth.always`: it is true in a boolean context, whatever its state, and has no length.
 
-    (The official SDK's client tests the truth value of the transport it is given, and replaces one that is false.)
+    (The official SDK's client replaces a transport whose truth value is False.)
     """
 
     @abstractmethod
     async def connect(self) -> None:
-        """Make the connection; when it returns, `is_ready()` is True.
+        """Make the connection. When it returns, `is_ready()` is True.
 
         * `connect.not-ready-before`: `is_ready()` is False until then.
         * `connect.ready-after`: and True from then on.
@@ -155,8 +156,8 @@ class Transport(ABC):
         * `connect.once-closed-stays-closed`: after `close()` it raises `TransportClosed`.
 
         Raises:
-            ConfigurationError: what was asked for cannot be run (`CLINotFoundError`: there is no `claude`).
-            CLIConnectionError: the connection could not be made; nothing was said.
+            ConfigurationError: the options cannot be run (`CLINotFoundError`: there is no `claude`).
+            CLIConnectionError: the connection could not be made. Nothing was sent.
         """
 
     @abstractmethod
@@ -173,21 +174,21 @@ class Transport(ABC):
         * `write.after-end-raises`: `InputClosed` after `end_input()`.
         * `write.after-close-raises`: `TransportClosed` after `close()`, `NotConnected` before `connect()`.
         * `write.large-write-while-peer-writes`: megabytes may be written while the peer writes megabytes, as long as
-          somebody reads.
+          this side reads.
 
         Raises:
-            UsageError: as above.
-            TransportClosed: the peer is gone; carries its exit code, signal and last words when they are known.
+            UsageError: the transport is not open for writing, or the data is not text.
+            TransportClosed: the peer is gone. It carries the exit code, the signal and the end of standard error, when they are known.
         """
 
     @abstractmethod
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The messages as dicts, one at a time: the simple view, for people and for the official SDK.
+        """Iterate over the messages as dicts, one at a time: the simple view, also used by the official SDK.
 
         * `read.order`: in the order they were sent.
         * `read.any-chunking`: however the bytes were cut on their way, also inside a UTF-8 sequence.
         * `read.only-newline-ends-a-line`: only the byte 0x0A ends a line: U+2028, U+2029 and U+0085 inside a string are data, and a
-          CR before it is nothing.
+          CR before it is dropped.
         * `read.skips-noise`: lines that hold no JSON object are left out.
         * `read.bad-line-costs-one-line`: so is a corrupt line, and the next one is delivered.
         * `read.line-limit`: so is a line over the limit; memory stays bounded.
@@ -211,8 +212,8 @@ class Transport(ABC):
         * `end.half-close`: reading goes on until the peer ends.
         * `end.idempotent`: ending twice does nothing.
 
-        For the CLI this means "no more input", not "stop": the running turn finishes first, but hooks, permissions and
-        in-process MCP servers can no longer be asked (docs/reference/protocol.md#end-of-input).
+        For the CLI this means "no more input", not "stop". The running turn finishes first. Hooks, permissions and MCP servers in this
+        process can no longer be asked (docs/reference/protocol.md#end-of-input).
         """
 
     @abstractmethod
@@ -231,17 +232,17 @@ class Transport(ABC):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """True between a successful `connect()` and the moment the transport is closed or known to be broken.
+        """Return True between a successful `connect()` and the moment the transport is closed or known to be broken.
 
         * `ready.not-after-close`: it is False once the transport is closed.
         * `ready.not-when-broken`: and once it is known to be broken: a reader or a writer has been told.
         """
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """The lines as they came, in batches, without terminators and undecoded: one batch for each chunk that was read.
+        """Iterate over the lines as they came, in batches, undecoded and without terminators: one batch for each chunk that was read.
 
-        This is the primitive that `Query`, recorders, metrics and gateways use. The default encodes what `read_messages`
-        yields, so that a transport with only the six methods works everywhere, at the price of decoding twice.
+        `Query`, recorders, metrics and gateways read this way. The default encodes the dicts of `read_messages()`. So a transport with
+        only the six methods works everywhere, at the price of decoding twice.
 
         * `lines.same-messages`: it gives the same messages: batches of one line each or more, without terminators.
         * `lines.same-position`: both views are of one stream: what one of them has read, the other does not repeat or lose.
@@ -254,15 +255,15 @@ class Transport(ABC):
         return TransportInfo(kind=type(self).__name__)
 
     def attach(self, client: Client) -> SessionTerms:
-        """Tell the transport about the layer above it, and get its terms.
+        """Tell the transport about the layer above it, and return the terms of the transport.
 
-        `Query` calls this before `connect()`. A transport that starts a CLI turns on what `client.answers` needs, and hands on
-        `client.trace`: a process gets it in its environment (`TRACEPARENT`, `TRACESTATE`), a request in its headers. It may be called
-        again; the last call counts. A wrapper attaches the transport inside and adds to its terms. The default ignores `client` and
-        returns empty terms.
+        `Query` calls this before `connect()`. A transport that starts a CLI turns on what `client.answers` needs. It also hands
+        `client.trace` on: to a process in its environment (`TRACEPARENT`, `TRACESTATE`), to a server in the request. The method may be
+        called again, and the last call counts. A wrapper attaches the transport inside and adds to its terms. The default ignores
+        `client` and returns empty terms.
 
         Raises:
-            ConfigurationError: it is too late, or an option stands in the way; names the option.
+            ConfigurationError: it is too late, or an option stands in the way; the error names the option.
         """
         return SessionTerms()
 
@@ -282,29 +283,74 @@ class Transport(ABC):
 
 
 def attach_to(transport: TransportLike, client: Client) -> SessionTerms:
-    """Call `transport.attach(client)` and return its terms; empty terms for a transport that has only the six methods."""
+    """Call `transport.attach(client)` and return the terms; empty terms for a transport that has only the six methods."""
     return transport.attach(client) if isinstance(transport, Transport) else SessionTerms()
 
 
-class PouredLines(ABC):
-    """Lines of a `read_lines()` that need not be fetched: they are handed on where the bytes are noticed, which wakes no task."""
-
-    @abstractmethod
-    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
-        """Hand each batch to `hand_on` until that returns True: True then, False when the peer has ended well.
-
-        `hand_on` may be called in none of the caller's tasks: it may not wait, nor start anything. Raises what the iteration would
-        raise, and what `hand_on` does. Neither leaving it nor being cancelled loses anything.
-        """
+def info_of(transport: TransportLike) -> TransportInfo:
+    """Return `transport.info`; for a transport without one, a `TransportInfo` that only names its class."""
+    info = getattr(transport, "info", None)
+    return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(transport).__name__)
 
 
 def read_lines_of(transport: TransportLike) -> AsyncIterator[Sequence[bytes]]:
-    """`transport.read_lines()`, or the same made from `read_messages()` where somebody else's transport has no such method."""
+    """Return `transport.read_lines()`; for a transport without that method, the encoded messages of `read_messages()`."""
     read_lines = getattr(transport, "read_lines", None)
     if read_lines is not None:
         lines: AsyncIterator[Sequence[bytes]] = read_lines()
         return lines
     return _EncodedMessages(transport.read_messages())
+
+
+class PouredLines(ABC):
+    """The iterator of a `read_lines()` that can also push its batches, without waking a task for each of them."""
+
+    @abstractmethod
+    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Call `hand_on(batch)` for each batch until it returns True; return True then, and False when the peer has ended well.
+
+        `hand_on` may be called outside every task of the caller, so it must neither wait nor start anything. Errors of the iteration and
+        of `hand_on` are raised. No line is lost when the call ends or is cancelled.
+        """
+
+
+class DecodedLines:
+    """The iterator of a `read_messages()` that decodes batches of lines: the objects on them, as dicts.
+
+    Args:
+        next_batch: returns the next lines; raises `StopAsyncIteration` at the end.
+        pending: lines that were read and not yet handed out. The transport owns it, so leaving the iteration loses nothing.
+        decoder: the decoder of the transport; a strict one raises an error for a line that holds no message.
+        on_failure: called for each line that holds no message.
+    """
+
+    def __init__(
+        self,
+        next_batch: Callable[[], Awaitable[Sequence[bytes]]],
+        *,
+        pending: deque[bytes],
+        decoder: LineDecoder,
+        on_failure: OnFailure | None,
+    ) -> None:
+        self._next_batch = next_batch
+        self._pending = pending
+        self._on_failure = on_failure
+        self._as_dict = decoder.as_dict
+
+    def __aiter__(self) -> Self:
+        return self
+
+    # This runs for each message: one more coroutine on the way costs 6 % of reading small messages.
+    async def __anext__(self) -> dict[str, Any]:
+        pending = self._pending
+        while True:
+            if not pending:
+                pending.extend(await self._next_batch())
+            message = self._as_dict(pending.popleft())
+            if isinstance(message, dict):
+                return message
+            if message is not None and self._on_failure is not None:
+                self._on_failure(message)
 
 
 class _EncodedMessages:
@@ -319,12 +365,11 @@ class _EncodedMessages:
     async def __anext__(self) -> Sequence[bytes]:
         message: object = await anext(self._messages)
         if not isinstance(message, Mapping):
-            msg = f"read_messages() yielded {type(message).__name__}, not a dict"
-            raise UsageError(msg)
+            raise UsageError(f"read_messages() yielded {type(message).__name__}, not a dict")
         return (encode_line(message)[:-1],)
 
     async def aclose(self) -> None:
-        """Close the underlying iterator, when it is one that can be closed."""
+        """Close the iterator of the messages, if it can be closed."""
         aclose = getattr(self._messages, "aclose", None)
         if aclose is not None:
             await aclose()

@@ -30,15 +30,14 @@ INTRODUCTION = """\
 <!-- Written by docs/generate_codes.py from claude_transport/errors.py and the places where errors are raised: change those, and run it
 again. -->
 
-`error.code` is for programs, and stays the same between releases; the words of a message are for people, and do not. What is not in
-this table under its own code has that of its class. [Errors and their codes](errors-and-codes.md) goes by causes, and says what is tried
-again.
+`error.code` is for programs and stays the same between releases; the text of a message is for people and may change. An error without a
+code of its own has the code of its class. [Errors and their codes](errors-and-codes.md) is ordered by causes, and says what is retried.
 
-*Retryable*: whether the very same call, made again, has a chance; *it depends* where only the particular error knows.
+*Retryable*: whether the same call may succeed when it is made again; *it depends* when only the error itself can tell.
 """
 
 PATTERNS = """\
-## Codes that are made of another word
+## Codes with a variable part
 
 """
 
@@ -51,64 +50,64 @@ MADE: Mapping[str, tuple[str, str]] = {
     ),
     "connection.…": (
         "`ConnectionLost`",
-        "Why a server ends a session: `connection.line_too_long`. A gateway of ours has {reasons}, and the codes of its {refusals}.",
+        "Why a server ended a session: `connection.line_too_long`. Our gateway uses {reasons}, and the codes of its {refusals}.",
     ),
-    "gateway.…": ("`TurnedAway`", "What `Gateway.check_upgrade()` raises for an adapter: a code of its {refusals}."),
+    "gateway.…": ("`TurnedAway`", "Raised by `Gateway.check_upgrade()` for an adapter, with a code of its {refusals}."),
 }
 """What stands for more codes than can be listed: the class, and what the rest is."""
 
 ENDINGS: Mapping[str, str] = {
-    "ended": "the process has ended",
-    "client": "the client was done",
-    "lease": "nobody came back in time",
-    "failed": "something went wrong on the way",
-    "drained": "the gateway has ended",
+    "ended": "the process ended",
+    "client": "the client closed the session",
+    "lease": "the client did not come back in time",
+    "failed": "an error on the way",
+    "drained": "the gateway ended",
 }
 """Why a gateway ends a session, beside its refusals."""
 
 MEANINGS: Mapping[str, str] = {
-    "bridge.host_gone": "The program whose tools a bridge brings has gone.",
-    "bridge.host_unreachable": "A bridge found nobody at the address of its host, or was not let in within its time.",
-    "bridge.protocol": "What answered, or asked, at the address of a bridge speaks another language.",
-    "bridge.refused": "The host does not let this bridge in: the token, or the name of the server.",
+    "bridge.host_gone": "The program whose tools a bridge forwards has ended.",
+    "bridge.host_unreachable": "A bridge could not reach the address of its host, or was not admitted in time.",
+    "bridge.protocol": "The other side at the address of a bridge speaks another protocol.",
+    "bridge.refused": "The host refused this bridge because of its token, or of the name of the server.",
     "bridge.too_large": "A host sent a message over the limit of a bridge.",
-    "completion.unexpected": "Something that is no error of this library, or of the API's client, went wrong in a call: the `__cause__`.",
+    "completion.unexpected": "A call failed with an error that is not from this library or the API client; see the `__cause__`.",
     "config.missing_extra": "An option needs a package that is not installed; the message names the extra.",
-    "config.no_auth_path": "Neither a claude nor a key: no path is open.",
-    "config.unsupported_platform": "This platform has no processes as they are needed here.",
-    "connect.forbidden": "The system, or the server with HTTP 403, does not allow it.",
-    "connect.hung_up": "A server hung up in the middle of the handshake of a WebSocket.",
-    "connect.not_a_link": "What answered does not speak the link protocol.",
-    "connect.not_websocket": "What answered does not speak WebSocket.",
-    "connect.refused": "Nobody listens there.",
-    "connect.tls_failed": "TLS could not be agreed on, or the server hung up over it.",
-    "connect.tls_untrusted": "The certificate of the server is not one to be trusted for this address.",
+    "config.no_auth_path": "There is neither a claude nor an API key, so no path can be used.",
+    "config.unsupported_platform": "This platform cannot run processes in the way this library needs.",
+    "connect.forbidden": "The system does not allow the connection, or the server answered HTTP 403.",
+    "connect.hung_up": "The server closed the connection during the WebSocket handshake.",
+    "connect.not_a_link": "The server does not speak the link protocol.",
+    "connect.not_websocket": "The server does not speak WebSocket.",
+    "connect.refused": "No server listens at the address.",
+    "connect.tls_failed": "The TLS handshake failed, or the server closed the connection during it.",
+    "connect.tls_untrusted": "The certificate of the server is not trusted for this address.",
     "connect.unresolved": "The name of the host has no address.",
-    "connect.version": "A server speaks a version of the link protocol that this library does not.",
-    "connection.input_lost": "The far process ended well, but had not been given everything that was sent.",
-    "doctor.other_api": "The claude that was tried did not ask the API of the checkup: managed settings send it elsewhere.",
-    "exec.cli.permission_denied": "The permissions did not allow what the run needed, or root must not pass them by.",
-    "exec.cli.timeout": "There was no complete answer in the time allowed.",
-    "internal": "In `doctor --json`: an error that is none of this library's.",
-    "link.malformed": "What came over a link is not what its protocol says.",
-    "link.numbers": "A position on a link does not follow from what came before: something is missing, or was never sent.",
-    "link.window": "The other end of a link sent more than it may before it is acknowledged.",
-    "output.failed": "The program could not write to stdout: a full disk, or a stream that is closed.",
-    "pool.exhausted": "No session of a pool was free in time; the message has a snapshot.",
-    "pool.not_warm": "A pool had not as many sessions ready as it was told to, in the time allowed.",
-    "protocol.compression": "What came over a compressed stream cannot be decompressed, or goes on after its end.",
-    "protocol.message_too_big": "A message of a WebSocket is over the limit of its reader.",
-    "protocol.websocket": "The other end broke the rules of WebSocket.",
+    "connect.version": "The server speaks a version of the link protocol that this library does not know.",
+    "connection.input_lost": "The remote process ended well, but did not get everything that was sent.",
+    "doctor.other_api": "The tested claude did not call the API of the checkup, because managed settings send it elsewhere.",
+    "exec.cli.permission_denied": "The permissions did not allow what the run needed, or root asked to bypass them.",
+    "exec.cli.timeout": "There was no complete answer in time.",
+    "internal": "In `doctor --json`: an error that is not from this library.",
+    "link.malformed": "The peer of a link sent something that its protocol does not allow.",
+    "link.numbers": "A position on a link does not follow the one before: data is missing, or was never sent.",
+    "link.window": "The peer of a link sent more unacknowledged data than its window allows.",
+    "output.failed": "The program could not write to stdout: the disk is full, or the stream is closed.",
+    "pool.exhausted": "No session of the pool was free in time; the message has a snapshot of the pool.",
+    "pool.not_warm": "The pool did not have the requested number of sessions ready in time.",
+    "protocol.compression": "A compressed stream cannot be decompressed, or continues after its end.",
+    "protocol.message_too_big": "A WebSocket message is larger than the limit of its reader.",
+    "protocol.websocket": "The peer broke the WebSocket protocol.",
     "result.cancelled": "A queued message was cancelled before Claude worked on it.",
-    "result.connection_failed": "The CLI, or the API's client, could not reach the API.",
+    "result.connection_failed": "The CLI or the API client could not reach the API.",
     "result.invalid_request": "The API refused the request as invalid.",
     "result.max_output_tokens": "The answer exceeded the maximum number of output tokens.",
     "result.server_error": "The API failed.",
     "result.startup_failed": "The session could not be started.",
     "result.structured_output_invalid": "The model did not produce output that fits the schema.",
-    "transport.stalled": "A watchdog ended a conversation that had come to a stand.",
-    "usage.callback_failed": "A callback raised what is no `Exception`, and so ended its conversation.",
-    "usage.guards_need_input": "The input cannot end while something runs that hooks guard: this CLI would go on unasked.",
+    "transport.stalled": "A watchdog ended a conversation that made no progress.",
+    "usage.callback_failed": "A callback raised a `BaseException` that is not an `Exception`, which ended its conversation.",
+    "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
     "usage.wrong_loop": "A query or a pool was used from another event loop than its own.",
 }
 """What the code of a particular failure means."""

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from claude_transport.app.render_inspection import inspection_lines
+from claude_transport.app.inspect_tape import inspection_lines
 from claude_transport.app.terminal import Look
 from claude_transport.inspection import read_timeline, render_page, summarize
 from claude_transport.protocol.tape import INPUT_ENDED, OUTPUT_ENDED, Direction, Tape, TapeHeader, TapeRecord, note_of_exit

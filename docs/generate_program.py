@@ -1,7 +1,7 @@
-"""The option tables of the program's page, from the program's own parser: `python docs/generate_program.py` writes them.
+"""Write the option tables of the program's page from the program's own commands: `python docs/generate_program.py`.
 
-What stands between the marks is written; all else on the page is left as it is. The page is committed, so that it can be read without
-building anything; a test holds that its tables are what the parser says.
+It replaces what stands between the marks, and leaves the rest of the page as it is. The page is committed, so that it can be read without
+building anything. A test holds that its tables are up to date.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from claude_transport.app.arguments import build_parser
-from claude_transport.app.parser import Argument, Parser
+import click
+
+from claude_transport.app.arguments import COMMANDS, Command
 
 __all__ = ["PAGE", "main", "render"]
 
@@ -21,27 +22,25 @@ MARKED = re.compile(
 
 
 def cell(text: str) -> str:
-    """`text` as it may stand in a cell of a Markdown table."""
+    """Return `text` as it may stand in a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def written(argument: Argument) -> str:
-    """The argument as it is typed."""
-    value = "" if argument.kind == "switch" else argument.metavar or "|".join(argument.choices)
-    spellings = [f"{flag} {value}".rstrip() for flag in argument.flags] or [value]
-    return ", ".join(f"`{cell(spelling)}`" for spelling in spellings)
-
-
-def table(command: Parser) -> str:
-    """Every argument of a command but `--help`, which all of them have."""
-    arguments = [argument for argument in command.arguments() if argument.name != "help"]
-    rows = [f"| {written(argument)} | {cell(argument.help)} |\n" for argument in arguments]
+def table(command: Command) -> str:
+    """Return the table of a command's arguments, without `--help`, which every command has."""
+    rows = []
+    for param in command.params:
+        if param.name == "help":
+            continue
+        value = "" if isinstance(param, click.Option) and param.is_flag else f" {param.metavar}"
+        spellings = [f"{flag}{value}" for flag in param.opts] if isinstance(param, click.Option) else [value.strip()]
+        rows.append(f"| {', '.join(f'`{cell(spelling)}`' for spelling in spellings)} | {cell(getattr(param, 'help', ''))} |\n")
     return "".join(["| option | meaning |\n", "|---|---|\n", *rows])
 
 
 def render(page: str) -> str:
-    """The page with its tables as they should be. Raises `ValueError` when a command has no marks on it, or marks name no command."""
-    commands = build_parser().commands
+    """Return the page with its tables up to date. Raises `ValueError` if the marks on it are not those of the commands."""
+    commands = {str(command.name): command for command in COMMANDS}
     marked = [found["name"] for found in MARKED.finditer(page)]
     if sorted(marked) != sorted(commands):
         raise ValueError(f"the page has tables of {sorted(marked)}, the program has the commands {sorted(commands)}")

@@ -19,6 +19,7 @@ MOST_ON_AN_OLD_CLI = 40  # tests in each run of CI, two minutes
 # The same examples in every run, however slow the machine is. `--hypothesis-profile=search` looks for new ones.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("suite", settings.get_profile("search"), derandomize=True)
+settings.register_profile("quick", settings.get_profile("suite"), max_examples=10)
 settings.load_profile("suite")
 
 

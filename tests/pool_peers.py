@@ -1,4 +1,4 @@
-"""Sessions for the tests of the pool: transports that count who is there, and a clock that moves when it is told to."""
+"""Sessions for the tests of the pool: transports that count themselves, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Frame = dict[str, Any]
 
 
 class World:
-    """Makes the transports of one pool, and knows how many there are. `limit` is what must never be exceeded."""
+    """Makes and counts the transports of one pool. Their number must never exceed `limit`."""
 
     def __init__(self, *, limit: int = 1000) -> None:
         self.made: list[Peer] = []
@@ -24,17 +24,17 @@ class World:
         self.most_live = 0
         self.limit = limit
         self.gate = anyio.Event()
-        """Until it is set, no session's `initialize` is answered."""
+        """No `initialize` is answered before this event is set."""
         self.gate.set()
         self.failures: deque[Exception] = deque()
-        """What the next connections fail with."""
+        """The errors with which the next connections fail."""
 
     def __call__(self, options: ClaudeOptions) -> Peer:
         self.made.append(Peer(self, pid=10_000 + len(self.made)))
         return self.made[-1]
 
     def hold(self) -> anyio.Event:
-        """From now on, no session gets ready before this event."""
+        """Hold all new sessions until the returned event is set."""
         self.gate = anyio.Event()
         return self.gate
 
@@ -45,14 +45,14 @@ class World:
 
 
 class Peer:
-    """A CLI that answers what it is asked, as a transport with the six methods."""
+    """A CLI that answers all requests, as a transport with the six methods."""
 
     def __init__(self, world: World, *, pid: int) -> None:
         self.world = world
         self.info = TransportInfo(kind="peer", pid=pid)
         self.pid = pid
         self.is_deaf = False
-        """It takes what it is told, and says nothing."""
+        """True for a peer that accepts all input and answers nothing."""
         self.asked: list[str] = []
         self.prompts: list[str] = []
         self.questions: list[Frame] = []
@@ -97,7 +97,7 @@ class Peer:
 
     async def close(self) -> None:
         self.die()
-        await anyio.lowlevel.checkpoint()  # a process takes a while to be gone
+        await anyio.lowlevel.checkpoint()  # a process takes a moment to end
         if self.is_connected and not self.is_closed:
             self.world.count(-1)
         self.is_closed = True
@@ -110,18 +110,18 @@ class Peer:
         self._news.set()
 
     def die(self) -> None:
-        """The process ends."""
+        """End the process."""
         self._is_over = True
         self._news.set()
 
     def ask_permission(self) -> None:
-        """It wants to run a command."""
+        """Ask for permission to run a command."""
         body = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t1"}
         self.say({"type": "control_request", "request_id": "q1", "request": body})
 
 
 class HandClock:
-    """Time that passes when the test says so: `clock` and `sleep` of one pool, on either event loop."""
+    """A manual clock: `clock` and `sleep` of one pool, on both event loops."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -139,7 +139,7 @@ class HandClock:
         await self._ring.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Let that much time pass; return when the pool has done what it does meanwhile, and sleeps again."""
+        """Move the clock. Returns when the pool has done its work of that time and sleeps again."""
         until = self.now + seconds
         await self._asleep.wait()
         while self._due <= until:

@@ -280,7 +280,10 @@ async def read_to_the_end(transport: ct.SubprocessTransport) -> None:
 
 
 async def reconnect(transport: ct.SubprocessTransport) -> None:
-    async with await transport.reconnect():
+    def make() -> ct.SubprocessTransport:
+        return ct.SubprocessTransport(command=CAT)
+
+    async with await ct.RetryingTransport(transport, make_transport=make).reconnect():
         pass
 
 

@@ -122,6 +122,7 @@ NEVER_LOADED = frozenset(
         "aiohttp",
         "anthropic",
         "claude_agent_sdk",
+        "click",
         "h11",
         "httpx",
         "httpx2",

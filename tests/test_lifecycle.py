@@ -1,4 +1,4 @@
-"""The rows of `pains` about processes and errors: each names the tests that prove it, and those without a better place are here."""
+"""Processes and errors: `ROWS` names the tests that prove it, and those without a better place are here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_row_has_a_proof_that_exists() -> None:
 
 
 def test_every_proof_runs_on_both_event_loops_and_is_never_skipped(tmp_path: Path) -> None:
-    """L9. This looks at the cases that pytest collects for the proofs of every row map, and not at decorators."""
+    """This looks at the cases that pytest collects for the proofs of every row map, and not at decorators."""
     found = row_maps.collect(row_maps.proofs(), tmp_path / "collected.json")
     assert list(row_maps.complaints(row_maps.proofs(), found)) == []
     lifecycle = {proof for proofs in PROOFS.values() for proof in proofs}
@@ -138,7 +138,7 @@ def test_a_proof_that_skips_itself_fails_where_ci_is_set(tmp_path: Path, ci: str
 
 
 async def test_each_step_in_a_task_of_its_own_and_the_generator_left_to_the_event_loop() -> None:
-    """L7. What a generator holds open when it is forgotten is closed by the event loop, in a task nobody chose."""
+    """What a generator holds open when it is forgotten is closed by the event loop, in a task nobody chose."""
     before = await Census.rested()
     query = ct.Query(ct.SubprocessTransport(command=CLAUDE))
     everything = query.messages()  # before the prompt is sent, since nobody keeps its handle
@@ -179,7 +179,7 @@ def is_trio() -> bool:
 
 
 async def test_an_abandoned_session_costs_no_processor_time() -> None:
-    """L8. Reading is cancelled in the middle, nobody closes, and the event loop goes on with other things."""
+    """Reading is cancelled in the middle, nobody closes, and the event loop goes on with other things."""
     query = ct.Query(ct.SubprocessTransport(command=CLAUDE))
     with anyio.fail_after(PATIENCE):
         await query.start()
@@ -220,7 +220,7 @@ echo '{}'; while read -r line; do :; done; echo end of input >> "$0"
 
 
 async def test_an_interrupt_at_the_terminal_reaches_the_host_alone_which_closes_the_child(tmp_path: Path, anyio_backend_name: str) -> None:
-    """L11. A Ctrl-C goes to the foreground group of the terminal; the child leads a session of its own."""
+    """A Ctrl-C goes to the foreground group of the terminal; the child leads a session of its own."""
     ours, theirs = os.openpty()
     journal = tmp_path / "journal"
     command = [sys.executable, "-c", HOST_AT_TERMINAL, JOURNAL, str(journal), anyio_backend_name]
@@ -240,11 +240,15 @@ async def test_an_interrupt_at_the_terminal_reaches_the_host_alone_which_closes_
 
 @pytest.mark.parametrize("script", ["echo last words >&2; exit 3", "kill -KILL $$"], ids=["exit", "signal"])
 async def test_a_dead_process_is_told_at_once_and_replaced_by_reconnecting(script: str, tmp_path: Path) -> None:
-    """L12. The first run of the child dies, the next one is a `cat`."""
+    """The first run of the child dies, the next one is a `cat`."""
     before = await Census.rested()
     flag = tmp_path / "flag"
     command = ["sh", "-c", f'if [ -e "$0" ]; then exec cat; fi; : > "$0"; {script}', str(flag)]
-    transport = ct.SubprocessTransport(command=command, max_line_bytes=1234)
+
+    def make() -> ct.SubprocessTransport:
+        return ct.SubprocessTransport(command=command, max_line_bytes=1234)
+
+    transport = ct.RetryingTransport(make(), make_transport=make)
     with anyio.fail_after(PATIENCE):
         await transport.connect()
         with pytest.raises(ct.ProcessError):
@@ -254,8 +258,8 @@ async def test_a_dead_process_is_told_at_once_and_replaced_by_reconnecting(scrip
             await transport.write("{}")
         assert (caught.value.exit_code, caught.value.signal) in {(3, None), (None, 9)}
         another = await transport.reconnect()
-        assert type(another) is ct.SubprocessTransport
-        assert another is not transport
+        assert type(another.transport) is ct.SubprocessTransport
+        assert another.transport is not transport.transport
         assert another.is_ready()
         with pytest.raises(ct.TransportClosed):
             await transport.connect()
@@ -278,7 +282,9 @@ async def test_a_failed_reconnect_leaves_nothing_and_may_be_repeated(tmp_path: P
     program.write_text("#!/bin/sh\nexec cat\n")
     program.chmod(0o755)
     before = await Census.rested()
-    transport = ct.SubprocessTransport(command=[program])
+    transport = ct.RetryingTransport(
+        ct.SubprocessTransport(command=[program]), make_transport=lambda: ct.SubprocessTransport(command=[program])
+    )
     with anyio.fail_after(PATIENCE):
         await transport.connect()
         moved = program.rename(tmp_path / "moved")
@@ -295,7 +301,10 @@ async def test_who_answers_is_known_to_the_transport_that_replaces_another() -> 
     async def allow(*_: Any) -> ct.Allow:
         return ct.Allow()
 
-    transport = ct.SubprocessTransport(command=CLAUDE)
+    def make() -> ct.SubprocessTransport:
+        return ct.SubprocessTransport(command=CLAUDE)
+
+    transport = ct.RetryingTransport(make(), make_transport=make)
     async with ct.Query(transport, can_use_tool=allow) as query:
         await (await query.send("Hello")).result()
     async with ct.Query(await transport.reconnect(), can_use_tool=allow) as query:
@@ -353,7 +362,7 @@ class Tracer:
 
 
 async def test_a_fault_in_any_line_after_the_spawn_leaves_no_process() -> None:
-    """L16. Between the spawn and the moment the caller has the stream there is no await; so every line is a place for a fault."""
+    """Between the spawn and the moment the caller has the stream there is no await; so every line is a place for a fault."""
     stream = await ProcessConnectable(CAT).connect()
     await stream.aclose()
     before = await Census.rested()
@@ -390,7 +399,7 @@ print(sys.stdin.readline().strip())
 
 
 async def test_a_one_shot_leaves_the_input_of_its_host_alone(anyio_backend_name: str) -> None:
-    """B7. Neither does it wait for the end of that input, which does not come, nor does the child take what is in it."""
+    """Neither does it wait for the end of that input, which does not come, nor does the child take what is in it."""
     command = [sys.executable, "-c", HOST_WITH_INPUT, anyio_backend_name, *CLAUDE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
         assert host.stdin is not None
@@ -408,7 +417,7 @@ async def test_a_one_shot_leaves_the_input_of_its_host_alone(anyio_backend_name:
 
 
 async def test_a_process_error_is_one_wherever_it_comes_out() -> None:
-    """E2. From the iterators, from a request that waits, and out of a block whose end closes; closing itself reports and never raises."""
+    """From the iterators, from a request that waits, and out of a block whose end closes; closing itself reports and never raises."""
     caught: dict[str, ct.ProcessError] = {}
     query = ct.Query(ct.SubprocessTransport(command=DYING))
     with anyio.fail_after(PATIENCE):

@@ -141,7 +141,7 @@ print(said, ct.query, ct.NetworkTransport.__name__)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    reason = "cannot be loaded: Too many open files; use its names once while file descriptors are free"
+    reason = "Too many open files; import it earlier, while file descriptors are free"
     for module in ("claude_transport.one_shot", "claude_transport.transports.network"):
-        assert f"('{module} {reason}', 'connect.failed', True, 24)" in done.stdout
+        assert f"('cannot import {module}: {reason}', 'connect.failed', True, 24)" in done.stdout
     assert done.stdout.endswith(" NetworkTransport\n")

@@ -1,4 +1,4 @@
-"""The rows P2, P4 and P5 of the requirements, in counts: spawns, file descriptors, bytes touched. (P1 and P3 are in `test_pool`.)"""
+"""Performance in counts: spawns, file descriptors, bytes touched. (The pool is in `test_pool`.)"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-# ---------------------------------------------------------------------------------------------------------- P2, P4: spawning
+# ---------------------------------------------------------------------------------------------------------- spawning
 
 
 async def test_connecting_starts_the_cli_once_and_asks_for_no_version() -> None:
@@ -64,7 +64,7 @@ async def test_five_hundred_connections_leave_no_file_open() -> None:
         assert open_files() <= before
 
 
-# ------------------------------------------------------------------------------------------------- P5: growing by many deltas
+# ------------------------------------------------------------------------------------------------- growing by many deltas
 
 PIECE = "x" * 1000
 

@@ -1,4 +1,4 @@
-"""The pool: who gets which session, when, and how many there are at most; on peers that count themselves and a clock moved by hand."""
+"""The pool: which caller gets which session, when, and the bound of their number; with peers that count themselves and a manual clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 120.0  # seconds; a hang fails instead of hanging the suite (a thousa
 
 @asynccontextmanager
 async def pool_of(world: World, **arguments: Any) -> AsyncIterator[ct.SessionPool]:
-    """A pool whose sessions live in `world`. Nothing happens in it by itself but starting and ending, unless it is given a clock."""
+    """A pool whose sessions live in `world`. Without a clock, its checks never run: sessions only start and end."""
     arguments.setdefault("sleep", lambda _seconds: anyio.sleep(math.inf))
     with anyio.fail_after(PATIENCE):
         async with ct.SessionPool(make_transport=world, **arguments) as pool:
@@ -34,24 +34,24 @@ async def pool_of(world: World, **arguments: Any) -> AsyncIterator[ct.SessionPoo
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Return when it is true; looks in every round of the event loop."""
+    """Wait until `condition()` is true; checks in every round of the event loop."""
     while not condition():
         await anyio.lowlevel.checkpoint()
 
 
 async def number_of(query: ct.Query) -> str:
-    """Which peer it is, by its own word."""
+    """Return the number of the peer behind a query."""
     return str((await (await query.send("Who are you?")).result()).result)
 
 
-# ------------------------------------------------------------------------------------------------------------ warm and cold
+# Warm and cold
 
 
 async def test_a_warm_session_is_handed_out_without_waiting_for_anything() -> None:
     world = World()
     async with pool_of(world, warm=1) as pool:
         await pool.warm_up()
-        world.hold()  # whatever is started from here on does not get ready
+        world.hold()  # sessions that are started from here on do not get ready
         async with pool.acquire(timeout=0) as query:
             assert await number_of(query) == "peer 10000"
             assert world.made[0].asked == ["initialize"]
@@ -135,7 +135,7 @@ async def test_those_who_wait_are_served_in_the_order_of_asking() -> None:
     assert order == list(range(10))
 
 
-# ------------------------------------------------------------------------------------------------------------- cancellation
+# Cancellation
 
 
 @pytest.mark.parametrize("steps", range(25))
@@ -188,7 +188,7 @@ async def test_a_task_that_ends_leaves_nothing_of_its_context_to_the_sessions_it
     assert seen == ["nobody's"]
 
 
-# ---------------------------------------------------------------------------------------- what waits too long, or grows
+# What waits too long, or grows
 
 
 async def test_surplus_is_let_go_when_nobody_wanted_it_for_long_and_the_longest_wait_goes_first() -> None:
@@ -196,11 +196,11 @@ async def test_surplus_is_let_go_when_nobody_wanted_it_for_long_and_the_longest_
     async with pool_of(world, warm=1, idle_ttl=60, check_interval=10, clock=clock, sleep=clock.sleep) as pool:
         await pool.warm_up()
         first = world.hold()
-        async with pool.acquire():  # peer 0; peer 1 is begun in its place
+        async with pool.acquire():  # peer 0; peer 1 is started in its place
             await until(lambda: len(world.made) == 2 and world.made[1].asked)
             second = world.hold()
             with pytest.raises(ct.ConnectTimeout):
-                async with pool.acquire(timeout=0):  # peer 2 is begun for one who does not wait for it
+                async with pool.acquire(timeout=0):  # peer 2 is started for a caller that does not wait for it
                     pass
             await until(lambda: len(world.made) == 3 and world.made[2].asked)
             first.set()
@@ -251,7 +251,7 @@ async def test_a_process_that_has_grown_too_large_is_replaced() -> None:
         await clock.advance(10)
         assert pool.snapshot().retired == {"memory": 1}
         await until(lambda: pool.snapshot().idle == 2)
-        sizes[10_001] = 201  # and nobody has looked since
+        sizes[10_001] = 201  # no check has run since
         async with pool.acquire() as query:
             assert await number_of(query) == "peer 10002"
 
@@ -305,7 +305,7 @@ async def test_sessions_that_wait_are_asked_for_a_sign_of_life() -> None:
         assert pool.snapshot().retired == {}
 
 
-# ------------------------------------------------------------------------------------------------------------ failed starts
+# Failed starts
 
 
 async def test_a_start_that_fails_is_told_to_the_one_who_waits_for_it_and_to_nobody_else() -> None:
@@ -347,7 +347,7 @@ async def test_a_start_on_spare_that_fails_is_tried_again_later_and_not_at_once(
     assert caplog.text.count("a warm session could not be started") == 3
 
 
-# ------------------------------------------------------------------------------------------------------------------ closing
+# Closing
 
 
 async def test_closing_fails_those_who_wait_and_ends_those_who_do_not_give_back() -> None:
@@ -388,7 +388,7 @@ async def test_closing_waits_for_those_who_use_a_session() -> None:
         tasks.start_soon(pool.aclose)
         await until(lambda: pool.snapshot().idle == 0)
         go_on.set()
-    assert len(done) == 1  # it was served while the pool was being closed
+    assert len(done) == 1  # it finished while the pool was being closed
 
 
 async def test_a_close_that_is_cancelled_still_closes_and_waits_for_nobody() -> None:
@@ -446,7 +446,7 @@ async def test_a_query_that_somebody_kept_is_of_no_use_after_its_block() -> None
             await query.send("One more thing")
 
 
-# ---------------------------------------------------------------------------------------------------------------- callbacks
+# Callbacks
 
 
 async def test_whoever_takes_a_session_may_bring_the_one_who_is_asked_for_permission() -> None:
@@ -478,7 +478,7 @@ async def test_a_pool_without_a_guard_takes_none_later() -> None:
                 pass
 
 
-# -------------------------------------------------------------------------------------------------------------- bad requests
+# Bad requests
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A fault anywhere between the spawn and the first message leaves nothing: no process, no file, no task (row L16).
+"""A fault anywhere between the spawn and the first message leaves nothing: no process, no file, no task.
 
 `test_lifecycle.py` has the lines of the spawn itself, one by one. Here it is everything around it: the transport, its wrapper, its private
 files, the handshake of the `Query`, and the first message of a one-shot.

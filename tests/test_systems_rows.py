@@ -1,4 +1,4 @@
-"""The rows of `systems` (S1.1 to S5.7): what this library replaces. `proofs.toml` names the tests of each row and what they show."""
+"""The systems that this library replaces. `proofs.toml` names the tests of each row and what they show."""
 
 from __future__ import annotations
 

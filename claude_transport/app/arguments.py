@@ -1,203 +1,653 @@
-"""What can be said on the command line. Nothing here loads more than argparse, so that `--help` is quick."""
+"""The command line of the program, as click commands: what each command takes, and what `--help` says about it.
+
+Nothing here runs a command: `parse()` returns its values, and `main` starts it. Nothing here imports more than click, so that `--help` and
+completion are quick. The scripts for shells are in `shell_completion`.
+"""
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from claude_transport.app.inspect_arguments import add_inspect
-from claude_transport.app.manual import MANUAL
-from claude_transport.app.parser import PROGRAM, Parser
-from claude_transport.app.record_arguments import add_record, add_replay
-from claude_transport.app.serve_arguments import add_serve
+import click
 
-__all__ = ["PROGRAM", "build_parser", "split_rules"]
+from claude_transport.app.failures import PROGRAM
 
-# Written out, because asking `launch.options` for them would need a Struct; a test holds that they are the same.
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+# These values also exist in `launch.options` and `completion.resolution`, which take long to import; tests hold that they are the same.
 PERMISSION_MODES: Final = ("default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan")
-TRANSPORTS: Final = ("auto", "cli", "api")  # those of `completion.resolution`, written out for the same reason
+TRANSPORTS: Final = ("auto", "cli", "api")
 SHELLS: Final = ("bash", "zsh", "fish")
+HELP_WIDTH: Final = 80
+"""The widest line of the help, in columns."""
 _COMMAS_OUTSIDE_PARENTHESES: Final = re.compile(r",(?![^()]*\))")
 
-
-class _Version(argparse.Action):
-    """Looks the version up only when it is asked for: reading package metadata takes longer than the rest of the start."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from importlib.metadata import version
-
-        print(f"{PROGRAM} {version('claude-transport')}")
-        parser.exit()
+Rows = Sequence[tuple[str, str]]
 
 
-def build_parser() -> Parser:
-    """The parser of the whole program; `command` is None when none was given."""
-    manual = MANUAL[""]
-    parser = Parser(prog=PROGRAM, description=manual.set_description, epilog=manual.set_epilog)
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
-    for name, add in _ADDERS.items():
-        manual = MANUAL[name]
-        command = commands.add_parser(name, help=manual.summary, description=manual.set_description, epilog=manual.set_epilog)
-        command.summary = manual.summary
-        add(command)
-        parser.commands[name] = command
-    return parser
+def parse(argv: Sequence[str]) -> SimpleNamespace | None:
+    """Parse a command line, without the program's name.
+
+    Returns:
+        The values of the command's arguments by name, and the command's own name as `command`. None when no command was given.
+
+    Raises:
+        click.UsageError: The command line is wrong.
+        click.exceptions.Exit: `--help` or `--version` was given, and has been printed.
+    """
+    with program.make_context(PROGRAM, list(argv), terminal_width=_help_width()) as context:
+        values: SimpleNamespace | None = program.invoke(context)
+        return values
 
 
-def _add_ask(parser: Parser) -> None:
-    parser.add_argument(
-        "prompt", nargs="?", metavar="PROMPT", help="what to ask; `-`, or nothing with a pipe on stdin, reads it from there"
-    )
-    parser.add_argument("--offline", action="store_true", help="ask a simulated Claude: no claude, no network, no key")
-    parser.add_argument("--json", action="store_true", help="every message as one line of JSON, exactly as it came")
-    _add_claude(parser)
-    run = _add_run(parser, quiet=True)
-    _add_transport(run, "ask through claude, or the Messages API with a key")
-    _add_timeout(run, what="start to end")
+def help_text() -> str:
+    """Return the help of the whole program."""
+    with program.make_context(PROGRAM, [], terminal_width=_help_width()) as context:
+        return program.get_help(context)
 
 
-def _add_claude(parser: Parser) -> None:
-    claude = parser.add_argument_group("claude")
-    claude.add_argument("--model", metavar="NAME", help="alias (haiku, sonnet, opus) or full name (default: claude's own)")
-    claude.add_argument("--system-prompt", metavar="TEXT", help="the system prompt (default: claude's own)")
-    claude.add_argument(
-        "--permission-mode",
-        choices=PERMISSION_MODES,
-        metavar="MODE",
-        help=f"what claude may do without a question: {', '.join(PERMISSION_MODES)} (default: as claude's settings say)",
-    )
-    claude.add_argument(
-        "--allowed-tools",
-        action="append",
-        default=[],
-        metavar="RULES",
-        help="tools that need no question, separated by commas: `Read,Bash(git log:*)`; repeatable",
-    )
-    claude.add_argument("--max-turns", type=_positive_integer, metavar="N", help="fail after so many turns of claude (default: no limit)")
-    claude.add_argument("--cwd", metavar="DIR", help="where claude works (default: here)")
-
-
-def _add_timeout(run: argparse._ArgumentGroup, *, what: str) -> None:
-    run.add_argument(
-        "--timeout", type=_positive_number, metavar="SECONDS", help=f"give up after so long, {what}, with exit code 1 (default: never)"
-    )
-
-
-def _add_doctor(parser: Parser) -> None:
-    parser.add_argument("--offline", action="store_true", help="make the test run with the simulated Claude")
-    parser.add_argument("--json", action="store_true", help="the report as one JSON object")
-    parser.add_argument(
-        "--login-status", action="store_true", help="ask claude itself whether it is logged in: starts it once, in your own environment"
-    )
-    run = _add_run(parser, verbose="also say where claude was looked for")
-    _add_transport(run, "say where `ask` with this choice would go")
-    run.add_argument(
-        "--timeout",
-        type=_positive_number,
-        default=60.0,
-        metavar="SECONDS",
-        help="give up the test run after so long (default: %(default)g)",
-    )
-
-
-def _add_transport(run: argparse._ArgumentGroup, what: str) -> None:
-    run.add_argument(
-        "--transport",
-        choices=TRANSPORTS,
-        help=f"{what} (default: CLAUDE_TRANSPORT, else auto: claude when there is one)",
-    )
-
-
-def _add_run(
-    parser: Parser, *, quiet: bool = False, verbose: str = "on stderr also what claude says there, and a summary"
-) -> argparse._ArgumentGroup:
-    run = parser.add_argument_group("the run")
-    run.add_argument("--cli-path", metavar="PATH", help="the claude to run (default: CLAUDE_CLI_PATH, else look for it)")
-    run.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio", help="event loop (default: %(default)s)")
-    run.add_argument("--plain", action="store_true", help="no colours, no Markdown, nothing that moves" if quiet else "no colours")
-    run.add_argument(
-        "--no-color",
-        action="store_true",
-        help="no colours, no Markdown (also when NO_COLOR is set)" if quiet else "no colours (also when NO_COLOR is set)",
-    )
-    talk = run.add_mutually_exclusive_group()
-    talk.add_argument("-v", "--verbose", action="store_true", help=verbose)
-    if quiet:
-        talk.add_argument("-q", "--quiet", action="store_true", help="on stderr only what went wrong, and questions")
-    return run
-
-
-def _positive_integer(text: str) -> int:
-    number = int(text) if re.fullmatch(r"\d{1,9}", text) else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
-    return number
-
-
-def _positive_number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not number > 0 or math.isinf(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number of seconds")
-    return number
-
-
-def split_rules(values: list[str]) -> list[str]:
-    """Permission rules from comma-separated lists of them; commas inside parentheses belong to the rule."""
+def split_rules(values: Iterable[str]) -> list[str]:
+    """Split comma-separated lists into permission rules. A comma inside parentheses belongs to its rule."""
     rules = (rule.strip() for value in values for rule in _COMMAS_OUTSIDE_PARENTHESES.split(value))
     return [rule for rule in rules if rule]
 
 
-def _add_serve(parser: Parser) -> None:
-    add_serve(parser, integer=_positive_integer, number=_positive_number, permission_modes=PERMISSION_MODES)
+def _help_width() -> int:
+    return min(shutil.get_terminal_size().columns, HELP_WIDTH)
 
 
-def _add_record(parser: Parser) -> None:
-    add_record(parser)
-    _add_claude(parser)
-    _add_timeout(_add_run(parser, quiet=True), what="all prompts together")
+class Manual(NamedTuple):
+    """What `--help` says besides the options. A row is a name and its meaning; `examples` are command lines."""
+
+    summary: str
+    description: str
+    examples: Sequence[str]
+    environment: Rows
+    files: Rows
+    exit_codes: Rows
 
 
-def _add_mcp_bridge(parser: Parser) -> None:
-    parser.add_argument(
-        "--url", metavar="URL", help="where the host is: unix:///PATH or tcp://127.0.0.1:PORT (default: CLAUDE_TRANSPORT_BRIDGE_URL)"
-    )
-    parser.add_argument("--server", metavar="NAME", help="which of the host's servers to be (default: CLAUDE_TRANSPORT_BRIDGE_SERVER)")
+class _Explained(click.Command):
+    """A command whose help is a manual page: usage, description, options, examples, exit codes, environment, files."""
+
+    manual: Manual
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the whole page."""
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(self.manual.description)
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                sections["Arguments" if isinstance(param, Place) else "Options"].append(record)
+        if isinstance(self, click.Group):
+            sections["Commands"] = [(name, command.short_help or "") for name, command in self.commands.items()]
+        for title, rows in sections.items():
+            if rows:
+                _write_section(formatter, title, rows)
+        with formatter.section("Examples"):
+            for example in self.manual.examples:
+                formatter.write_text(example)
+        _write_section(formatter, "Exit codes", self.manual.exit_codes)
+        _write_section(formatter, "Environment", self.manual.environment)
+        _write_section(formatter, "Files", self.manual.files)
 
 
-def _add_bench(parser: Parser) -> None:
-    parser.add_argument(
-        "--messages",
-        type=_positive_integer,
-        default=20_000,
-        metavar="N",
-        help="messages in each run, a million at most (default: %(default)d)",
-    )
-    parser.add_argument("--json", action="store_true", help="the figures as one JSON object")
-    parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio", help="event loop (default: %(default)s)")
-    parser.add_argument("--plain", action="store_true", help="no colours, nothing that moves")
-    parser.add_argument("--no-color", action="store_true", help="no colours (also when NO_COLOR is set)")
+def _write_section(formatter: click.HelpFormatter, title: str, rows: Rows) -> None:
+    with formatter.section(title):
+        formatter.write_dl(rows, col_max=min(24, formatter.width // 3))
 
 
-def _add_completion(parser: Parser) -> None:
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="the shell that will read it: bash, zsh or fish")
+class Command(_Explained):
+    """One command of the program. Its callback returns the parsed values, together with `fixed` ones."""
+
+    def __init__(self, name: str, params: Sequence[click.Parameter], *, fixed: Mapping[str, object] | None = None) -> None:
+        self.manual = MANUAL[name]
+
+        def collect(**values: object) -> SimpleNamespace:
+            if values.get("verbose") and values.get("quiet"):
+                raise click.UsageError("--verbose and --quiet contradict each other. Give one of them.")
+            return SimpleNamespace(command=name, **values, **(fixed or {}))
+
+        super().__init__(name, params=list(params), callback=collect, help=self.manual.description, short_help=self.manual.summary)
 
 
-_ADDERS: Final[Mapping[str, Callable[[Parser], None]]] = {
-    "ask": _add_ask,
-    "doctor": _add_doctor,
-    "serve": _add_serve,
-    "inspect": add_inspect,
-    "record": _add_record,
-    "replay": add_replay,
-    "mcp-bridge": _add_mcp_bridge,
-    "bench": _add_bench,
-    "completion": _add_completion,
+class Program(_Explained, click.Group):
+    """The program itself: it only chooses the command."""
+
+
+class Place(click.Argument):
+    """A positional argument that has an explanation."""
+
+    def __init__(self, name: str, *, help: str, **attributes: Any) -> None:  # noqa: A002 - click's own name for it
+        super().__init__([name], **attributes)
+        self.help: str | None = help
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return its two columns of the help."""
+        return self.make_metavar(ctx), self.help or ""
+
+
+def _number(read: Callable[[str], float], what: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a click callback that reads a value with `read()`, which raises `ValueError` for a wrong one."""
+
+    def convert(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        try:
+            return read(value) if isinstance(value, str) else value  # a default is a number already
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is not {what}.", ctx=ctx, param=param) from None
+
+    return convert
+
+
+def _read_count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _read_seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0 or math.isinf(seconds):
+        raise ValueError(text)
+    return seconds
+
+
+_COUNT: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_count, "a whole number greater than 0")}
+_SECONDS: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_seconds, "a number of seconds greater than 0")}
+_SPEED: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(float, "a number")}
+
+
+def _complete_with(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return a click callback that lets the shell complete names of files (`file`) or directories (`dir`)."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type=kind)]
+
+    return complete
+
+
+_FILES: Final = _complete_with("file")
+_DIRECTORIES: Final = _complete_with("dir")
+_COMPLETIONS: Final = {"FILE": _FILES, "TAPE": _FILES, "PATH": _FILES, "DIR": _DIRECTORIES}
+
+
+def _option(*names: str, metavar: str, help: str, **more: Any) -> click.Option:  # noqa: A002
+    """An option with a value. Its metavar decides whether the shell completes names of files."""
+    default = more.get("default")
+    said = help if default is None else f"{help} (default: {default if isinstance(default, str) else f'{default:g}'})"
+    return click.Option(names, metavar=metavar, help=said, shell_complete=_COMPLETIONS.get(metavar), **more)
+
+
+def _choice(name: str, choices: Sequence[str], *, help: str, metavar: str = "", default: str | None = None) -> click.Option:  # noqa: A002
+    return _option(name, metavar=metavar or "|".join(choices), help=help, type=click.Choice(choices), default=default)
+
+
+def _switch(*names: str, help: str) -> click.Option:  # noqa: A002
+    return click.Option(names, is_flag=True, help=help)
+
+
+def _offline() -> click.Option:
+    return _switch("--offline", help="ask a simulated Claude: no claude, no network, no key")
+
+
+def _every_message() -> click.Option:
+    return _switch("--json", help="print every message as one line of JSON, exactly as it came")
+
+
+def _claude() -> list[click.Option]:
+    """The options for a session that `ask` and `record` share."""
+    return [
+        _model(),
+        _option("--system-prompt", metavar="TEXT", help="the system prompt (default: claude's own)"),
+        *_permissions(),
+        _option("--max-turns", **_COUNT, metavar="N", help="fail after this many turns of claude (default: no limit)"),
+        _cwd(),
+    ]
+
+
+def _model() -> click.Option:
+    return _option("--model", metavar="NAME", help="alias (haiku, sonnet, opus) or full name (default: claude's own)")
+
+
+def _permissions() -> list[click.Option]:
+    modes = ", ".join(PERMISSION_MODES)
+    return [
+        _choice(
+            "--permission-mode",
+            PERMISSION_MODES,
+            metavar="MODE",
+            help=f"what claude may do without asking: {modes} (default: as claude's settings say)",
+        ),
+        _option(
+            "--allowed-tools",
+            multiple=True,
+            metavar="RULES",
+            help="tools that claude may use without asking, separated by commas: `Read,Bash(git log:*)`; repeatable",
+        ),
+    ]
+
+
+def _cwd() -> click.Option:
+    return _option("--cwd", metavar="DIR", help="the directory where claude works (default: the current one)")
+
+
+def _cli_path() -> click.Option:
+    return _option("--cli-path", metavar="PATH", help="the claude to run (default: CLAUDE_CLI_PATH, else search for it)")
+
+
+def _backend() -> click.Option:
+    return _choice("--backend", ("asyncio", "trio"), default="asyncio", help="the event loop to run on")
+
+
+def _run() -> list[click.Option]:
+    """The options for the run that `ask` and `record` share."""
+    return [
+        _cli_path(),
+        _backend(),
+        _switch("--plain", help="no colours, no Markdown, no progress display"),
+        _switch("--no-color", help="no colours, no Markdown (also when NO_COLOR is set)"),
+        _switch("-v", "--verbose", help="also print claude's own stderr and a summary, on stderr"),
+        _switch("-q", "--quiet", help="print only problems and questions on stderr"),
+    ]
+
+
+def _colours(plain: str = "no colours") -> list[click.Option]:
+    return [_switch("--plain", help=plain), _switch("--no-color", help="no colours (also when NO_COLOR is set)")]
+
+
+def _transport(purpose: str) -> click.Option:
+    return _choice("--transport", TRANSPORTS, help=f"{purpose} (default: CLAUDE_TRANSPORT, else auto: claude if there is one)")
+
+
+def _timeout(what: str) -> click.Option:
+    return _option("--timeout", **_SECONDS, metavar="SECONDS", help=f"stop {what} after this time, with exit code 1 (default: never)")
+
+
+def _doors() -> list[click.Option]:
+    """The options of `serve` that say where to listen and which clients may connect."""
+    return [
+        _option(
+            "--listen",
+            multiple=True,
+            required=True,
+            metavar="URL",
+            help="listen at tcp://HOST:PORT, tls://, unix:///PATH, ws://HOST:PORT/PATH or wss://; port 0 is any free one; repeatable",
+        ),
+        _option(
+            "--token-file",
+            metavar="FILE",
+            help="the clients' tokens: lines of `NAME TOKEN`, or only a token; refused if other users can read the file",
+        ),
+        _option("--token-env", metavar="NAME", help="the environment variable that holds a token (default: none)"),
+        _option("--certificate", metavar="FILE", help="the certificate chain for tls:// and wss://, as PEM"),
+        _option("--key", metavar="FILE", help="the private key of the certificate, if it is in another file"),
+        _option("--client-ca", metavar="FILE", help="require clients to have a certificate of this authority (mutual TLS)"),
+        _option(
+            "--origin",
+            multiple=True,
+            metavar="ORIGIN",
+            help="a web origin that may connect, such as https://example.org (default: none); repeatable",
+        ),
+        _option(
+            "--host-name",
+            multiple=True,
+            metavar="NAME",
+            help="a host name that requests for /healthz and /metrics may use (default: loopback, and those of --listen); repeatable",
+        ),
+        _switch("--allow-plaintext", help="let other machines connect without TLS, because a proxy in front has it"),
+        _choice(
+            "--mode",
+            ("link", "plain"),
+            help="speak only this protocol: link, which survives a lost connection, or plain lines (default: both)",
+        ),
+        _switch("--compression", help="compress the output for clients that ask for it (default: no)"),
+    ]
+
+
+def _served() -> list[click.Option]:
+    """The options of `serve` for the sessions."""
+    return [
+        _model(),
+        *_permissions(),
+        _cwd(),
+        _option("--choice", multiple=True, metavar="OPTION", help="another option of ClaudeOptions that clients may set; repeatable"),
+        _switch("--no-choices", help="clients may set only the options that --choice names"),
+        _cli_path(),
+    ]
+
+
+def _limits() -> list[click.Option]:
+    return [
+        _option(
+            "--lease", **_SECONDS, default=60.0, metavar="SECONDS", help="how long a session waits for a client that lost its connection"
+        ),
+        _option("--max-sessions", **_COUNT, default=16, metavar="N", help="sessions of one token at the same time"),
+        _option("--max-total-sessions", **_COUNT, default=64, metavar="N", help="sessions of all tokens at the same time"),
+        _option("--drain-timeout", **_SECONDS, default=30.0, metavar="SECONDS", help="how long a drain waits for running turns to end"),
+    ]
+
+
+_INTERRUPTED: Final = ("130", "interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)")
+_EXIT_CODES: Final = (
+    ("0", "it worked"),
+    ("1", "the run failed, or its output could not be written"),
+    ("2", "nothing was run (usage, configuration, no claude)"),
+    ("3", "the model's side failed (credential, limit, API), after every retry"),
+    _INTERRUPTED,
+)
+_TRACEBACK: Final = ("CLAUDE_TRANSPORT_TRACEBACK", "set to 1 to see the traceback of an error")
+_MARKDOWN: Final = ("NO_COLOR", "if not empty: no colours, no Markdown, no progress display; TERM=dumb does the same")
+_COLOURS: Final = ("NO_COLOR", "if not empty: no colours; TERM=dumb does the same")
+_COLUMNS: Final = ("COLUMNS", "the width of the output, in characters (default: that of the terminal)")
+_CLI_PATH: Final = ("CLAUDE_CLI_PATH", "the claude to run without --cli-path; else PATH and the usual places are searched")
+_PATH: Final = ("CLAUDE_TRANSPORT", "auto, cli or api: used without --transport")
+_CREDENTIALS: Final = (
+    ("ANTHROPIC_API_KEY", "a key of the API; `doctor` says which credential claude uses"),
+    ("CLAUDE_CODE_OAUTH_TOKEN", "a token of a subscription"),
+)
+_CONFIG: Final = ("CLAUDE_CONFIG_DIR", "where claude keeps its settings and its login")
+_LOGIN: Final = ("~/.claude", "claude's settings and login, unless CLAUDE_CONFIG_DIR is set")
+_NO_FILES: Final = (("none", "only the standard streams"),)
+
+MANUAL: Final[Mapping[str, Manual]] = {
+    "": Manual(
+        summary="",
+        description="Ask Claude, and find out what runs when you do. Answers and reports go to stdout, everything else to stderr.",
+        examples=('claude-transport ask --offline "Hello, Claude"', "claude-transport doctor", "claude-transport ask --help"),
+        environment=(_CLI_PATH, _PATH, *_CREDENTIALS, _CONFIG, _MARKDOWN, _TRACEBACK),
+        files=(_LOGIN,),
+        exit_codes=_EXIT_CODES,
+    ),
+    "ask": Manual(
+        summary="ask one prompt and print the answer as it is written",
+        description="Ask one prompt and print the answer as it is written. Each tool call is one line on stderr. If claude needs "
+        "permission for a tool, you are asked on the terminal. Without a terminal the tool is denied.",
+        examples=(
+            'claude-transport ask "What is a transport?"',
+            'git diff | claude-transport ask --system-prompt "Review this."',
+            'claude-transport ask --offline --json "Hello"',
+        ),
+        environment=(_CLI_PATH, _PATH, *_CREDENTIALS, _CONFIG, _MARKDOWN, _COLUMNS, _TRACEBACK),
+        files=(_LOGIN,),
+        exit_codes=_EXIT_CODES,
+    ),
+    "doctor": Manual(
+        summary="report what would run and who would pay, and test it",
+        description="Report which claude would run, which credential it would use and who would pay: names only, no values. Then test that "
+        "claude from start to end, against an API inside this program. Nothing leaves the machine.",
+        examples=("claude-transport doctor", "claude-transport doctor --offline", "claude-transport doctor --json | jq .ready"),
+        environment=(_CLI_PATH, _PATH, *_CREDENTIALS, _CONFIG, _COLOURS, _TRACEBACK),
+        files=(_LOGIN, (".claude/settings.json", "settings of the project: their names are reported, not their values")),
+        exit_codes=(
+            ("0", "the test worked, even if there is no credential; see `ready` in the output of --json"),
+            ("1", "something does not work, or the output could not be written"),
+            ("2", "there is no claude, or the usage is wrong"),
+            _INTERRUPTED,
+        ),
+    ),
+    "serve": Manual(
+        summary="let clients on other machines use the claude here",
+        description="Run a gateway: each client with a valid token gets its own claude. The URLs are printed on stdout, one per line. The "
+        "log goes to stderr. Without tokens, only this machine can connect, but every user of it can. SIGTERM or Ctrl-C starts the drain: "
+        "running turns may end, new sessions are refused. A second signal ends the drain at once.",
+        examples=(
+            "claude-transport serve --listen tcp://127.0.0.1:7411 --token-file tokens",
+            "claude-transport serve --listen unix:///run/claude.sock --token-env TOKEN",
+        ),
+        environment=(
+            _CLI_PATH,
+            ("the one that --token-env names", "a token; it is removed before sessions start"),
+            *_CREDENTIALS,
+            _CONFIG,
+            _TRACEBACK,
+        ),
+        files=(("FILE of --token-file", "lines of `NAME TOKEN`; refused if other users can read it"), _LOGIN),
+        exit_codes=(
+            ("0", "it was asked to end (SIGTERM, Ctrl-C) and ended"),
+            ("1", "the gateway failed, or its URLs could not be printed"),
+            ("2", "nothing was served (usage, configuration)"),
+        ),
+    ),
+    "inspect": Manual(
+        summary="show what is on a tape, as figures or as a page",
+        description="Show the turns, tools, control requests, tokens, costs and problems of a recorded conversation: as text, as JSON, or "
+        "as one HTML file with the whole timeline.",
+        examples=(
+            "claude-transport inspect tape.ndjson",
+            "claude-transport inspect tape.ndjson --html tape.html",
+            "claude-transport inspect tape.ndjson --json | jq .cost_usd",
+        ),
+        environment=(_COLOURS, _COLUMNS, _TRACEBACK),
+        files=(
+            ("the tape", "it is only read"),
+            ("FILE of --html", "the page; an existing file is replaced in one step; only you can read it"),
+        ),
+        exit_codes=(
+            ("0", "the tape could be read, whatever went wrong in the conversation"),
+            ("1", "the output could not be written"),
+            ("2", "there is no tape, the file is not a tape, or the page cannot be written"),
+            ("130", "interrupted by Ctrl-C"),
+        ),
+    ),
+    "record": Manual(
+        summary="ask, and record the conversation on a tape",
+        description="Ask one prompt after the other, in one conversation. Print the answers as `ask` does, and record everything but "
+        "secrets on a tape. `inspect` explains a tape, and `replay` plays it.",
+        examples=(
+            'claude-transport record -o tape.ndjson "What is a transport?" "And a wrapper?"',
+            "git diff | claude-transport record -o tape.ndjson -",
+        ),
+        environment=(_CLI_PATH, *_CREDENTIALS, _CONFIG, _MARKDOWN, _COLUMNS, _TRACEBACK),
+        files=(("TAPE of --output", "the tape; only you can read it; an existing file is refused without --force"), _LOGIN),
+        exit_codes=(
+            ("0", "every prompt was answered"),
+            ("1", "a run failed, or the tape or the output could not be written"),
+            ("2", "nothing was run (usage, configuration, no claude, no place for the tape)"),
+            *_EXIT_CODES[3:],
+        ),
+    ),
+    "replay": Manual(
+        summary="play a tape as the claude on it",
+        description="Play a tape on stdin and stdout, as the claude on it spoke, for a host program that starts this command in place of "
+        "claude. It ends as the tape ends.",
+        examples=(
+            "claude-transport replay tape.ndjson < said_by_the_host.ndjson",
+            'exec claude-transport replay tape.ndjson -- "$@"',
+        ),
+        environment=(_TRACEBACK,),
+        files=(("the tape", "it is only read"),),
+        exit_codes=(
+            ("N", "the exit code on the tape; 128 plus the signal number if a signal ended claude"),
+            ("0", "the tape was played to its end"),
+            ("1", "the output could not be written, or the connection on the tape was lost"),
+            ("2", "the tape cannot be read, or the host does not follow it: a line of another kind, or too few lines"),
+            _INTERRUPTED,
+        ),
+    ),
+    "mcp-bridge": Manual(
+        summary="a stdio MCP server with the tools of another program; claude starts it",
+        description="Pass every MCP message from stdin to a BridgeHost in another program, and its answers to stdout, until stdin ends. "
+        "The host makes the configuration with which claude starts this command. Do not start it by hand.",
+        examples=("claude-transport mcp-bridge --url unix:///tmp/host.sock --server tools",),
+        environment=(
+            ("CLAUDE_TRANSPORT_BRIDGE_URL", "the address of the host, used without --url"),
+            ("CLAUDE_TRANSPORT_BRIDGE_SERVER", "the name of its server, used without --server"),
+            ("CLAUDE_TRANSPORT_BRIDGE_TOKEN", "the token; there is no option for it, because every user can read command lines"),
+            _TRACEBACK,
+        ),
+        files=_NO_FILES,
+        exit_codes=(
+            ("0", "the host was reachable all the time"),
+            ("1", "the host was not reachable, and each request got an error"),
+            ("2", "nothing was run: an address, a name or a token is missing"),
+        ),
+    ),
+    "bench": Manual(
+        summary="measure how fast this installation reads",
+        description="Read small messages from a child process in every way the library has, each compared with a plain loop of os.read and "
+        "msgspec, for about 10 seconds. The figure is the processor time of the reading thread. No claude is needed.",
+        examples=("claude-transport bench", "claude-transport bench --backend trio --json"),
+        environment=(_COLOURS, _TRACEBACK),
+        files=_NO_FILES,
+        exit_codes=(
+            ("0", "it was measured"),
+            ("1", "no child process could be run, or the output could not be written"),
+            ("2", "wrong usage"),
+            _INTERRUPTED,
+        ),
+    ),
+    "completion": Manual(
+        summary="print a script that completes command lines in a shell",
+        description="Print a script for bash, zsh or fish that completes commands, options, their values and file names. The script asks "
+        "the installed program, so it knows the options of that version.",
+        examples=(
+            'eval "$(claude-transport completion bash)"    # in ~/.bashrc',
+            'eval "$(claude-transport completion zsh)"     # in ~/.zshrc, after compinit',
+            "claude-transport completion fish | source      # in config.fish",
+        ),
+        environment=(_TRACEBACK,),
+        files=_NO_FILES,
+        exit_codes=(("0", "it worked"), ("1", "the output could not be written"), ("2", "wrong usage")),
+    ),
 }
-"""What each command reads, in the order of the help."""
+"""The manual of each command; that of the whole program is under an empty name."""
+
+COMMANDS: Final = (
+    Command(
+        "ask",
+        [
+            Place("prompt", metavar="[PROMPT]", required=False, help="what to ask; `-`, or no PROMPT, reads it from a pipe on stdin"),
+            _offline(),
+            _every_message(),
+            *_claude(),
+            *_run(),
+            _transport("ask through claude, or the Messages API with a key"),
+            _timeout("the run"),
+        ],
+    ),
+    Command(
+        "doctor",
+        [
+            _switch("--offline", help="test with the simulated Claude"),
+            _switch("--json", help="print the report as one JSON object"),
+            _switch("--login-status", help="ask claude whether it is logged in: starts it once, in your own environment"),
+            _cli_path(),
+            _backend(),
+            *_colours(),
+            _switch("-v", "--verbose", help="also list where claude was searched for"),
+            _transport("report where `ask` with this choice would go"),
+            _option("--timeout", **_SECONDS, default=60.0, metavar="SECONDS", help="stop the test after this time"),
+        ],
+    ),
+    Command(
+        "serve",
+        [
+            _switch("--offline", help="serve the simulated Claude: no claude, no network, no key"),
+            _switch("--json", help="write the log as lines of JSON"),
+            *_doors(),
+            *_served(),
+            *_limits(),
+            _backend(),
+            _switch("-v", "--verbose", help="log every event"),
+        ],
+    ),
+    Command(
+        "inspect",
+        [
+            Place("tape", metavar="TAPE", shell_complete=_FILES, help="a tape, as `record` and RecordingTransport write it"),
+            _option("--html", metavar="FILE", help="write a page with the whole timeline; `-` writes it to stdout, without the figures"),
+            _switch("--json", help="print the figures as one JSON object"),
+            *_colours("no colours, no progress display"),
+            _switch("-v", "--verbose", help="list every turn, tool, request and problem, not only the first dozen of each"),
+        ],
+    ),
+    Command(
+        "record",
+        [
+            Place(
+                "prompts",
+                nargs=-1,
+                metavar="[PROMPT]...",
+                help="what to ask, one after the other; `-`, or no PROMPT, reads one from a pipe on stdin",
+            ),
+            _option(
+                "-o",
+                "--output",
+                required=True,
+                metavar="TAPE",
+                help="the tape to write, readable only for you; an existing file is refused",
+            ),
+            _switch("--force", help="overwrite an existing file"),
+            _offline(),
+            _every_message(),
+            *_claude(),
+            *_run(),
+            _timeout("all prompts together"),
+        ],
+        fixed={"transport": "cli"},
+    ),
+    Command(
+        "replay",
+        [
+            Place("tape", metavar="TAPE", shell_complete=_FILES, help="a tape, as `record` writes it; everything after `--` is ignored"),
+            _option(
+                "--speed",
+                **_SPEED,
+                default=0.0,
+                metavar="TIMES",
+                help="1 plays in the recorded time, 2 in half of it, 0 as fast as the host allows",
+            ),
+            _backend(),
+        ],
+    ),
+    Command(
+        "mcp-bridge",
+        [
+            _option(
+                "--url",
+                metavar="URL",
+                help="the address of the host: unix:///PATH or tcp://127.0.0.1:PORT (default: CLAUDE_TRANSPORT_BRIDGE_URL)",
+            ),
+            _option("--server", metavar="NAME", help="the name of the host's server (default: CLAUDE_TRANSPORT_BRIDGE_SERVER)"),
+        ],
+    ),
+    Command(
+        "bench",
+        [
+            _option("--messages", **_COUNT, default=20_000, metavar="N", help="messages in each run, at most a million"),
+            _switch("--json", help="print the figures as one JSON object"),
+            _backend(),
+            *_colours("no colours, no progress display"),
+        ],
+    ),
+    Command(
+        "completion",
+        [Place("shell", metavar="SHELL", type=click.Choice(SHELLS), help="the shell that will read the script: bash, zsh or fish")],
+    ),
+)
+
+program: Final = Program(
+    PROGRAM,
+    commands={str(command.name): command for command in COMMANDS},
+    callback=lambda: None,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGUMENT]...",
+)
+"""The whole program. Invoking it returns what `parse()` returns."""
+program.manual = MANUAL[""]
+click.version_option(package_name="claude-transport", prog_name=PROGRAM, message="%(prog)s %(version)s", help="print the version and exit")(
+    program
+)
+for _command in (program, *COMMANDS):
+    click.help_option("-h", "--help", help="print this help and exit")(_command)

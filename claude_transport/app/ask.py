@@ -1,91 +1,168 @@
-"""`claude-transport ask`: one prompt, its answer as it is written."""
+"""`claude-transport ask` and `record`: prompts in, the answer as it is written, through claude or the Messages API.
+
+`record` is `ask` with a `RecordingTransport` around the transport. How an answer is shown is in `render`.
+"""
 
 from __future__ import annotations
 
-import argparse
 import logging
+import math
 import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, TextIO
 
 import anyio
+import msgspec
 
-from claude_transport.app.answer import AnswerReader
-from claude_transport.app.arguments import PROGRAM, split_rules
-from claude_transport.app.backend import run_on
-from claude_transport.app.failures import EXIT_OK
-from claude_transport.app.interruption import run_interruptibly
-from claude_transport.app.path_choice import choose_path
-from claude_transport.app.permission import Keyboard, PermissionAsker
-from claude_transport.app.progress import open_progress
-from claude_transport.app.render import Face
-from claude_transport.app.summary import summarize
-from claude_transport.app.terminal import choose_look, is_terminal
-from claude_transport.app.ticking import while_ticking
-from claude_transport.completion.call import announce
+from claude_transport.app.arguments import split_rules
+from claude_transport.app.event_loop import run_interruptibly, run_on, while_ticking
+from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, PROGRAM
+from claude_transport.app.render import AnswerReader, Face, Remark, Words, gist_of, summarize
+from claude_transport.app.standard_streams import write_remark
+from claude_transport.app.terminal import choose_look, is_terminal, one_line, open_progress, visible
+from claude_transport.client.questions import Allow, CallbackContext, Deny
+from claude_transport.completion.call import announce, stream
 from claude_transport.completion.classification import classify_result
-from claude_transport.errors import ConfigurationError, MissingResult
+from claude_transport.completion.completion import Completion
+from claude_transport.completion.readiness import PreflightReport, find_config_dir, preflight
+from claude_transport.errors import CLINotFoundError, ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
 from claude_transport.printable import printable
-from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, encode_message
 from claude_transport.protocol.messages import InitMessage, ResultMessage
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
-HURRIED_EXIT = 1.0
-"""Seconds of its own that claude gets to end with `--timeout`; without one it is `query()` that says."""
-HURRIED_CLOSE = 1.5
-"""Seconds after that, in which it is ended; who set a limit does not want to wait for many more seconds behind it."""
+NOTICE: Final = "simulated: no Claude was asked, the answer is made up on this machine"
+PACE: Final = 0.03
+"""Seconds before each word of the simulated Claude."""
+HURRIED_EXIT: Final = 1.0
+"""Seconds that claude gets to end by itself after `--timeout`. Without `--timeout`, `query()` decides."""
+HURRIED_CLOSE: Final = 1.5
+"""Seconds after that in which claude is ended. A user who sets a limit does not want to wait much longer than that."""
+_TOOL_LINE_PATIENCE: Final = 0.5
+"""Seconds to wait until the line about a tool call is shown, before the question about it. With `--json` there is no such line."""
+_MAX_NAME: Final = 80
+"""Characters shown of the name of a tool or a field."""
+_MAX_LINES: Final = 40
+"""Lines shown of one field. A command is always shown whole: users must see what they allow."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Ask, show the answer, and return the exit code. Raises what `failures` knows how to report."""
+def run(args: SimpleNamespace) -> int:
+    """Ask, show the answer, and return the exit code. Raises what `failures` can report."""
     prompt = read_prompt(args.prompt)
-    if args.offline and args.cli_path is not None:
-        raise ConfigurationError("--offline and --cli-path name two different programs; give one", option="cli_path")
+    check_program(args)
     return run_on(args.backend, partial(_ask, args, prompt, None))
 
 
-def run_through(args: argparse.Namespace, prompts: Sequence[str], around: Callable[[Transport], Transport]) -> int:
-    """`run()` for several prompts, one after the other, in one conversation through `around(transport)`."""
-    checked = [_check_prompt(prompt) for prompt in prompts]
+def run_recorded(args: SimpleNamespace) -> int:
+    """Ask each prompt in one conversation, and record everything but secrets on a tape.
+
+    Returns the exit code. Raises as `run()` does, and `ConfigurationError` if the tape cannot be written.
+    """
+    from claude_transport.wrappers.recording import RecordingTransport
+
+    if args.prompts.count("-") > 1:
+        raise ConfigurationError("stdin can be read only once. Give the prompt `-` once.", option="prompt")
+    prompts = [read_prompt(prompt) for prompt in args.prompts or (None,)]
+    path = Path(args.output)
+    if path.exists() and not args.force:
+        raise ConfigurationError(f"{args.output} exists already; --force overwrites it", option="output")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigurationError(f"{args.output} cannot be a tape: it is a directory, or its directory does not exist", option="output")
+    check_program(args)
+    recordings: list[RecordingTransport] = []
+
+    def record(transport: Transport) -> Transport:
+        recordings.append(RecordingTransport(transport, path))
+        return recordings[0]
+
+    try:
+        code = run_on(args.backend, partial(_ask, args, prompts, record))
+    finally:
+        failure = next((recording.failure for recording in recordings), None)
+        if failure is not None:
+            write_remark(f"{PROGRAM}: the tape {printable(args.output)} is not complete: {printable(failure)} [tape.incomplete]")
+    return EXIT_FAILED if code == EXIT_OK and failure is not None else code
+
+
+def check_program(args: SimpleNamespace) -> None:
+    """Raise `ConfigurationError` if the arguments name two programs to run."""
     if args.offline and args.cli_path is not None:
-        raise ConfigurationError("--offline and --cli-path name two different programs; give one", option="cli_path")
-    return run_on(args.backend, partial(_ask, args, checked, around))
+        raise ConfigurationError("--offline and --cli-path name two different programs. Give one of them.", option="cli_path")
 
 
 def read_prompt(given: str | None) -> str:
-    """The prompt that was given, or stdin for `-` and None. Raises `ConfigurationError` when there is none."""
+    """Return the given prompt, or read stdin for `-` and None. Raises `ConfigurationError` if there is no prompt."""
     if given is None and is_terminal(sys.stdin):
-        raise ConfigurationError("there is no PROMPT, and nothing comes through a pipe on stdin", option="prompt")
+        raise ConfigurationError("there is no PROMPT, and stdin is not a pipe", option="prompt")
     try:
-        # an argument is bytes, of which the locale (LC_ALL=C) may not know that they are UTF-8
+        # an argument is bytes; the locale (LC_ALL=C) may have decoded them as something else than UTF-8
         from_stdin = given is None or given == "-"
         prompt = _without_line_end(sys.stdin.buffer.read().decode()) if from_stdin else os.fsencode(given or "").decode()
     except UnicodeError as error:
         raise ConfigurationError("the prompt is not UTF-8 text", option="prompt") from error
     except OSError as error:
         raise ConfigurationError(f"stdin cannot be read: {error.strerror or error}", option="prompt") from error
-    return _check_prompt(prompt)
-
-
-def _check_prompt(prompt: str) -> str:
     if not prompt.strip():
         raise ConfigurationError("the prompt is empty", option="prompt")
     return prompt
 
 
 def _without_line_end(text: str) -> str:
-    """The text without the line end that `echo` and editors put behind the last line; one only, what else is there was meant."""
+    """Return the text without the one line end that `echo` and editors add."""
     return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
 
 
-def _options(args: argparse.Namespace, cli_path: str | None) -> ClaudeOptions:
+async def _ask(args: SimpleNamespace, prompt: str | list[str], around: Callable[[Transport], Transport] | None) -> int:
+    face = _face(args)
+    with ExitStack() as stack:
+        stack.enter_context(_library_log(face, verbose=args.verbose))
+        cli_path = args.cli_path
+        if args.offline:
+            from claude_transport.testing.fake_claude import FakeClaude
+            from claude_transport.testing.scenario import Scenario
+
+            cli_path = str(stack.enter_context(FakeClaude(Scenario.simulated(pace=PACE))).path)
+            face.mention(f"{face.look.symbol('dot')} {NOTICE}")
+        options = _options(args, cli_path)
+        chosen = _choose_path(args, options)
+        for warning in chosen.warnings if args.verbose else ():
+            face.say(f"{face.look.symbol('dot')} {warning}", style="dim")
+        if chosen.cell.kind == "api" and isinstance(prompt, str):
+            answer = _APIAnswer(args, prompt, options, face)
+            return await run_interruptibly(answer.show, give_up=answer.give_up)
+        if chosen.resolution is not None:
+            announce(chosen.resolution, payer=chosen.payer, say=partial(_announce, face))
+        on_stderr = partial(face.say, style="dim") if args.verbose else None
+        close_timeout = DEFAULT_CLOSE_TIMEOUT if args.timeout is None else HURRIED_CLOSE
+        transport: Transport = SubprocessTransport(options, on_stderr=on_stderr, close_timeout=close_timeout)
+        if around is not None:
+            transport = around(transport)
+        return await run_interruptibly(partial(_converse, args, prompt, transport, face), give_up=transport.close)
+
+
+def _face(args: SimpleNamespace) -> Face:
+    look = choose_look(sys.stdout, sys.stderr, env=os.environ, plain=args.plain, no_color=args.no_color)
+    if look.rich and not args.json:
+        from claude_transport.app.render_rich import RichFace
+
+        return RichFace(sys.stdout, sys.stderr, look=look, quiet=args.quiet)
+    progress = None
+    if look.stderr_color and not args.quiet:  # without colours nothing moves either, as with rich
+        progress = open_progress("", stream=sys.stderr, look=look, unit="s", scale=1)
+    return Face(sys.stdout, sys.stderr, look=look, quiet=args.quiet, progress=progress)
+
+
+def _options(args: SimpleNamespace, cli_path: str | None) -> ClaudeOptions:
     return ClaudeOptions(
         cli_path=cli_path,
         model=args.model,
@@ -98,45 +175,24 @@ def _options(args: argparse.Namespace, cli_path: str | None) -> ClaudeOptions:
     )
 
 
-def _face(args: argparse.Namespace) -> Face:
-    look = choose_look(sys.stdout, sys.stderr, env=os.environ, plain=args.plain, no_color=args.no_color)
-    if look.rich and not args.json:
-        from claude_transport.app.render_rich import RichFace
+def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightReport:
+    """Return the pre-flight report. `--cli-path` and `--offline` choose the CLI.
 
-        return RichFace(sys.stdout, sys.stderr, look=look, quiet=args.quiet)
-    progress = None
-    if look.stderr_color and not args.quiet:  # who wants no colours wants nothing that moves either, as with rich
-        progress = open_progress("", stream=sys.stderr, look=look, unit="s", scale=1)
-    return Face(sys.stdout, sys.stderr, look=look, quiet=args.quiet, progress=progress)
-
-
-async def _ask(args: argparse.Namespace, prompt: str | list[str], around: Callable[[Transport], Transport] | None) -> int:
-    face = _face(args)
-    with ExitStack() as stack:
-        stack.enter_context(_library_log(face, verbose=args.verbose))
-        cli_path = args.cli_path
-        if args.offline:
-            from claude_transport.app.offline import NOTICE, simulated_claude
-
-            cli_path = str(stack.enter_context(simulated_claude()).path)
-            face.mention(f"{face.look.symbol('dot')} {NOTICE}")
-        options = _options(args, cli_path)
-        chosen = choose_path(args, options)
-        for warning in chosen.warnings if args.verbose else ():
-            face.say(f"{face.look.symbol('dot')} {warning}", style="dim")
-        if chosen.cell.kind == "api" and isinstance(prompt, str):
-            from claude_transport.app.ask_api import APIAnswer
-
-            answer = APIAnswer(prompt, options, timeout=args.timeout, face=face, raw=args.json, summary=_wants_summary(args))
-            return await run_interruptibly(answer.show, give_up=answer.give_up)
-        if chosen.resolution is not None:
-            announce(chosen.resolution, payer=chosen.payer, say=partial(_announce, face))
-        on_stderr = partial(face.say, style="dim") if args.verbose else None
-        close_timeout = DEFAULT_CLOSE_TIMEOUT if args.timeout is None else HURRIED_CLOSE
-        transport: Transport = SubprocessTransport(options, on_stderr=on_stderr, close_timeout=close_timeout)
-        if around is not None:
-            transport = around(transport)
-        return await run_interruptibly(partial(_converse, args, prompt, transport, face), give_up=transport.close)
+    Raises `ConfigurationError` if `--transport` contradicts that, or if the call cannot work. If there is neither a claude nor a key, the
+    error lists every place that was searched.
+    """
+    find_config_dir(os.environ)  # raises when the home directory is unknown, before anything else is tried
+    named = "--offline" if args.offline else "--cli-path" if args.cli_path is not None else None
+    if named and args.transport == "api":
+        raise ConfigurationError(f"{named} runs a claude, and --transport api runs none. Give one of them.", option="transport")
+    report = preflight("cli" if named else args.transport, env=os.environ, options=options)
+    if named:
+        return report  # the start of the named program reports its own problems
+    if report.code == "config.no_auth_path":
+        raise CLINotFoundError(
+            report.problem, searched=report.searched, code=report.code, advice="Set ANTHROPIC_API_KEY, or install claude."
+        )
+    return report.raise_for_problem()
 
 
 def _announce(face: Face, line: str) -> None:
@@ -144,20 +200,15 @@ def _announce(face: Face, line: str) -> None:
     face.mention(f"{PROGRAM}: {said}")
 
 
-def _wants_summary(args: argparse.Namespace) -> bool:
+def _wants_summary(args: SimpleNamespace) -> bool:
     return bool(args.verbose or (is_terminal(sys.stderr) and not args.json and not args.quiet))
 
 
-async def _each(prompts: list[str]) -> AsyncIterator[str]:
-    for prompt in prompts:
-        yield prompt
-
-
-async def _converse(args: argparse.Namespace, prompt: str | list[str], transport: Transport, face: Face) -> int:
+async def _converse(args: SimpleNamespace, prompt: str | list[str], transport: Transport, face: Face) -> int:
     reader = AnswerReader()
     asker = PermissionAsker(face, Keyboard(sys.stdin, sys.stderr), on_refusal=reader.silenced.add)
-    said = prompt if isinstance(prompt, str) else _each(prompt)
     patience = 5.0 if args.timeout is None else HURRIED_EXIT
+    said = prompt if isinstance(prompt, str) else _each(prompt)
     conversation = query(said, transport=transport, exit_timeout=patience, can_use_tool=asker.can_use_tool)
     started = time.monotonic()
     face.waiting("starting claude")
@@ -168,20 +219,22 @@ async def _converse(args: argparse.Namespace, prompt: str | list[str], transport
         await _finish(conversation, face)
     result = reader.result
     answers = [result] if isinstance(prompt, str) else reader.results
-    if result is None or len(answers) < len(_as_list(prompt)):  # the time was up: without it, a result that is missing has raised already
+    expected = 1 if isinstance(prompt, str) else len(prompt)
+    if result is None or len(answers) < expected:  # only after the timeout: otherwise a missing result has raised already
         raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
     if _wants_summary(args):
         seconds = time.monotonic() - started
         face.say(summarize(result, model=reader.model, seconds=seconds, look=face.look, tokens=reader.tokens), style="dim")
-    for answer in answers:  # what went wrong first says most
+    for answer in answers:  # the first failure says most
         failure = None if answer is None else classify_result(answer)
         if failure is not None:
             raise failure
     return EXIT_OK
 
 
-def _as_list(prompt: str | list[str]) -> list[str]:
-    return [prompt] if isinstance(prompt, str) else prompt
+async def _each(prompts: Sequence[str]) -> AsyncIterator[str]:
+    for prompt in prompts:
+        yield prompt
 
 
 async def _show_all(conversation: OneShot, reader: AnswerReader, face: Face, *, raw: bool) -> None:
@@ -194,9 +247,9 @@ async def _show_all(conversation: OneShot, reader: AnswerReader, face: Face, *, 
             for piece in pieces:
                 await face.show(piece)
         elif isinstance(message, DecodeFailure | OversizedMessage):
-            face.say(f"{face.look.symbol('bad')} a line that holds no message was left out ({message.type})", style="yellow")
+            face.say(f"{face.look.symbol('bad')} a line without a message was skipped ({message.type})", style="yellow")
         else:
-            # bookkeeping may follow a result; it is held back until there is another one, so that the last line is the last result
+            # messages after a result are held back until the next result, so that the last line is the last result
             held.append(message)
             if reader.result is None or isinstance(message, ResultMessage):
                 for ready in held:
@@ -214,13 +267,150 @@ async def _finish(conversation: OneShot, face: Face) -> None:
             await conversation.aclose()
 
 
+class _APIAnswer:
+    """One prompt to the Messages API. Options that only a claude can fulfil are refused, not ignored."""
+
+    def __init__(self, args: SimpleNamespace, prompt: str, options: ClaudeOptions, face: Face) -> None:
+        seconds = math.inf if args.timeout is None else args.timeout
+        self._stream = stream(prompt, transport="api", timeout=seconds, options=options.replace(cli_path=None))
+        self._args = args
+        self._face = face
+
+    async def give_up(self) -> None:
+        """End the call at once."""
+        await self._stream.aclose()
+
+    async def show(self) -> int:
+        """Show the answer while it is written, and return the exit code. Raises what the call raises."""
+        self._face.waiting("asking the API")
+        try:
+            await while_ticking(self._show_words, self._face.on_tick)
+            await self._conclude(self._stream.completion)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._stream.aclose()
+                with anyio.move_on_after(1):  # a reader that has stopped reading must not keep the program alive
+                    await self._face.finish()
+        return EXIT_OK
+
+    async def _show_words(self) -> None:
+        async for piece in self._stream:
+            if not self._args.json:
+                await self._face.show(Words(piece))
+
+    async def _conclude(self, completion: Completion) -> None:
+        if self._args.json:
+            for message in completion.events:
+                await self._face.raw(encode_message(message).rstrip(b"\n"))
+            return
+        if not completion.text:
+            await self._face.show(Remark(text="the answer is empty"))
+        for warning in completion.warnings:
+            await self._face.show(Remark(text=warning, problem=True))
+        result = completion.events[-1] if completion.events else None
+        if _wants_summary(self._args) and isinstance(result, ResultMessage):
+            await self._face.finish()
+            line = summarize(result, model=completion.model or "", seconds=completion.duration, look=self._face.look)
+            self._face.say(line, style="dim")
+
+
+class Keyboard:
+    """The user at the terminal: stderr shows the question, and a keyboard answers it. Either may be missing.
+
+    If stdin is a pipe (the prompt came through it), the controlling terminal answers.
+    """
+
+    def __init__(self, stdin: TextIO, stderr: TextIO) -> None:
+        self._stdin, self._stderr = stdin, stderr
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a question could be answered."""
+        return os.name == "posix" and is_terminal(self._stderr) and (is_terminal(self._stdin) or os.path.exists("/dev/tty"))  # noqa: PTH110
+
+    async def ask(self, show_question: Callable[[], object]) -> str:
+        """Show the question, and return the line typed after it, or an empty string at the end of input. May be cancelled."""
+        import termios
+
+        own = not is_terminal(self._stdin)
+        descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY) if own else self._stdin.fileno()
+        try:
+            termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question cannot be an answer to it
+            show_question()
+            await anyio.wait_readable(descriptor)
+            return os.read(descriptor, 4096).decode(errors="replace")  # a terminal hands over whole lines
+        except OSError:  # the terminal is gone, or this is a background job, which may not read from it
+            return ""
+        finally:
+            if own:
+                os.close(descriptor)
+
+
+class PermissionAsker:
+    """The `can_use_tool` callback of `ask`: asks on the terminal, and denies without one.
+
+    `on_refusal(tool_use_id)` is called after each denial, when its line has been shown.
+    """
+
+    def __init__(self, face: Face, keyboard: Keyboard, *, on_refusal: Callable[[str], object]) -> None:
+        self._face = face
+        self._keyboard = keyboard
+        self._on_refusal = on_refusal
+
+    async def can_use_tool(self, tool_name: str, tool_input: dict[str, Any], context: CallbackContext) -> Allow | Deny:
+        """Return the user's decision. A `Deny` has the reason for Claude."""
+        if context.tool_use_id is not None:
+            with anyio.move_on_after(_TOOL_LINE_PATIENCE):
+                await self._face.shown(context.tool_use_id).wait()
+        async with self._face.lock:
+            decision = await self._decide(tool_name, tool_input)
+        if isinstance(decision, Deny) and context.tool_use_id is not None:
+            self._on_refusal(context.tool_use_id)
+        return decision
+
+    async def _decide(self, tool_name: str, tool_input: dict[str, Any]) -> Allow | Deny:
+        face = self._face
+        bad = face.look.symbol("bad")
+        name = one_line(tool_name, width=_MAX_NAME)
+        if tool_name == "AskUserQuestion":
+            face.say(f"  {bad} Claude wanted to ask a question; `ask` takes one prompt and no answers", style="yellow")
+            return Deny("Questions cannot be answered here. Decide by yourself, and say what you assumed.")
+        if not self._keyboard.is_there:
+            gist = one_line(gist_of(tool_input), width=60)
+            face.say(f"  {bad} denied: {name} ({gist}), because there is no terminal to ask on; see --allowed-tools", style="yellow")
+            return Deny("Permission denied: the program runs without a terminal, so the user could not be asked.")
+        face.say(f"  Claude wants to use {name}:", style="bold")
+        for line in _describe(tool_input):
+            face.say(f"    {line}")
+        answer = await self._keyboard.ask(lambda: face.say("  Allow it? [y/N] ", style="bold", end=""))
+        if not answer.endswith("\n"):
+            face.say("")  # the input ended, and the question's line did not
+        if answer.strip().lower() in {"y", "yes"}:
+            return Allow()
+        face.say(f"  {bad} denied", style="yellow")
+        return Deny("The user does not allow this.")
+
+
+def _describe(tool_input: dict[str, Any]) -> list[str]:
+    """Return the input, field by field, without control characters."""
+    lines: list[str] = []
+    for name, value in tool_input.items():
+        text = visible(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        first, *rest = text.split("\n")
+        kept = rest if name == "command" else rest[:_MAX_LINES]
+        lines += [f"{one_line(name, width=_MAX_NAME)}: {first}", *(f"  {line}" for line in kept)]
+        if len(kept) < len(rest):
+            lines.append(f"  … {len(rest) - len(kept)} more lines")
+    return lines
+
+
 @contextmanager
 def _library_log(face: Face, *, verbose: bool) -> Iterator[None]:
-    """A block in which what the library logs becomes lines on stderr: warnings, and with `verbose` everything of interest."""
+    """A block in which the library's log becomes lines on stderr: warnings, and with `verbose` also information."""
     logger = logging.getLogger("claude_transport")
     before = (logger.level, logger.propagate)
     handler = _FaceHandler(face, level=logging.INFO if verbose else logging.WARNING)
-    if not verbose:  # whoever says --allowed-tools knows that these are not asked about
+    if not verbose:  # a user of --allowed-tools knows that these tools are not asked about
         handler.addFilter(lambda record: record.name != "claude_transport.client.shadowing")
     logger.addHandler(handler)
     logger.setLevel(handler.level)
@@ -234,7 +424,7 @@ def _library_log(face: Face, *, verbose: bool) -> Iterator[None]:
 
 
 class _FaceHandler(logging.Handler):
-    """Says what is logged: a line for each record, and those of a traceback below it."""
+    """Shows each log record as a line, and the lines of its traceback below it."""
 
     def __init__(self, face: Face, *, level: int) -> None:
         super().__init__(level)

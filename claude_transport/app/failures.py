@@ -1,14 +1,17 @@
-"""Every failure as an exit code, one line, and a hint that helps; shared by all commands."""
+"""How the program ends: its exit codes, and every error as one line on stderr with hints below it.
+
+All commands share it. It imports nothing but the errors, so that `--help` and `mcp-bridge` are quick.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
 from collections.abc import Iterator
 from typing import Final
 
-from claude_transport.app.arguments import PROGRAM
 from claude_transport.errors import (
     APIFailed,
     AuthenticationError,
@@ -32,6 +35,10 @@ from claude_transport.errors import (
 )
 from claude_transport.printable import printable, printable_lines
 
+PROGRAM: Final = "claude-transport"
+COMPLETE_VARIABLE: Final = "_CLAUDE_TRANSPORT_COMPLETE"
+"""The variable with which the script of a shell asks for completions."""
+
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -41,26 +48,26 @@ EXIT_INTERRUPTED: Final = 130
 TRACEBACK: Final = "CLAUDE_TRANSPORT_TRACEBACK"
 
 _LAST_WORDS = 5
-"""Lines of the CLI's standard error that are shown with its death; `--verbose` shows all of them as they come."""
+"""Lines of the CLI's stderr that are shown when it died. `--verbose` shows all of them at once."""
 
 _BEFORE_ANYTHING_RAN = (ConfigurationError, UsageError, SpawnError, CLIVersionMismatch)
 _MODEL_SIDE = (AuthFailed, AuthenticationError, BillingFailed, RateLimited, Overloaded, APIFailed, ModelNotFound)
 
 _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
-    (CLIVersionMismatch, "Update claude (`claude update`), or leave the option away."),
-    (WrongLibcError, "Install the claude that was built for this system's C library (musl or glibc)."),
-    (NotExecutableError, "Make the file executable (chmod +x), or choose another one with --cli-path."),
-    (AuthFailed, "Log in (`claude`, then /login), or set ANTHROPIC_API_KEY; `claude-transport doctor` says which credential would win."),
+    (CLIVersionMismatch, "Update claude (`claude update`), or do not use the option."),
+    (WrongLibcError, "Install the claude for this system's C library (musl or glibc)."),
+    (NotExecutableError, "Make the file executable (chmod +x), or name another one with --cli-path."),
+    (AuthFailed, "Log in (`claude`, then /login), or set ANTHROPIC_API_KEY; `claude-transport doctor` says which credential is used."),
     (BillingFailed, "Check the account's credit; `claude-transport doctor` says which account would pay."),
-    (ModelNotFound, "Choose another one with --model."),
+    (ModelNotFound, "Choose another model with --model."),
     (RateLimited, "Wait, or choose a smaller model with --model."),
     (Overloaded, "Try again in a few minutes."),
-    (ConnectTimeout, "`claude-transport doctor` tries the same without your settings, against an API on this machine."),
+    (ConnectTimeout, "`claude-transport doctor` tests claude without your settings, against an API on this machine."),
 )
 
 
 def told(error: BaseException) -> BaseException:
-    """The error as a user should hear of it: writing to a claude that has just died is a death of claude, not a wrong use of anything."""
+    """Return the error that users should see: a write to a claude that has just died is reported as its death, not as a wrong use."""
     if not isinstance(error, TransportClosed):
         return error
     how = "ended" if error.exit_code is None else f"ended with exit code {error.exit_code}"
@@ -71,7 +78,7 @@ def told(error: BaseException) -> BaseException:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The program's exit code for this error."""
+    """Return the program's exit code for an error."""
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     if isinstance(error, _MODEL_SIDE):
@@ -82,31 +89,31 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def describe_failure(error: BaseException) -> str:
-    """What happened, in one line, without its code."""
+    """Return what happened, in one line, without the code."""
     if not isinstance(error, ClaudeTransportError):
         return printable(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}")
     text = str(error)
     if isinstance(error, CLINotFoundError):
-        text = text.replace(error.advice, "").replace(f" ({'; '.join(error.searched)})", "")  # hints have both, line by line
+        text = text.replace(error.advice, "").replace(f" ({'; '.join(error.searched)})", "")  # the hints have both, line by line
     if isinstance(error, ResultError):
-        text = text.partition(" (transport=")[0]  # for logs; the code says the same here
+        text = text.partition(" (transport=")[0]  # details for logs; here the code says the same
     return printable(text).strip() or type(error).__name__
 
 
 def remedy_for(error: BaseException) -> str:
-    """What to do about it; an empty string when nothing sensible is known."""
+    """Return what to do about an error, or an empty string if nothing sensible is known."""
     if isinstance(error, CLINotFoundError):
         return error.advice
     if not isinstance(error, ClaudeTransportError):
-        return f"This should not have happened. {TRACEBACK}=1 shows where it did; please report it."
+        return f"This is a bug. {TRACEBACK}=1 shows where it happened; please report it."
     if isinstance(error, RateLimited) and error.resets_at is not None:
         return f"The limit lifts at {error.resets_at.astimezone():%Y-%m-%d %H:%M %Z}."
     known = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
-    return known or ("The same call, made again, may work." if error.retryable else "")
+    return known or ("The same call may work if you try again." if error.retryable else "")
 
 
 def hints_for(error: BaseException) -> Iterator[str]:
-    """The lines that follow the message: where was searched, what the CLI said, what to do."""
+    """Yield the lines below the message: which places were searched, what the CLI said, what to do."""
     if isinstance(error, CLINotFoundError):
         yield "Looked at:"
         yield from (f"  {printable(place)}" for place in error.searched or ("no place at all",))
@@ -124,22 +131,30 @@ def hints_for(error: BaseException) -> Iterator[str]:
 
 
 def _without_secrets(text: str) -> str:
-    """`text` without what looks like a secret, and without the secrets of this process's environment."""
-    from claude_transport.protocol.redaction import redactor_knowing  # only where something has gone wrong
+    """Return `text` without what looks like a secret, and without the secrets of this process's environment."""
+    from claude_transport.protocol.redaction import redactor_knowing  # needed only after a failure
 
     return redactor_knowing([os.environ]).text(text)
 
 
 def report_failure(error: BaseException) -> int:
-    """Write the error to stderr, as a traceback only when `CLAUDE_TRANSPORT_TRACEBACK=1` asks for one: the exit code."""
+    """Write the error to stderr, with its traceback if `CLAUDE_TRANSPORT_TRACEBACK=1`, and return the exit code."""
     error = told(error)
     code = error.code if isinstance(error, ClaudeTransportError) else "internal"
     lines = [f"{PROGRAM}: {describe_failure(error)} [{code}]", *(f"  {line}" for line in hints_for(error))]
-    try:
-        if os.environ.get(TRACEBACK) == "1":
-            sys.stderr.write(printable_lines("".join(traceback.format_exception(error)), indent="") + "\n")
+    if os.environ.get(TRACEBACK) == "1":
+        lines.insert(0, printable_lines("".join(traceback.format_exception(error)), indent=""))
+    _write(lines)
+    return exit_code_of(error)
+
+
+def report_usage(mistake: str, *, command: str) -> int:
+    """Write a mistake on the command line to stderr, and return exit code 2. `command` is the command that has the `--help` for it."""
+    _write([f"{PROGRAM}: {printable(mistake)} [{UsageError.code}]", f"  See `{command} --help`."])
+    return EXIT_USAGE
+
+
+def _write(lines: list[str]) -> None:
+    with contextlib.suppress(OSError):  # stderr cannot be written to; the exit code still says it
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
-    except OSError:
-        pass  # nobody reads stderr; the exit code still says it
-    return exit_code_of(error)

@@ -1,25 +1,43 @@
-"""`main()`: the program's arguments in, its exit code out; no error leaves it as a traceback."""
+"""`main()`: runs one command of the program and returns its exit code. No error leaves it as a traceback.
+
+Arguments are parsed in `arguments`, errors are reported in `failures`. Each command is imported when it is called, so that none waits
+for the imports of another one.
+"""
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Final
 
-from claude_transport.app.arguments import build_parser
-from claude_transport.app.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, report_failure
-from claude_transport.app.standard_streams import last_flush, open_missing_streams
-from claude_transport.app.writing import output_failure
+from claude_transport.app.failures import (
+    COMPLETE_VARIABLE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    PROGRAM,
+    report_failure,
+    report_usage,
+)
+from claude_transport.app.standard_streams import last_flush, open_missing_streams, output_failure, told_as_output_failure, write_remark
+from claude_transport.errors import ConfigurationError
+
+_INSTALL: Final = "pip install 'claude-transport[cli]'"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program with `argv` (default: the process's own arguments): its exit code.
+    """Run the program with `argv` (default: the arguments of this process).
 
-    0: it worked. 1: the run failed, or its output could not be written. 2: nothing was run, because of how it was asked for, or because
-    there is nothing to run. 3: the model's side failed (credential, limits, API), after every retry. 130: interrupted.
+    Returns:
+        The exit code. 0: it worked. 1: the run failed, or its output could not be written. 2: nothing was run, because of the usage, the
+        configuration, or because there is nothing to run. 3: the model's side failed (credential, limits, API), after every retry.
+        130: interrupted.
     """
     open_missing_streams()
-    code = _run(argv)
+    code = _run(sys.argv[1:] if argv is None else argv)
     lost = last_flush(sys.stdout)
     if lost is not None and code == EXIT_OK:
         code = EXIT_FAILED if isinstance(lost, BrokenPipeError) else report_failure(output_failure(lost))
@@ -27,26 +45,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    parser = build_parser()
+def _run(argv: Sequence[str]) -> int:
     try:
-        args = parser.parse_args(_without_arguments_of_claude(sys.argv[1:] if argv is None else argv))
-        if args.command is None:
-            parser.print_help(sys.stderr)
-            return EXIT_USAGE
-        return _find_command(args.command)(args)
-    except SystemExit as stop:  # argparse has said what there was to say
-        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
-    except KeyboardInterrupt:  # before or after the event loop, which has a handler of its own
+        if argv[:1] == ["mcp-bridge"] and not {"-h", "--help"} & set(argv):
+            from claude_transport.app import mcp_bridge
+
+            return mcp_bridge.run(mcp_bridge.read_arguments(argv[1:]))
+        return _run_with_click(_without_arguments_of_claude(argv))
+    except KeyboardInterrupt:  # before or after the event loop, which has its own handler
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        return EXIT_FAILED  # whoever read the output has seen enough; there is nobody to tell
-    except Exception as error:  # noqa: BLE001 - this is the last seam: a user gets one line, never a traceback unless asked for
+        return EXIT_FAILED  # the reader of the output has gone
+    except Exception as error:  # noqa: BLE001 - the last seam: users get one line, and a traceback only on request
         return report_failure(error)
 
 
-def _find_command(name: str) -> Callable[[argparse.Namespace], int]:
-    """What runs this command. Each is imported when it is called, so that none waits for what only another one needs."""
+def _run_with_click(argv: Sequence[str]) -> int:
+    try:
+        import click
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"the program needs the package click, which is not installed: {_INSTALL}", option="click") from error
+    from claude_transport.app.arguments import help_text, parse
+
+    instruction = os.environ.get(COMPLETE_VARIABLE)
+    if instruction:
+        from claude_transport.app.shell_completion import answer
+
+        return answer(instruction)
+    try:
+        with told_as_output_failure():  # of the help
+            args = parse(argv)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.UsageError as mistake:
+        return report_usage(mistake.format_message(), command=PROGRAM if mistake.ctx is None else mistake.ctx.command_path)
+    if args is None:
+        write_remark(help_text())
+        return EXIT_USAGE
+    return _find_command(args.command)(args)
+
+
+def _find_command(name: str) -> Callable[[SimpleNamespace], int]:
     match name:
         case "doctor":
             from claude_transport.app.doctor import run
@@ -55,20 +94,20 @@ def _find_command(name: str) -> Callable[[argparse.Namespace], int]:
         case "inspect":
             from claude_transport.app.inspect_tape import run
         case "record":
-            from claude_transport.app.record import run
+            from claude_transport.app.ask import run_recorded as run
         case "replay":
             from claude_transport.app.replay import run
+        case "mcp-bridge":
+            from claude_transport.app.mcp_bridge import run
         case "bench":
             from claude_transport.app.bench import run
         case "completion":
             from claude_transport.app.shell_completion import run
-        case "mcp-bridge":
-            from claude_transport.app.mcp_bridge import run
         case _:
             from claude_transport.app.ask import run
     return run
 
 
 def _without_arguments_of_claude(argv: Sequence[str]) -> Sequence[str]:
-    """What is meant for this program: behind the `--` of `replay` is what a host passes to its claude."""
+    """Return `argv` without what follows the `--` of `replay`: a host adds there what it passes to its claude."""
     return argv[: argv.index("--")] if argv[:1] == ["replay"] and "--" in argv else argv

@@ -1,4 +1,7 @@
-"""`RichFace`: Markdown on a terminal. Finished blocks are printed for good; only the one being written moves."""
+"""`RichFace` shows an answer as Markdown on a terminal. Finished blocks stay; only the block that is being written is drawn again.
+
+It needs rich, and is imported only when rich is installed and stdout is a terminal with colours.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,29 @@ _ITEM: Final = re.compile(r" {0,3}([-*+]|\d{1,9}[.)]) ")
 _LONGEST_MARKER: Final = len("   999999999. ")
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _FRAMES_PER_SECOND: Final = 12
-_THEME: Final = Theme({"markdown.code": "bold cyan"})  # without the black background that shows on every other one
+_THEME: Final = Theme({"markdown.code": "bold cyan"})  # without the black background, which shows on other backgrounds
 
 
 class RichFace(Face):
-    """Shows Markdown as it is written, on a terminal that stdout leads to."""
+    """Shows Markdown while it is written. stdout must be a terminal."""
 
     def __init__(self, stdout: TextIO, stderr: TextIO, *, look: Look, quiet: bool = False) -> None:
         super().__init__(stdout, stderr, look=look, quiet=quiet)
         self._console = Console(file=stdout, width=look.width, highlight=False, theme=_THEME)
-        self._text = ""  # the end of the answer that may still change its looks
+        self._text = ""  # the end of the answer, whose look may still change
         self._live: Live | None = None
-        self._spinner: Spinner | None = None  # when it is what moves
+        self._spinner: Spinner | None = None  # while `_live` shows a spinner
         self._gap = False
 
     def waiting(self, what: str) -> None:
-        """A spinner, gone as soon as anything is said."""
+        """Show a spinner until there is other output."""
         super().waiting(what)
         if self._live is None and not self._quiet:
             self._spin(what)
 
     @property
     def on_tick(self) -> Callable[[float], None] | None:
-        """The same; shown by the spinner, which comes back when nothing is said for a while."""
+        """The callback that shows the seconds beside the spinner. None if quiet."""
         return None if self._quiet else self._tick
 
     def _tick(self, seconds: float) -> None:
@@ -61,7 +64,7 @@ class RichFace(Face):
         self._start(self._spinner)
 
     async def finish(self) -> None:
-        """Print the rest for good."""
+        """Print the rest of the answer."""
         self._settle()
 
     async def _words(self, text: str) -> None:
@@ -85,7 +88,7 @@ class RichFace(Face):
                 self._live.update(tail)
 
     def say(self, text: str, *, style: str = "", cut: bool = False, end: str = "\n") -> None:
-        """The same; what moves is stopped first, where it would be in the way."""
+        """Write a line to stderr as `Face` does. On a shared terminal, the animation is stopped first."""
         if self._shares_terminal:
             self._settle()
         super().say(text, style=style, cut=cut, end=end)
@@ -107,7 +110,7 @@ class RichFace(Face):
         self._gap = self._after_words = True
 
     def _start(self, renderable: Spinner | _Tail) -> None:
-        # redirecting would put a proxy in front of stdout and stderr, which have an owner already
+        # no redirection: it would replace sys.stdout and sys.stderr, to which `Face` writes
         self._live = Live(
             renderable,
             console=self._console,
@@ -127,7 +130,7 @@ class RichFace(Face):
 
 
 class _Block:
-    """A block of Markdown, without the spaces that rich puts at the ends of lines: nobody wants to copy those."""
+    """A block of Markdown, without the spaces that rich adds at the ends of lines: they would be copied with the text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -142,7 +145,7 @@ class _Block:
 
 
 class _Tail(_Block):
-    """The last lines of a block that is being written, as many as fit on the screen."""
+    """The last lines of a block that is being written: as many as fit on the screen."""
 
     def __init__(self, text: str, *, after_gap: bool) -> None:
         super().__init__(text)
@@ -163,7 +166,7 @@ def _trimmed(line: list[Segment]) -> list[Segment]:
 
 
 class _Heading(Heading):
-    """A bold line: a box around a title is too much for an answer."""
+    """A heading as a bold line, without rich's box around it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = self.text.copy()
@@ -181,9 +184,9 @@ def _markdown(text: str) -> Markdown:
 
 
 def split_blocks(text: str) -> list[str]:
-    """`text` as blocks of Markdown that can be shown on their own; only the last one may still grow.
+    """Split `text` into blocks of Markdown that can be shown on their own. Only the last one may still grow.
 
-    Blocks end at empty lines outside of fences, but what belongs to a list stays with it.
+    A block ends at an empty line outside of fences. A list stays in one block.
     """
     return list(_blocks(text))
 
@@ -208,7 +211,7 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 def _begins_block(line: str, *, in_list: bool) -> bool:
-    """Whether a line after an empty one begins something new. Of a line that is still being written only what cannot change counts."""
+    """Return whether a line after an empty one begins a new block. If the line is not complete, only what cannot change counts."""
     if line.startswith((" ", "\t")):
         return False
     undecided = not line.endswith("\n") and len(line) <= _LONGEST_MARKER

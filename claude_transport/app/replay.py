@@ -1,30 +1,31 @@
-"""`claude-transport replay`: a tape, played on stdin and stdout as the claude on it spoke."""
+"""`claude-transport replay`: plays a tape on stdin and stdout, as the claude on it spoke."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import stat
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import anyio
 import anyio.to_thread
 
-from claude_transport.app.backend import run_on
+from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import EXIT_OK
-from claude_transport.app.interruption import run_interruptibly
-from claude_transport.app.output import Output
-from claude_transport.app.terminal import is_terminal, visible
-from claude_transport.app.writing import write_remark
+from claude_transport.app.standard_streams import write_remark
+from claude_transport.app.terminal import Output, is_terminal, visible
 from claude_transport.errors import ProcessError, TransportClosed
 from claude_transport.transports.replay import ReplayTransport
 
 _READ_BYTES = 65536
 
 
-def run(args: argparse.Namespace) -> int:
-    """Play the tape to the host on stdin and stdout: the recorded exit code. Raises `ExpectationFailed` for what the tape does not have."""
+def run(args: SimpleNamespace) -> int:
+    """Play the tape to the host on stdin and stdout, and return the recorded exit code.
+
+    Raises `ExpectationFailed` if the host does not say what the tape has next.
+    """
     transport = ReplayTransport(args.tape, speed=args.speed)
     return run_on(args.backend, partial(_play, transport))
 
@@ -40,11 +41,11 @@ async def _converse(transport: ReplayTransport) -> int:
         tasks.start_soon(_listen, transport, sys.stdin.fileno(), failures)
         try:
             await _speak(transport, Output(sys.stdout))
-        except Exception as error:  # noqa: BLE001 - raised again below, out of the task group that would wrap it
+        except Exception as error:  # noqa: BLE001 - raised again below, outside the task group, which would wrap it
             failures.append(error)
         tasks.cancel_scope.cancel()
     failure = next(iter(failures), None)
-    if isinstance(failure, ProcessError):  # the claude on the tape died: so does this one, with its last words
+    if isinstance(failure, ProcessError):  # the claude on the tape died: end in the same way, with its last words
         if failure.stderr_tail:
             said = failure.stderr_tail.removesuffix("\n")
             write_remark(visible(said) if is_terminal(sys.stderr) else said)
@@ -60,7 +61,7 @@ async def _speak(transport: ReplayTransport, output: Output) -> None:
 
 
 async def _listen(transport: ReplayTransport, descriptor: int, failures: list[Exception]) -> None:
-    """Hand each line of stdin to the tape. What it refuses is heard by whoever reads from it, too; a tape that is over needs no more."""
+    """Pass each line of stdin to the tape. A line that the tape refuses ends the reading from it, too. A tape at its end needs no more."""
     rest = b""
     try:
         while chunk := await _read(descriptor):
@@ -72,13 +73,13 @@ async def _listen(transport: ReplayTransport, descriptor: int, failures: list[Ex
         await transport.end_input()
     except TransportClosed:
         pass
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:  # noqa: BLE001 - raised by `_converse()`
         failures.append(error)
         await transport.close()
 
 
 async def _read(descriptor: int) -> bytes:
-    """What there is, empty at the end. Files and devices never make anybody wait; where waiting is impossible, a thread does it."""
+    """Return the next bytes, none at the end. Where the event loop cannot wait for a descriptor, a thread reads."""
     mode = os.fstat(descriptor).st_mode
     if os.name != "posix":
         return await anyio.to_thread.run_sync(os.read, descriptor, _READ_BYTES, abandon_on_cancel=True)

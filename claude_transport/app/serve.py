@@ -1,8 +1,10 @@
-"""`claude-transport serve`: a gateway, until SIGTERM or Ctrl-C, and then until the running turns have finished."""
+"""`claude-transport serve`: runs a gateway until SIGTERM or Ctrl-C, and then until the running turns have ended.
+
+The gateway itself is the package `gateway`; here are its settings from the command line, and the log on stderr.
+"""
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import json
 import logging
@@ -12,12 +14,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Final
 
 from claude_transport.app.arguments import split_rules
-from claude_transport.app.backend import run_on
+from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
-from claude_transport.app.writing import write_out
+from claude_transport.app.standard_streams import write_out
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
@@ -30,16 +33,16 @@ _MAX_MESSAGE: Final = 4000
 """Characters of a record's message in the log."""
 
 _MAX_TRACEBACK: Final = 8000
-"""Characters of a traceback in a line of JSON: its end, which says most."""
+"""Characters of a traceback in a line of JSON. Its end is kept, which says most."""
 
 _FIELD: Final = "gateway_"
-"""What the fields of the gateway's log records begin with."""
+"""The prefix of the gateway's own fields in log records."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Serve, and return the exit code. Raises what `failures` knows how to report."""
+def run(args: SimpleNamespace) -> int:
+    """Serve until a signal arrives, and return the exit code. Raises what `failures` can report."""
     if args.offline and args.cli_path is not None:
-        raise ConfigurationError("--offline and --cli-path name two different programs; give one", option="cli_path")
+        raise ConfigurationError("--offline and --cli-path name two different programs. Give one of them.", option="cli_path")
     settings: GatewaySettings = {
         "listen": args.listen,
         "tokens": _tokens(args),
@@ -56,14 +59,15 @@ def run(args: argparse.Namespace) -> int:
     return run_on(args.backend, partial(_serve, args, settings))
 
 
-async def _serve(args: argparse.Namespace, settings: GatewaySettings) -> int:
+async def _serve(args: SimpleNamespace, settings: GatewaySettings) -> int:
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
         cli_path = args.cli_path
         if args.offline:
-            from claude_transport.app.offline import simulated_claude
+            from claude_transport.testing.fake_claude import FakeClaude
+            from claude_transport.testing.scenario import Scenario
 
-            cli_path = str(stack.enter_context(simulated_claude()).path)
+            cli_path = str(stack.enter_context(FakeClaude(Scenario.simulated())).path)
         options = ClaudeOptions(
             cli_path=cli_path,
             model=args.model,
@@ -76,25 +80,25 @@ async def _serve(args: argparse.Namespace, settings: GatewaySettings) -> int:
 
 
 def _announce(gateway: Gateway) -> None:
-    """The URLs, one on each line of stdout: for people, and for scripts that asked for port 0."""
+    """Print the URLs on stdout, one per line: also for scripts that asked for port 0."""
     for url in gateway.urls:
         write_out(url)
 
 
-def _tokens(args: argparse.Namespace) -> GatewayTokens:
+def _tokens(args: SimpleNamespace) -> GatewayTokens:
     tokens = GatewayTokens()
     if args.token_file is not None:
         tokens = tokens.joined(GatewayTokens.from_file(args.token_file))
     if args.token_env is not None:
         tokens = tokens.joined(GatewayTokens.from_environment(args.token_env))
-        del os.environ[args.token_env]  # or every claude, and every tool it runs, would be told
+        del os.environ[args.token_env]  # otherwise every claude and every tool it runs would inherit it
     return tokens
 
 
-def _ssl_context(args: argparse.Namespace) -> ssl.SSLContext | None:
+def _ssl_context(args: SimpleNamespace) -> ssl.SSLContext | None:
     if args.certificate is None:
         if args.key is not None or args.client_ca is not None:
-            raise ConfigurationError("--key and --client-ca go with --certificate", option="certificate")
+            raise ConfigurationError("--key and --client-ca need --certificate", option="certificate")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -110,7 +114,7 @@ def _ssl_context(args: argparse.Namespace) -> ssl.SSLContext | None:
 
 @contextmanager
 def log_to_stderr(*, as_json: bool, verbose: bool) -> Iterator[None]:
-    """A block in which the library's log goes to stderr, a line for each record."""
+    """A block in which the library's log goes to stderr, one line for each record."""
     logger = logging.getLogger("claude_transport")
     before = (logger.level, logger.propagate)
     handler = logging.StreamHandler(sys.stderr)
@@ -127,7 +131,7 @@ def log_to_stderr(*, as_json: bool, verbose: bool) -> Iterator[None]:
 
 
 class _Lines(logging.Formatter):
-    """Each record as one printable line, and the lines of a traceback below it, indented: none of them can be taken for a record."""
+    """Formats a record as one printable line. Lines of a traceback follow it, indented, so that none looks like a record."""
 
     def format(self, record: logging.LogRecord) -> str:
         first, _, more = super().format(record).partition("\n")
@@ -135,7 +139,7 @@ class _Lines(logging.Formatter):
 
 
 class _JSONLines(logging.Formatter):
-    """Each record as one line of JSON: `time`, `level`, `logger`, `message`, and the gateway's own fields."""
+    """Formats a record as one line of JSON: `time`, `level`, `logger`, `message`, and the gateway's own fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {name.removeprefix(_FIELD): _bounded(value) for name, value in vars(record).items() if name.startswith(_FIELD)}

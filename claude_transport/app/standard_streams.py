@@ -1,22 +1,32 @@
-"""stdin, stdout and stderr at both ends of a run: stand-ins for those that were closed, and a last flush that is not lost on anybody."""
+"""stdin, stdout and stderr of the program: streams that are missing at the start, whole lines of output, and the last flush.
+
+Nothing here needs an event loop or another package: every command uses it, and so does `--help`. Output that must not block an event
+loop, and what a terminal shows, is in `terminal`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
+from collections.abc import Iterator
 from typing import Final, TextIO
+
+from claude_transport.errors import ClaudeTransportError
 
 _STREAMS: Final = (
     ("stdin", 0, os.O_RDONLY, "r", "strict"),
-    ("stdout", 1, os.O_RDONLY, "w", "strict"),  # not for writing: what is written to a stdout that is closed must not seem to arrive
+    ("stdout", 1, os.O_RDONLY, "w", "strict"),  # read-only: writing to a closed stdout must fail, not get lost
     ("stderr", 2, os.O_WRONLY, "w", "backslashreplace"),
 )
 
 
 def open_missing_streams() -> None:
-    """Give the process each stream that it was started without (`<&-`): a stdin that is empty, a stdout that fails, a stderr for nobody.
+    """Open each standard stream that the process was started without (`<&-`).
 
-    Without them, the next file that is opened would get the number of the missing one, and what a child says on stderr could end up in it.
+    stdin is then empty, writing to stdout fails, and what is written to stderr is lost. Without this, the next file that is opened would
+    get the number of the missing stream, and a child's stderr could end up in that file.
     """
     for name, number, flags, mode, errors in _STREAMS:
         if getattr(sys, name) is None:
@@ -26,24 +36,7 @@ def open_missing_streams() -> None:
                 os.close(opened)
                 opened = number
             os.set_inheritable(opened, True)
-            setattr(sys, name, open(opened, mode, encoding="utf-8", errors=errors, closefd=False))  # noqa: SIM115 - for good
-
-
-def last_flush(stream: TextIO) -> OSError | None:
-    """What kept the rest of the stream from arriving, or None. The stream then leads nowhere.
-
-    Else the interpreter's own flush would fail once more: it would complain, and exit with 120.
-    """
-    try:
-        stream.flush()
-    except OSError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-        return error
-    except ValueError:
-        pass  # closed: there is nothing left to flush
-    return None
+            setattr(sys, name, open(opened, mode, encoding="utf-8", errors=errors, closefd=False))  # noqa: SIM115 - stays open
 
 
 def _is_open(number: int) -> bool:
@@ -52,3 +45,55 @@ def _is_open(number: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def write_out(text: str) -> None:
+    """Write lines to stdout at once. Characters that its encoding lacks become `?`.
+
+    Raises:
+        ClaudeTransportError: stdout cannot be written to (`output.failed`).
+        BrokenPipeError: The reader of stdout has gone.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    with told_as_output_failure():
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
+
+
+def write_remark(text: str) -> None:
+    """Write a line to stderr at once. It is lost if stderr cannot be written to."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def told_as_output_failure() -> Iterator[None]:
+    """Turn an `OSError` of a block that writes to stdout into `output_failure()`. A `BrokenPipeError` stays as it is."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise output_failure(error) from error
+
+
+def output_failure(error: OSError) -> ClaudeTransportError:
+    """Return the error for a stdout that cannot be written to, such as a full disk or a closed stream. Its code is `output.failed`."""
+    why = "it is closed" if error.errno == errno.EBADF else error.strerror or str(error)
+    return ClaudeTransportError(f"cannot write to stdout: {why}", code="output.failed", category="output")
+
+
+def last_flush(stream: TextIO) -> OSError | None:
+    """Flush a stream at the end of the program, and return what went wrong, or None.
+
+    After a failure the stream leads to the null device. Otherwise the interpreter's own flush would fail again, and exit with 120.
+    """
+    try:
+        stream.flush()
+    except OSError as error:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+        return error
+    except ValueError:
+        pass  # closed: there is nothing left to flush
+    return None

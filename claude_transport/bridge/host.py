@@ -359,8 +359,7 @@ class _ServerSession:
 
     def __init__(self, name: str, server: Any, *, tell: Tell, on_failure: OnFailure) -> None:
         self._name = name
-        self._servers = McpServers({name: server}, on_failure=on_failure)
-        self._servers.tell = lambda _name, message: tell(message)
+        self._servers = McpServers({name: server}, on_failure=on_failure, tell=lambda _name, message: tell(message))
 
     def accept(self, message: dict[str, Any]) -> McpCall:
         return self._servers.accept(self._name, message)

@@ -6,13 +6,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from claude_transport.client.connection import Connection
-from claude_transport.errors import CLIVersionMismatch, ControlRequestFailed
+from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ControlRequestFailed
 from claude_transport.launch.features import check_range, find_feature, first_lacking, require
+from claude_transport.launch.payloads import ANNOUNCED
 from claude_transport.protocol.control import InitializationInfo
 from claude_transport.protocol.conversation import Conversation
 
 _FIRST_WITH_VERSION, _LAST_WITHOUT_VERSION = "2.1.308", "2.1.307"
 """The first CLI that says its version in the answer to `initialize`, and the last one that does not."""
+
+_OPTIONS = {"managedSettings": "managed_settings", "mcpServers": "mcp_servers"}
+"""The options behind fields of `initialize`, where they have another name."""
 
 _UNSUPPORTED = "Unsupported control request subtype"
 
@@ -32,12 +36,19 @@ class Compatibility:
         self.version: str | None = None
         """The version of the CLI; None before its answer to `initialize`, and when nothing tells."""
 
-    async def check_start(self, initialization: InitializationInfo, *, fields: Mapping[str, Any]) -> None:
-        """Look at the answer to `initialize`, before any prompt is sent: is the CLI in the supported range, and has it all of `fields`?
+    async def check_start(self, initialization: InitializationInfo, *, fields: Mapping[str, Any], of_options: Mapping[str, Any]) -> None:
+        """Check the answer to `initialize`, before any prompt is sent.
+
+        Args:
+            initialization: the answer.
+            fields: all fields of the request. The CLI must be new enough for each.
+            of_options: those that options of the transport asked for. The CLI must confirm that it applies them.
 
         Raises:
-            CLIVersionMismatch: it is too old, or has not what one of the fields asks for.
+            CLIVersionMismatch: the CLI is too old, or lacks what one of the fields asks for.
+            ConfigurationError: it does not confirm a field; rules or servers would be missing.
         """
+        _check_applied(initialization, of_options)
         self._named = initialization.capabilities
         said = initialization.claude_code_version
         if said is None and not _is_of_a_cli(initialization):  # another program is not asked for a version
@@ -70,7 +81,7 @@ class Compatibility:
         """
         self._require(subtype, *(f"{subtype}.{name}" for name in fields))
 
-    def check_prompt(self, content: str | Sequence[Mapping[str, Any]], *, verbatim: bool) -> None:
+    def check_verbatim_prompt(self, content: str | Sequence[Mapping[str, Any]]) -> None:
         """Refuse a prompt that is to be sent as it is, when the CLI is known to read a command or a path out of it.
 
         A CLI that does not know `client_composed` runs a text that begins with `/` as a command, and reads the files named by `@path`.
@@ -78,7 +89,7 @@ class Compatibility:
         Raises:
             CLIVersionMismatch: `flag` is `prompt.client_composed`.
         """
-        if verbatim and _is_composed(content):
+        if _is_composed(content):
             self._require("prompt.client_composed")
 
     def explained(self, error: ControlRequestFailed, *, subtype: str) -> ControlRequestFailed | CLIVersionMismatch:
@@ -96,6 +107,17 @@ class Compatibility:
 
     def _require(self, *names: str) -> None:
         require(*names, version=self.version, capabilities={*self._named, *self._conversation.capabilities})
+
+
+def _check_applied(initialization: InitializationInfo, of_options: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for a CLI that does not confirm a field. A peer that reports no `pid` is no CLI, and confirms nothing."""
+    if initialization.pid is None:
+        return
+    for field, (_, confirmation) in ANNOUNCED.items():
+        if of_options.get(field) and getattr(initialization, confirmation) is not True:
+            version = initialization.claude_code_version or "of unknown version"
+            message = f"claude {version} does not apply {field} of initialize ({confirmation} is not true); use a newer CLI, or argv"
+            raise ConfigurationError(message, option=_OPTIONS.get(field, field))
 
 
 def _is_composed(content: str | Sequence[Mapping[str, Any]]) -> bool:

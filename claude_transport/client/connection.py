@@ -1,4 +1,8 @@
-"""`Life`: the moments of one conversation that others wait for (ready, asked to close, ended), and why each came."""
+"""`Connection`: the transport of one conversation, with everything that is written, asked and waited for through it.
+
+It owns the start and the end of a conversation, the lines on their way out, and the requests that wait for an answer. It knows nothing of
+turns and callbacks: `query` performs what the lines mean, `storage` keeps the messages, `questions` answers the CLI.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +17,7 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.background import BackgroundTask, HostLoop
-from claude_transport.client.reports import guarded, raised_again, refuse_stray, translated
+from claude_transport.client.reports import CloseReport, guarded, raised_again, refuse_stray, translated
 from claude_transport.errors import (
     ClaudeTransportError,
     CLIConnectionError,
@@ -31,60 +34,185 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
-from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
 from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, read_lines_of
-
-# --- `Connection`: the transport of one conversation: connected once, read by one task, closed once, whatever it does itself.
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+DEFAULT_CLOSE_TIMEOUT = 5.0
+"""Seconds that the conversation gets to end by itself when the query is closed. Then the transport is closed."""
+
+MAX_WAITING_BYTES = 64 * 2**20
+"""Bytes of answers that may wait to be written, when the peer goes on asking and does not read."""
+
+_LINE_OVERHEAD = 1_000
+"""Bytes that a waiting line takes beside its own. A delivery with its event was measured with 700."""
+
+_BATCH_BYTES = 1 << 20
+"""Bytes joined into one write at most. Many small frames in one write cost a fraction of many writes."""
+
+_LAST_WRITE = 1.0
+"""Seconds for the last line, after the conversation has ended."""
+
+_VERDICT_GRACE = 1.0
+"""Seconds that the reader gets to find out why a write failed. How the peer ended says more than a broken pipe."""
+
 _FAIRNESS = 128
-"""Messages read in a row before others get their turn, the one first for whom they are: while they are still in the processor's cache."""
+"""Messages read in a row before other tasks run. The first of these tasks is the reader of the messages, while they are in the cache."""
 
 _BATCH_IS_WORTH = 8
-"""Messages that a batch counts for, however small it is: a transport that never waits may say one at a time."""
-
-_UNREADABLE: frozenset[type[Message]] = frozenset({DecodeFailure, OversizedMessage})
+"""Messages that a batch counts for, however small it is: a transport that never waits may give one at a time."""
 
 _READER_CLOSE_TIMEOUT = 1.0
-"""Seconds for the reading side of a transport to be closed."""
+"""Seconds for closing the reading side of a transport."""
+
+
+class Delivery:
+    """One line on its way to the transport, or the end of the input when `line` is None. It is settled once.
+
+    `on_error` is called when the line will not be written.
+    """
+
+    __slots__ = ("done", "error", "line", "on_error", "size")
+
+    def __init__(self, line: bytes | None, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
+        self.line = line
+        self.on_error = on_error
+        self.size = 0 if line is None else len(line) + _LINE_OVERHEAD
+        self.done = anyio.Event()
+        self.error: ClaudeTransportError | None = None
+
+    def settle(self, error: ClaudeTransportError | None) -> None:
+        """Note that the transport has taken the line, or with `error` that it will not."""
+        if not self.done.is_set():
+            self.error = error
+            self.done.set()
+            if error is not None and self.on_error is not None:
+                self.on_error(error)
+
+
+class PendingRequest:
+    """A control request, from before its line is written until it is answered or given up. It is settled once."""
+
+    def __init__(self, request_id: str, subtype: str, line: bytes) -> None:
+        self.request_id = request_id
+        self.subtype = subtype
+        self.line = line
+        self.response: ControlResponse | None = None
+        self.error: ClaudeTransportError | None = None
+        self._unwritten: ClaudeTransportError | None = None
+        self._news = anyio.Event()
+
+    def is_open(self) -> bool:
+        """Return True until there is an answer, or an error instead of it."""
+        return self.response is None and self.error is None
+
+    def resolve(self, response: ControlResponse) -> None:
+        """Settle it with the answer of the peer."""
+        if self.is_open():
+            self.response = response
+            self._news.set()
+
+    def fail(self, error: ClaudeTransportError) -> None:
+        """Settle it with the reason why no answer will come."""
+        if self.is_open():
+            self.error = error
+            self._news.set()
+
+    def doubt(self, error: ClaudeTransportError) -> None:
+        """Note that its line could not be written. The reader may yet find a better reason."""
+        self._unwritten = error
+        self._news.set()
+
+    async def settled(self) -> None:
+        """Wait until there is an answer, or an error instead of it."""
+        await self._news.wait()
+        if self.is_open() and self._unwritten is not None:
+            self._news = anyio.Event()
+            with anyio.move_on_after(_VERDICT_GRACE):
+                await self._news.wait()
+            self.fail(self._unwritten)
 
 
 class Connection:
-    """What a conversation needs of its transport, whoever wrote it.
+    """The transport of one conversation, its lines, its requests, and the moments of its life.
+
+    Only one task writes: `write_all()`. A transport is broken for good when a write is cancelled in the middle of a line, so a cancelled
+    caller of `send()` takes its line back when writing has not begun. Else the line is written to its end.
 
     Args:
-        transport: connected if it is not yet, and closed in the end.
-        close_timeout: seconds for the transport's own `close()`, before it is given up.
+        transport: connected when it is not yet, and closed in the end.
+        conversation: hands out the ids of requests.
+        close_timeout: seconds for the transport's own `close()`. After that, closing goes on without it.
     """
 
-    def __init__(self, transport: TransportLike, *, close_timeout: float) -> None:
+    def __init__(self, transport: TransportLike, conversation: Conversation, *, close_timeout: float) -> None:
         self._transport = transport
+        self._conversation = conversation
         self._close_timeout = close_timeout
+        # A transport written for the official SDK expects text, and one message for each write: it may frame each of them.
+        self._is_ours = isinstance(transport, Transport)
         self._connecting: anyio.CancelScope | None = None
         self._given_up = False
         self._closed = False
+
         self.terms: SessionTerms = SessionTerms()
-        """What the transport's options ask of the conversation; known once it was announced."""
+        """What the transport asks of the conversation, and what it wants to be told. Known after `attach()`."""
+        self.loop: HostLoop | None = _loop_here()
+        """The event loop that the conversation runs in; before it begins, the loop that it was made in."""
+        self.task: BackgroundTask | None = None
+        """The task that the conversation runs in."""
+        self.ready: anyio.Event = anyio.Event()
+        """Set when the start is over: it succeeded, or `start_error` says why not."""
+        self.start_error: ClaudeTransportError | None = None
+        self.is_open: bool = False
+        """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
+        self._early: set[anyio.Event] = set()
+        self.close_requested: anyio.Event = anyio.Event()
+        self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
+        self.wait_for_background: bool = False
+        self.ended: anyio.Event = anyio.Event()
+        """Set when nothing more will come from the peer."""
+        self.error: ClaudeTransportError | None = None
+        self.lost_turns: tuple[str, ...] = ()
+        self._dropped_tasks: dict[str, str] = {}
+        self._ended_by_itself = True
+
+        self._queue: deque[Delivery] = deque()
+        self._in_flight: list[Delivery] = []
+        self._waiting_bytes = 0
+        self._arrival = anyio.Event()
+        self._input_ended = False
+        self._write_failure: ClaudeTransportError | None = None
+        self._writing_over = False
+        self._pending: dict[str, PendingRequest] = {}
+
+    # The transport
+
+    def attach(self, client: Client) -> None:
+        """Tell the transport about the query, and learn its terms. Call it before `connect()`.
+
+        Raises:
+            ConfigurationError: it is too late for that.
+        """
+        self.terms = attach_to(self._transport, client)
+
+    async def find_cli_version(self, *, said: str | None) -> str | None:
+        """Return the version of the CLI, which is `said` when the CLI told it. None when it cannot be found out."""
+        if self.terms.find_cli_version is None:
+            return said or self.info.cli_version
+        return await self.terms.find_cli_version(said=said)
 
     @property
     def info(self) -> TransportInfo:
-        """What is known of the connection."""
+        """What is known of the transport."""
         info = getattr(self._transport, "info", None)
         return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
 
-    @property
-    def is_strict(self) -> bool:
-        """True when a bad line is to end the conversation."""
-        return self.terms.strict
-
-    def attach(self, client: Client) -> None:
-        """Tell the transport about the query, and learn its terms."""
-        self.terms = attach_to(self._transport, client)
-
     async def connect(self, *, timeout: float) -> None:
-        """Connect, if it is not connected yet; every failure that is not the transport's own word is a `CLIConnectionError`."""
+        """Connect the transport, unless it is connected already. Wait `timeout` seconds at most.
+
+        Raises `CLIConnectionError` for whatever a transport raises that is no error of this library.
+        """
         if self._transport.is_ready():
             return
         with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._connecting:
@@ -101,36 +229,12 @@ class Connection:
                 raise TransportClosed("the query was closed while it was connecting")
             raise ConnectTimeout(f"not connected in {timeout:g} s", waited=timeout)
 
-    def give_up(self) -> None:
-        """Do not connect any more; what is connected stays so."""
-        self._given_up = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-
     def batches(self) -> Batches:
-        """The lines that come, in batches: iterate inside `async with`."""
+        """Return the lines of the peer, in batches, to be read inside `async with`."""
         return Batches(read_lines_of(self._transport))
 
-    def note_prompt(self, uuid: str) -> None:
-        """Tell the transport that whoever runs now sends the prompt `uuid`."""
-        if self.terms.on_prompt is not None:
-            self.terms.on_prompt(uuid)
-
-    async def find_cli_version(self, *, said: str | None) -> str | None:
-        """The version of the CLI, of which it `said` this in its answer to `initialize`; None when nothing tells."""
-        if self.terms.find_cli_version is None:
-            return said or self.info.cli_version
-        return await self.terms.find_cli_version(said=said)
-
-    def count_failures(self, messages: Sequence[Message], kinds: AbstractSet[object]) -> None:
-        """Tell the transport of the lines that held no message, for its `info`. `kinds`: the types of the messages."""
-        if not _UNREADABLE.isdisjoint(kinds) and self.terms.on_failure is not None:
-            for message in messages:
-                if isinstance(message, DecodeFailure | OversizedMessage):
-                    self.terms.on_failure(message)
-
     async def close(self) -> None:
-        """Close the transport, once, in bounded time; never raises."""
+        """Close the transport, once, in bounded time. Never raises."""
         if self._closed:
             return
         self._closed = True
@@ -138,461 +242,72 @@ class Connection:
             with anyio.move_on_after(self._close_timeout, shield=True) as limit:
                 await self._transport.close()
         except (Exception, anyio.get_cancelled_exc_class()) as exc:
-            # a cancellation that comes through the shield is the end of the event loop, and nobody's fault
+            # a cancellation that comes through the shield is the end of the event loop, which is no error
             logger.log(logging.ERROR if isinstance(exc, Exception) else logging.DEBUG, "closing the transport failed", exc_info=True)
         else:
             if limit.cancelled_caught:
                 logger.warning("the transport did not close in %g s and was given up", self._close_timeout)
 
+    # The start and the end
 
-class Batches:
-    """An iteration over batches of lines that ends the transport's own iterator, if that can be ended.
-
-    A generator that is only dropped is finished by nobody knows whom.
-    """
-
-    def __init__(self, lines: AsyncIterator[Sequence[bytes]]) -> None:
-        self._lines = lines
-        self._next: Callable[[], Awaitable[Sequence[bytes]]] = lines.__anext__
-        self._read_in_a_row = 0
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Sequence[bytes]:
-        if self._read_in_a_row >= _FAIRNESS:
-            self._read_in_a_row = 0
-            await anyio.lowlevel.checkpoint()
-        try:
-            lines = await self._next()
-        except anyio.get_cancelled_exc_class() as exc:
-            refuse_stray(exc)
-            raise
-        self._read_in_a_row += _BATCH_IS_WORTH + len(lines)
-        return lines
-
-    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
-        """Hand each batch to `hand_on` until that returns True; False when the transport has ended well.
-
-        Where the transport can, it is called where the bytes are noticed, and not in the caller's task.
-        """
-        if not isinstance(self._lines, PouredLines):
-            async for lines in self:
-                if hand_on(lines):
-                    return True
-            return False
-        try:
-            return await self._lines.pour(hand_on)
-        except anyio.get_cancelled_exc_class() as exc:
-            refuse_stray(exc)
-            raise
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
-        aclose = getattr(self._lines, "aclose", None)
-        if aclose is not None:
-            try:
-                with anyio.move_on_after(_READER_CLOSE_TIMEOUT, shield=True):
-                    await aclose()
-            except Exception:
-                # nothing is read from it any more: that it does not end well changes nothing
-                logger.debug("closing the reading side of the transport failed", exc_info=True)
-
-
-# --- Lines on their way to the transport: in order, several to a write, and none cut in half by somebody's cancellation.
-
-
-_LAST_WRITE = 1.0
-
-MAX_WAITING_BYTES = 64 * 2**20
-"""Bytes of lines that wait for a peer that goes on asking and does not read the answers."""
-
-_LINE_OVERHEAD = 1_000
-"""Bytes that a waiting line takes besides its own: a delivery with its event was measured with 700."""
-
-_BATCH_BYTES = 1 << 20
-"""Bytes joined into one write at most; many small frames in one write cost a fraction of many writes."""
-
-
-class Delivery:
-    """One line, or with None the end of the input; and what becomes of it. It is settled once."""
-
-    __slots__ = ("begun", "done", "error", "line", "on_error")
-
-    def __init__(self, line: bytes | None, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
-        self.line: bytes | None = line
-        self.on_error: Callable[[ClaudeTransportError], None] | None = on_error
-        self.begun: bool = False
-        self.done: anyio.Event = anyio.Event()
-        self.error: ClaudeTransportError | None = None
-
-    def settle(self, error: ClaudeTransportError | None) -> None:
-        """The transport has taken it, or will not."""
-        if not self.done.is_set():
-            self.error = error
-            self.done.set()
-            if error is not None and self.on_error is not None:
-                self.on_error(error)
-
-    @property
-    def may_arrive(self) -> bool:
-        """True when the peer may get to see it."""
-        return self.begun and self.error is None
-
-
-class Outbox:
-    """The writing side of a conversation. One task, `run()`, does all the writing.
-
-    A transport is poisoned when a write is cancelled in the middle of a line, so nobody but `run()` is ever inside one:
-    a cancelled caller of `send()` takes its line back if writing has not begun, and else leaves it to be finished.
-    """
-
-    def __init__(self, transport: TransportLike) -> None:
-        self._transport = transport
-        # a transport written for the official SDK expects text, and one message to a write: it may well frame each of them
-        self._is_ours = isinstance(transport, Transport)
-        self._queue: deque[Delivery] = deque()
-        self._in_flight: list[Delivery] = []
-        self._waiting_bytes = 0
-        self._arrival = anyio.Event()
-        self._input_ended = False
-        self._failure: ClaudeTransportError | None = None
-        self._over = False
-
-    def post(self, line: bytes, *, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
-        """Put a line in the queue without waiting for it; `on_error` is told when it cannot be written."""
-        self._put(Delivery(line, on_error))
-
-    def check_room(self) -> None:
-        """Refuse another question of a peer that does not read the answers.
-
-        Raises:
-            ProtocolError: more than `MAX_WAITING_BYTES` wait to be written.
-        """
-        if self._waiting_bytes > MAX_WAITING_BYTES:
-            raise ProtocolError(
-                f"the CLI goes on asking and does not read the answers: {self._waiting_bytes} bytes wait for it, and at most "
-                f"{MAX_WAITING_BYTES} may"
-            )
-
-    async def send(self, delivery: Delivery) -> None:
-        """Return when the transport has taken the line; raise what kept it from being taken."""
-        await self._wait(self._put(delivery))
-
-    async def end(self) -> None:
-        """End the input after everything that is in the queue."""
-        await self._wait(self._put(Delivery(None)))
-
-    def post_end(self) -> None:
-        """End the input after everything that is in the queue, without waiting for it."""
-        self._put(Delivery(None))
-
-    def fail(self, error: ClaudeTransportError) -> None:
-        """No line can be written any more: settle all that are in the queue or being written, and all that come.
-
-        The input can still be ended: a peer that does not take a line may yet understand that there will be no more.
-        """
-        if self._failure is None:
-            self._failure = error
-        waiting, self._queue = self._queue, deque()
-        self._waiting_bytes = 0
-        for delivery in (*self._in_flight, *waiting):
-            if delivery.line is None and not delivery.begun and not self._over:
-                self._queue.append(delivery)  # it was announced to everybody who came after, so nobody would ask for it again
-                continue
-            # an end that the transport is already at asks for no more than that nobody reads any more, and so it is
-            is_ending = delivery.line is None and delivery.begun
-            delivery.settle(None if is_ending else self._failure)
-
-    def close(self, error: ClaudeTransportError) -> None:
-        """Nothing is written any more, not even the end of the input: settle everything."""
-        self._over = True
-        self.fail(error)
-
-    async def flush(self) -> None:
-        """Return when everything that was put in the queue so far is settled."""
-        for delivery in (*self._in_flight, *self._queue):
-            await delivery.done.wait()
-
-    async def write_last(self, line: bytes) -> None:
-        """Write one more line after everything has been settled, if the transport still takes it, within `_LAST_WRITE` seconds."""
-        with anyio.move_on_after(_LAST_WRITE, shield=True):
-            try:
-                await guarded(self._transport.write(line if self._is_ours else line.decode()))  # type: ignore[arg-type]
-            except Exception:
-                # the transport is closed next, and there was no promise that it still takes anything
-                logger.debug("the last line could not be written", exc_info=True)
-
-    def _put(self, delivery: Delivery) -> Delivery:
-        if delivery.line is not None and self._input_ended:
-            delivery.settle(InputClosed("end_input() was called: nothing more can be sent"))
-        elif delivery.line is None and self._input_ended:
-            delivery.settle(None)
-        elif self._failure is not None and (delivery.line is not None or self._over):
-            delivery.settle(self._failure)
-        else:
-            self._input_ended = delivery.line is None
-            self._queue.append(delivery)
-            self._waiting_bytes += _cost_of(delivery)
-            self._arrival.set()
-        return delivery
-
-    async def _wait(self, delivery: Delivery) -> None:
-        try:
-            await delivery.done.wait()
-        except anyio.get_cancelled_exc_class():
-            # the end of the input stays in the queue: it was announced to everybody who came after
-            if not delivery.begun and delivery.line is not None and delivery in self._queue:
-                self._queue.remove(delivery)
-                self._waiting_bytes -= _cost_of(delivery)
-            raise
-        if delivery.error is not None:
-            raise raised_again(delivery.error)
-
-    async def run(self) -> None:
-        """Write what is in the queue, for ever. The first line is written without a checkpoint before it."""
-        try:
-            while True:
-                while self._queue:
-                    await self._write_next()
-                self._arrival = anyio.Event()
-                await self._arrival.wait()
-        finally:
-            self.close(TransportClosed("the conversation is closed"))
-
-    async def _write_next(self) -> None:
-        self._in_flight = self._next_deliveries()
-        try:
-            if self._in_flight[0].line is None:
-                await guarded(self._transport.end_input())
-            else:
-                data = b"".join(delivery.line for delivery in self._in_flight if delivery.line is not None)
-                await guarded(self._transport.write(data if self._is_ours else data.decode()))  # type: ignore[arg-type]
-        except Exception as exc:  # noqa: BLE001 - somebody else's transport may raise anything; it is translated here
-            self.fail(translated(exc, "the transport could not write"))
-        else:
-            for delivery in self._in_flight:
-                delivery.settle(None)
-        self._in_flight = []
-
-    def _next_deliveries(self) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        size = 0
-        while self._queue and size < _BATCH_BYTES and (not deliveries or (self._is_ours and self._queue[0].line is not None)):
-            delivery = self._queue.popleft()
-            self._waiting_bytes -= _cost_of(delivery)
-            delivery.begun = True
-            deliveries.append(delivery)
-            if delivery.line is None:
-                break
-            size += len(delivery.line)
-        return deliveries
-
-
-def _cost_of(delivery: Delivery) -> int:
-    return 0 if delivery.line is None else len(delivery.line) + _LINE_OVERHEAD
-
-
-# --- Control requests that wait for an answer, and the answers that come, in any order.
-
-
-_VERDICT_GRACE = 1.0
-"""Seconds that the reader gets to find out why a write failed: how the peer ended is more to the point than a broken pipe."""
-
-
-class PendingRequest:
-    """One request, from before it is written until somebody has its answer or has given up. It is settled once."""
-
-    def __init__(self, request_id: str, subtype: str, line: bytes) -> None:
-        self.request_id = request_id
-        self.subtype = subtype
-        self.line = line
-        self.response: ControlResponse | None = None
-        self.error: ClaudeTransportError | None = None
-        self._unwritten: ClaudeTransportError | None = None
-        self._news = anyio.Event()
-
-    def is_open(self) -> bool:
-        """True until it has an answer, or will have none."""
-        return self.response is None and self.error is None
-
-    def resolve(self, response: ControlResponse) -> None:
-        """The peer has answered."""
-        if self.is_open():
-            self.response = response
-            self._news.set()
-
-    def fail(self, error: ClaudeTransportError) -> None:
-        """There will be no answer."""
-        if self.is_open():
-            self.error = error
-            self._news.set()
-
-    def doubt(self, error: ClaudeTransportError) -> None:
-        """Its line could not be written; why, may yet be found out."""
-        self._unwritten = error
-        self._news.set()
-
-    async def settled(self) -> None:
-        """Return when there is an answer, or will be none."""
-        await self._news.wait()
-        if self.is_open() and self._unwritten is not None:
-            self._news = anyio.Event()
-            with anyio.move_on_after(_VERDICT_GRACE):
-                await self._news.wait()
-            self.fail(self._unwritten)
-
-
-class Requests:
-    """Keeps the requests of one conversation that wait for an answer. Giving up, for whatever reason, leaves no entry behind."""
-
-    def __init__(self, conversation: Conversation, outbox: Outbox, connection: Connection) -> None:
-        self._conversation = conversation
-        self._outbox = outbox
-        self._connection = connection
-        self._pending: dict[str, PendingRequest] = {}
-        self._over = False
-
-    @property
-    def pending(self) -> dict[str, str]:
-        """Everything that is remembered of requests without an answer, by the conversation too: id to subtype."""
-        return {**self._conversation.pending_requests, **{request.request_id: request.subtype for request in self._pending.values()}}
-
-    def prepare(self, subtype: str, fields: Mapping[str, Any]) -> PendingRequest:
-        """Register a request, before its line is written; `UsageError` when the fields are no JSON."""
-        request_id, line = self._encoded(subtype, fields)
-        request = self._pending[request_id] = PendingRequest(request_id, subtype, line)
-        return request
-
-    def post(self, request: PendingRequest) -> None:
-        """Write a prepared request. When that fails it will not be answered, for the cause that reading finds, if it finds one."""
-
-        def fail(error: ClaudeTransportError) -> None:
-            if isinstance(error, InputClosed) or self._over:
-                request.fail(error)
-            else:
-                request.doubt(error)
-
-        self._outbox.post(request.line, on_error=fail)
-
-    def tell(self, subtype: str, **fields: Any) -> None:
-        """Ask for something whose answer is of no interest."""
-        self._outbox.post(self.line(subtype, **fields))
-
-    def line(self, subtype: str, **fields: Any) -> bytes:
-        """Return the line of a request whose answer is of no interest."""
-        return self._encoded(subtype, fields)[1]
-
-    def _encoded(self, subtype: str, fields: Mapping[str, Any]) -> tuple[str, bytes]:
-        request_id = self._conversation.request(subtype)
-        try:
-            return request_id, encode_control_request(request_id, subtype, **fields)
-        except BaseException:
-            self._conversation.abandoned(request_id)
-            raise
-
-    async def answer_to(self, request: PendingRequest, *, timeout: float) -> ControlResponse:
-        """The successful answer.
-
-        Raises:
-            ControlRequestFailed: the peer refused.
-            ControlTimeout: it did not answer in `timeout` seconds.
-            ClaudeTransportError: the cause for which it never will.
-        """
-        try:
-            with anyio.move_on_after(timeout):
-                await request.settled()
-        finally:
-            self._pending.pop(request.request_id, None)
-            self._conversation.abandoned(request.request_id)
-        if request.error is not None:
-            raise raised_again(request.error)
-        names = {"subtype": request.subtype, "request_id": request.request_id}
-        response = request.response
-        if response is None:
-            tail = self._connection.info.stderr_tail
-            raise ControlTimeout(f"no answer to {request.subtype} in {timeout:g} s", waited=timeout, stderr_tail=tail, **names)
-        if not response.ok:
-            raise ControlRequestFailed(response.error or f"{request.subtype} was refused", error_code=response.error_code, **names)
-        return response
-
-    def resolve(self, request_id: str, response: ControlResponse) -> None:
-        """Hand an answer to whoever waits for it."""
-        request = self._pending.get(request_id)
-        if request is not None:
-            request.resolve(response)
-
-    def fail(self, request_id: str, error: ClaudeTransportError) -> None:
-        """This one will not be answered."""
-        request = self._pending.get(request_id)
-        if request is not None:
-            request.fail(error)
-
-    def fail_all(self, error: ClaudeTransportError | None) -> None:
-        """There will be no more answers; None for an end without a failure. What has been answered stays answered."""
-        self._over = True
-        cause = error or ConnectionLost("the conversation ended before the request was answered")
-        for request in self._pending.values():
-            request.fail(cause)
-
-
-DEFAULT_CLOSE_TIMEOUT = 5.0
-"""Seconds the conversation gets to end by itself when it is closed, before the transport is closed under it."""
-
-
-class Life:
-    """Where a conversation is between its start and its end. Each moment comes once, and who brings it first decides why."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.task: BackgroundTask | None = None
-        """The one task in which it is lived."""
-        self.loop = _loop_here()
-        """The event loop of that task, and of everything that waits; where it was made, or else where it is begun."""
-        self.ready: anyio.Event = anyio.Event()
-        """The start is over: it succeeded, or `start_error` says why not."""
-        self._early: set[anyio.Event] = set()
-        self.start_error: ClaudeTransportError | None = None
-        self.close_requested: anyio.Event = anyio.Event()
-        self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
-        self.wait_for_background: bool = False
-        self.ended: anyio.Event = anyio.Event()
-        """Nothing more will come from the peer."""
-        self.error: ClaudeTransportError | None = None
-        self.ended_by_itself = True
-        """False when the transport is closed under it."""
-        self.lost_turns: tuple[str, ...] = ()
-        self.dropped_tasks: Mapping[str, str] = {}
-
-    def begin(self, func: Callable[[], Awaitable[object]], *, name: str) -> BackgroundTask:
-        """The task that lives it, which is started when there is none yet."""
+    def begin(self, live: Callable[[], Awaitable[object]], *, name: str) -> BackgroundTask:
+        """Start the task of the conversation with `live`, unless it is running, and return it."""
         if self.task is None:
-            self.loop = HostLoop()  # its own, if it has one: `refuse_elsewhere()` comes first
-            self.task = BackgroundTask.spawn(func, name=name)
+            self.loop = HostLoop()  # this one; `check_loop()` comes first, for a query that was made in another
+            self.task = BackgroundTask.spawn(live, name=name)
         return self.task
 
+    def become_ready(self) -> None:
+        """Note that the start has succeeded."""
+        self.is_open = not self.is_over
+        self.ready.set()
+
     def fail_start(self, error: ClaudeTransportError) -> None:
-        """It did not get ready, and will not; changes nothing once it did."""
+        """Note that the start has failed. Changes nothing when it is over."""
         if not self.ready.is_set():
             self.start_error = error
             self.ready.set()
             self.ask_to_close(timeout=0.0)
 
     def ask_to_close(self, *, timeout: float, wait_for_background: bool = False) -> None:
-        """Somebody wants it closed, with so many seconds to end by itself. Who asks later can only make it sooner."""
+        """Ask the conversation to end, in `timeout` seconds. Of several calls, the shortest time counts. Stops connecting."""
         is_first = not self.close_requested.is_set()
         self.close_timeout = timeout if is_first else min(timeout, self.close_timeout)
         self.wait_for_background = wait_for_background and (is_first or self.wait_for_background)
+        self.is_open = False
         self.close_requested.set()
+        self._given_up = True
+        if self._connecting is not None:
+            self._connecting.cancel()
 
-    def end(self, error: ClaudeTransportError | None, *, lost_turns: tuple[str, ...], dropped_tasks: Mapping[str, str]) -> None:
-        """It has ended; None when all was well. The others are what was cut off."""
+    def cut_off(self) -> None:
+        """Note that the peer does not get to end by itself."""
+        if not self.ended.is_set():
+            self._ended_by_itself = False
+
+    def end(self, error: ClaudeTransportError | None) -> None:
+        """Note that nothing more will come, because of `error` or after a good end. Fails the requests, and the lines in the queue."""
+        self.is_open = False
         self.ended.set()
         self.error = error
-        self.lost_turns = lost_turns
-        self.dropped_tasks = dropped_tasks
+        self.lost_turns = self._conversation.open_turns
+        self._dropped_tasks = dict(self._conversation.background_agents)
+        cause = error or ConnectionLost("the conversation ended before the request was answered")
+        for request in self._pending.values():
+            request.fail(cause)
+        self._fail_writing(self.gone("the conversation has ended"))
+
+    def report(self) -> CloseReport:
+        """Return how the conversation ended."""
+        info = self.info
+        return CloseReport(
+            ended_by_itself=self._ended_by_itself,
+            lost_turns=self.lost_turns,
+            dropped_tasks=self._dropped_tasks,
+            exit_code=info.exit_code,
+            signal=info.signal,
+            killed=info.killed,
+        )
 
     @property
     def is_over(self) -> bool:
@@ -615,23 +330,23 @@ class Life:
         return "ready" if self.ready.is_set() else "starting"
 
     def call(self, func: Callable[[], object]) -> None:
-        """Have `func` called in the event loop it is lived in, at once if that is here: for finalisers, which run in any thread."""
+        """Call `func` in the event loop of the conversation, from any thread; at once when that loop runs the caller."""
         if self.loop is None or self.loop.is_current:
             func()
         else:
             self.loop.call_soon(func)  # a loop that is over has ended everything in it
 
-    def refuse_elsewhere(self) -> None:
-        """Raise in any event loop but the one it is lived in: to wait for something of another loop is to wait for ever, or worse."""
+    def check_loop(self) -> None:
+        """Raise `UsageError` in another event loop than that of the conversation: a wait there could last for ever."""
         if self.loop is not None and not self.loop.is_current:
             raise UsageError(
-                "this query lives in another event loop: from a thread, call it there, through an anyio.from_thread.BlockingPortal",
+                "this query runs in another event loop: from a thread, call it there, through an anyio.from_thread.BlockingPortal",
                 code="usage.wrong_loop",
             )
 
-    def refuse_if_over(self) -> None:
-        """Raise when there is nobody to talk to, or not from here."""
-        self.refuse_elsewhere()
+    def check_open(self) -> None:
+        """Raise when nothing can be asked: not started, closed, ended, or called in another event loop."""
+        self.check_loop()
         if self.task is None and not self.close_requested.is_set():
             raise NotConnected("start() has not been called")
         if self.ended.is_set():
@@ -640,17 +355,17 @@ class Life:
             raise TransportClosed("the query is closed")
 
     async def until_ready(self) -> None:
-        """Return when it has started, at once if it has; raise why it did not, or when there is nobody to talk to."""
-        self.refuse_if_over()
+        """Wait for the start. Raises what it failed with, and as `check_open()` does."""
+        self.check_open()
         if not self.ready.is_set():
             await self.ready.wait()
             if self.start_error is not None:
                 raise raised_again(self.start_error)
-            self.refuse_if_over()
+            self.check_open()
 
     @contextlib.contextmanager
     def awaiting_ready(self) -> Iterator[None]:
-        """Count the block as something that waits for the start, if it is entered before the start is over."""
+        """Count the block as one that waits for the start, when the start is not over yet."""
         if self.ready.is_set():
             yield
             return
@@ -663,21 +378,267 @@ class Life:
             done.set()
 
     async def nothing_waits_for_ready(self) -> None:
-        """Return when every block of `awaiting_ready()` that is entered by now has been left."""
+        """Wait until every block of `awaiting_ready()` that is entered now has been left."""
         for done in tuple(self._early):
-            self.refuse_elsewhere()
+            self.check_loop()
             await done.wait()
 
     def gone(self, message: str) -> TransportClosed:
-        """`TransportClosed` with what is known of how the peer ended."""
-        known = self.error if isinstance(self.error, ProcessError) else self._connection.info
+        """Return `TransportClosed` with what is known of the end of the peer."""
+        known = self.error if isinstance(self.error, ProcessError) else self.info
         gone = TransportClosed(message, exit_code=known.exit_code, signal=known.signal, stderr_tail=known.stderr_tail)
         gone.__cause__ = self.error
         return gone
 
+    # Lines on their way out
+
+    async def send(self, delivery: Delivery) -> None:
+        """Wait until the transport has taken the line. Raises what kept it from being taken."""
+        self.put(delivery)
+        try:
+            await delivery.done.wait()
+        except anyio.get_cancelled_exc_class():
+            # the end of the input stays in the queue: later senders were already told of it
+            if delivery.line is not None and delivery in self._queue:
+                self._queue.remove(delivery)
+                self._waiting_bytes -= delivery.size
+            raise
+        if delivery.error is not None:
+            raise raised_again(delivery.error)
+
+    def is_void(self, delivery: Delivery) -> bool:
+        """Return True when the peer can never get to see the line: it failed, was taken back, or was never sent."""
+        if delivery.error is not None:
+            return True
+        return not (delivery.done.is_set() or delivery in self._in_flight or delivery in self._queue)
+
+    def put(self, delivery: Delivery) -> None:
+        """Add the line to the queue, without waiting until it is written."""
+        is_end = delivery.line is None
+        if self._input_ended:
+            delivery.settle(None if is_end else InputClosed("end_input() was called: nothing more can be sent"))
+        elif self._write_failure is not None and (not is_end or self._writing_over):
+            delivery.settle(self._write_failure)
+        else:
+            self._input_ended = is_end
+            self._queue.append(delivery)
+            self._waiting_bytes += delivery.size
+            self._arrival.set()
+
+    def check_room(self) -> None:
+        """Raise `ProtocolError` when more than `MAX_WAITING_BYTES` wait for a peer that asks and does not read the answers."""
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            raise ProtocolError(
+                f"the CLI goes on asking and does not read the answers: {self._waiting_bytes} bytes wait for it, and at most "
+                f"{MAX_WAITING_BYTES} may"
+            )
+
+    async def write_all(self, at_start: Callable[[], object], at_end: Callable[[], Awaitable[object]]) -> None:
+        """Write what is put in the queue, in order, until cancelled.
+
+        `at_start` is called before the first line, with no checkpoint in between. `at_end` is called in any case, and may shield itself.
+        """
+        try:
+            at_start()
+            while True:
+                while not self._queue:
+                    self._arrival = anyio.Event()
+                    await self._arrival.wait()
+                first = self._queue.popleft()
+                self._in_flight = [first]
+                self._waiting_bytes -= first.size
+                try:
+                    try:
+                        if first.line is None:
+                            await self._transport.end_input()
+                        elif self._is_ours:
+                            await self._transport.write(self._with_more(first.line) if self._queue else first.line)  # type: ignore[arg-type]
+                        else:
+                            await self._transport.write(first.line.decode())
+                    except anyio.get_cancelled_exc_class() as exc:
+                        refuse_stray(exc)
+                        raise
+                except Exception as exc:  # noqa: BLE001 - a transport of another library may raise anything; it is translated here
+                    self._fail_writing(translated(exc, "the transport could not write"))
+                else:
+                    for delivery in self._in_flight:
+                        delivery.settle(None)
+                self._in_flight = []
+        finally:
+            self.stop_writing(TransportClosed("the conversation is closed"))
+            await at_end()
+
+    def _with_more(self, line: bytes) -> bytes:
+        """Return `line` with the next lines of the queue behind it, up to `_BATCH_BYTES` and to the end of the input."""
+        lines, size = [line], len(line)
+        while self._queue and size < _BATCH_BYTES and (line_behind := self._queue[0].line) is not None:
+            delivery = self._queue.popleft()
+            self._in_flight.append(delivery)
+            self._waiting_bytes -= delivery.size
+            lines.append(line_behind)
+            size += len(line_behind)
+        return b"".join(lines)
+
+    def _fail_writing(self, error: ClaudeTransportError) -> None:
+        """Settle with `error` every line that is in the queue or being written, and every later one.
+
+        The input can still be ended: a peer that takes no line may yet understand that there will be no more.
+        """
+        if self._write_failure is None:
+            self._write_failure = error
+        in_flight, waiting = self._in_flight, self._queue
+        self._queue = deque()
+        self._waiting_bytes = 0
+        for delivery in in_flight:
+            # an end that the transport is already at has done all it can: nothing more is read
+            delivery.settle(None if delivery.line is None else self._write_failure)
+        for delivery in waiting:
+            if delivery.line is None and not self._writing_over:
+                self._queue.append(delivery)  # later senders were told of it, so it will not be asked for again
+            else:
+                delivery.settle(self._write_failure)
+
+    def stop_writing(self, error: ClaudeTransportError) -> None:
+        """Settle everything with `error`. From now on not even the end of the input is written."""
+        self._writing_over = True
+        self._fail_writing(error)
+
+    async def flush(self) -> None:
+        """Wait until everything that is in the queue now is settled."""
+        for delivery in (*self._in_flight, *self._queue):
+            await delivery.done.wait()
+
+    async def write_last(self, line: bytes) -> None:
+        """Write one more line after everything has been settled, when the transport still takes it within `_LAST_WRITE` seconds."""
+        with anyio.move_on_after(_LAST_WRITE, shield=True):
+            try:
+                await guarded(self._transport.write(line if self._is_ours else line.decode()))  # type: ignore[arg-type]
+            except Exception:
+                # the transport is closed next, and nothing promised that it still takes a line
+                logger.debug("the last line could not be written", exc_info=True)
+
+    # Requests and their answers
+
+    @property
+    def pending_requests(self) -> dict[str, str]:
+        """Every request without an answer that is remembered, here or in the conversation: id to subtype."""
+        return {**self._conversation.pending_requests, **{request.request_id: request.subtype for request in self._pending.values()}}
+
+    def request_line(self, subtype: str, fields: Mapping[str, Any]) -> tuple[str, bytes]:
+        """Return a new request id, and the line of a request under it. Raises `UsageError` when the fields are no JSON."""
+        request_id = self._conversation.request(subtype)
+        try:
+            return request_id, encode_control_request(request_id, subtype, **fields)
+        except BaseException:
+            self._conversation.abandoned(request_id)
+            raise
+
+    def tell(self, subtype: str, **fields: Any) -> None:
+        """Send a request without waiting for its answer."""
+        self.put(Delivery(self.request_line(subtype, fields)[1]))
+
+    def prepare(self, subtype: str, fields: Mapping[str, Any]) -> PendingRequest:
+        """Register a request, before its line is written. Raises `UsageError` when the fields are no JSON."""
+        request_id, line = self.request_line(subtype, fields)
+        request = self._pending[request_id] = PendingRequest(request_id, subtype, line)
+        return request
+
+    def post(self, request: PendingRequest) -> None:
+        """Write a prepared request. When that fails, the request fails with the reason that reading finds, if it finds one."""
+
+        def fail(error: ClaudeTransportError) -> None:
+            if isinstance(error, InputClosed) or self.ended.is_set():
+                request.fail(error)
+            else:
+                request.doubt(error)
+
+        self.put(Delivery(request.line, fail))
+
+    async def answer_to(self, request: PendingRequest, *, timeout: float) -> ControlResponse:
+        """Wait for the successful answer. Whatever happens, the request is forgotten then.
+
+        Raises:
+            ControlRequestFailed: the peer refused.
+            ControlTimeout: it did not answer in `timeout` seconds.
+            ClaudeTransportError: the reason why it never will.
+        """
+        try:
+            with anyio.move_on_after(timeout):
+                await request.settled()
+        finally:
+            self._pending.pop(request.request_id, None)
+            self._conversation.abandoned(request.request_id)
+        if request.error is not None:
+            raise raised_again(request.error)
+        names = {"subtype": request.subtype, "request_id": request.request_id}
+        response = request.response
+        if response is None:
+            tail = self.info.stderr_tail
+            raise ControlTimeout(f"no answer to {request.subtype} in {timeout:g} s", waited=timeout, stderr_tail=tail, **names)
+        if not response.ok:
+            raise ControlRequestFailed(response.error or f"{request.subtype} was refused", error_code=response.error_code, **names)
+        return response
+
+    def settle_request(self, request_id: str, outcome: ControlResponse | ClaudeTransportError) -> None:
+        """Give a pending request its answer, or the reason why it has none."""
+        request = self._pending.get(request_id)
+        if request is None:
+            return
+        if isinstance(outcome, ControlResponse):
+            request.resolve(outcome)
+        else:
+            request.fail(outcome)
+
+
+class Batches:
+    """Batches of lines, read inside `async with`: its end closes the iterator of the transport, when that can be closed.
+
+    A generator that is only dropped is closed by the garbage collector, at a time and in a thread that cannot be foreseen.
+    """
+
+    def __init__(self, lines: AsyncIterator[Sequence[bytes]]) -> None:
+        self._lines = lines
+        self._next: Callable[[], Awaitable[Sequence[bytes]]] = lines.__anext__
+        self._read_in_a_row = 0
+
+    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Call `hand_on` with each batch until it returns True. Return False when the transport has ended well.
+
+        Where the transport can do it, `hand_on` is called where the bytes are noticed, and not in the caller's task.
+        """
+        try:
+            if isinstance(self._lines, PouredLines):
+                return await self._lines.pour(hand_on)
+            while True:
+                if self._read_in_a_row >= _FAIRNESS:
+                    self._read_in_a_row = 0
+                    await anyio.lowlevel.checkpoint()
+                lines = await self._next()
+                self._read_in_a_row += _BATCH_IS_WORTH + len(lines)
+                if hand_on(lines):
+                    return True
+        except StopAsyncIteration:
+            return False
+        except anyio.get_cancelled_exc_class() as exc:
+            refuse_stray(exc)
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        aclose = getattr(self._lines, "aclose", None)
+        if aclose is not None:
+            try:
+                with anyio.move_on_after(_READER_CLOSE_TIMEOUT, shield=True):
+                    await aclose()
+            except Exception:
+                # nothing is read from it any more, so its bad end changes nothing
+                logger.debug("closing the reading side of the transport failed", exc_info=True)
+
 
 def _loop_here() -> HostLoop | None:
-    """The running event loop, if there is one."""
+    """Return the running event loop, or None."""
     try:
         return HostLoop()
     except RuntimeError:

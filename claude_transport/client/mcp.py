@@ -324,7 +324,7 @@ class McpServers:
     Raises `ConfigurationError` for anything else, and when the package `mcp` is missing or too old.
     """
 
-    def __init__(self, servers: Mapping[str, Any] | None, *, on_failure: OnFailure) -> None:
+    def __init__(self, servers: Mapping[str, Any] | None, *, on_failure: OnFailure, tell: Tell | None = None) -> None:
         if servers is not None and not isinstance(servers, Mapping):
             raise _refused(f"mcp_servers maps names to servers, and is no {type(servers).__name__}")
         given = {_checked_name(name): _instance_of(server) for name, server in (servers or {}).items()}
@@ -332,9 +332,8 @@ class McpServers:
         configured = {name: server for name, server in given.items() if isinstance(server, Mapping)}
         self._configured = {name: checked_configuration(name, config) for name, config in configured.items()}
         self._servers = {name: _low_level(name, server) for name, server in given.items() if name not in configured}
-        self.tell: Tell = _tell_nobody
-        self.parked: frozenset[str] = frozenset()
-        """Servers whose manifest the CLI uses (`sdk_mcp_server_manifests`): it calls their tools without a handshake."""
+        self._tell = tell or _tell_nobody
+        self._parked: frozenset[str] = frozenset()
         self._on_failure = on_failure
         self._sessions: dict[str, McpSession] = {}
 
@@ -356,13 +355,17 @@ class McpServers:
     def __contains__(self, name: str) -> bool:
         return name in self._servers
 
+    def park(self, manifests: Mapping[str, str]) -> None:
+        """Note what became of the option `sdk_mcp_server_manifests`: the CLI calls the tools of a "parked" server without a handshake."""
+        self._parked = frozenset(name for name, state in manifests.items() if state == "parked")
+
     def accept(self, name: str, message: dict[str, Any]) -> McpCall:
         """Hand a message of the CLI to the server `name`. Without waiting, so that the server gets them in the order they came."""
         try:
             if message.get("method") == "initialize":
                 # every handshake is a new life of the server (the CLI shakes hands again after a toggle or a failure, 06l)
                 self._begin(name)
-            elif name not in self._sessions and name in self.parked:
+            elif name not in self._sessions and name in self._parked:
                 self._shake_hands(name)
             session = self._sessions.get(name)
             if session is None:
@@ -377,7 +380,7 @@ class McpServers:
         session = self._sessions[name] = McpSession(
             name,
             self._servers[name],
-            tell=lambda said: self.tell(name, said),
+            tell=lambda said: self._tell(name, said),
             on_failure=self._on_failure,
             after=self._sessions.get(name),
         )

@@ -1,4 +1,8 @@
-"""What the CLI asks of its host, answered beside the reading: each question in a task of its own, withdrawn when the CLI withdraws it."""
+"""`Questions`: the callbacks of one conversation, which answer what the CLI asks. Each question is answered in a task of its own.
+
+Here are the two callbacks that guard tools, `can_use_tool` and hooks, the fallback `on_request`, and what is answered when a callback
+fails, is late, or is withdrawn. MCP servers of this program are in `mcp`. How a question is read and its answer written is in `query`.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +38,15 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
-from claude_transport.protocol.hooks import DENIABLE, HookEvent, denial_of, encode_hook_output, parse_hook_input
-from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.hooks import (
+    DENIABLE,
+    HookEvent,
+    denial_of,
+    encode_hook_output,
+    parse_hook_input,
+)
 
-# --- Answers to what the CLI asks of its host: permissions and hooks, from the user's callbacks.
-
+logger: logging.Logger = logging.getLogger(__name__)
 
 OnCallbackError = Literal["deny", "allow"]
 
@@ -46,11 +54,17 @@ DEFAULT_HOOK_TIMEOUT = 600.0
 """Seconds that a hook gets for its answer unless its matcher says otherwise: as many as the CLI gives it."""
 
 _CLI_PATIENCE = 86_400.0
-"""Seconds that the CLI is told to wait longer than this program. Older ones go on as if the hook had agreed when their own time is over,
-so the time of this program must be over first, also when it is busy."""
+"""Seconds that the CLI is told to wait longer than this program. An older CLI goes on when its own time is over, as if the hook had
+agreed. So the time of this program must be over first, also when it is busy."""
 
 _LONGEST_HOOK_TIMEOUT = 2_000_000.0
-"""Seconds; the CLI's timers end at once beyond 2**31 milliseconds, which is a little more."""
+"""Seconds. The timers of the CLI end at once beyond 2**31 milliseconds, which is a little more."""
+
+MAX_QUESTIONS = 10_000
+"""Callbacks that work at the same time. A CLI asks a few dozen questions at most before it waits for an answer."""
+
+MAX_QUESTION_BYTES = 64 * 2**20
+"""Bytes of the questions that these callbacks hold. One question alone may be longer."""
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -61,19 +75,19 @@ class Allow(msgspec.Struct, frozen=True):
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """Do not let the tool run; `message` is told to the model, and `interrupt=True` ends the turn as well."""
+    """Do not let the tool run. The model is told `message`; `interrupt=True` ends the turn as well."""
 
     message: str = "The user does not allow this."
     interrupt: bool = False
 
 
 class CallbackContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a callback may want to know beside its main arguments.
+    """Facts for a callback, beside its main arguments.
 
-    `cancel_scope` is cancelled when the CLI withdraws its question (after an interrupt, or when somebody else answered).
+    `cancel_scope` is cancelled when the CLI withdraws its question: after an interrupt, or when the question was answered elsewhere.
 
-    Of a permission question, for people: `title` is the whole sentence, `display_name` what the tool does in a word or two, `description`
-    says more; `decision_reason` is why it is asked, for instance what a hook gave as its reason. The CLI may leave out each.
+    Texts for people, for permission questions: `title` is a whole sentence, `display_name` names in a word or two what the tool does, and
+    `description` says more. `decision_reason` is why the CLI asks, for instance the reason that a hook gave. The CLI may leave out each.
     """
 
     cancel_scope: anyio.CancelScope
@@ -91,15 +105,22 @@ class CallbackContext(msgspec.Struct, frozen=True, kw_only=True):
 
 CanUseToolCallback = Callable[[str, dict[str, Any], CallbackContext], Awaitable[Allow | Deny]]
 HookCallable = Callable[[Any, str | None, CallbackContext], Awaitable[object]]
-"""`await callback(input, tool_use_id, context)`: the event's typed input, which also reads like the dict it came as
-(`input["tool_name"]`); the answer is one of the outputs of `protocol.hooks`, a mapping in wire spelling, or None."""
+"""`await callback(input, tool_use_id, context)`. `input` is the typed input of the event, and can be read like a dict
+(`input["tool_name"]`). The answer is one of the outputs of `claude_transport.hooks`, a mapping in wire spelling, or None."""
+OnRequest = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any] | None]]
+Reply = Callable[[str, bytes], bool]
+"""Takes the id of a question and the line that answers it. Returns False when the answer is not wanted any more."""
+OnCrash = Callable[[str, BaseException], Awaitable[None]]
+"""Takes the name of a callback, and what it raised that is no `Exception`."""
+
+_answering: ContextVar[tuple[Questions, ...]] = ContextVar("_answering", default=())
 
 
 class HookMatcher(msgspec.Struct, frozen=True):
     """Callbacks for one hook event, for the tools that `matcher` names (None: for all of them).
 
-    `timeout` in seconds, 600 by default: a hook that has not answered by then has failed, and is cancelled. At events that only tell
-    something, which nothing can stop, it is the CLI's own limit, and the CLI's own default.
+    `timeout` is in seconds, 600 by default. A hook that has not answered by then has failed, and is cancelled. For events that nothing
+    can stop, `timeout` is the CLI's own limit, and without it the CLI's default counts.
     """
 
     matcher: str | None = None
@@ -107,100 +128,66 @@ class HookMatcher(msgspec.Struct, frozen=True):
     timeout: float | None = None
 
 
-class PermissionHandler:
-    """Answers `can_use_tool`; without a callback every question is answered with no, as the CLI itself would."""
+class Question:
+    """One request of the CLI, from the moment it was read until it is answered or withdrawn."""
 
-    def __init__(self, callback: CanUseToolCallback | None, *, on_error: OnCallbackError = "deny") -> None:
-        self._callback = callback
-        self._on_error = on_error
-
-    @property
-    def has_callback(self) -> bool:
-        """False when every answer is no."""
-        return self._callback is not None
-
-    async def answer(self, body: CanUseTool, context: CallbackContext) -> dict[str, Any]:
-        """The response payload (recordings 04a to 04c); raises what the callback raised, and `UsageError` for what is no decision."""
-        if self._callback is None:
-            return _permission(Deny("Nobody is there to give permission for this."), body)
-        return _permission(await guarded(self._callback(body.tool_name, body.input, context)), body)
-
-    def answer_for_failure(self, body: CanUseTool, what: str) -> dict[str, Any]:
-        """The response payload when the callback has none."""
-        if self._on_error == "allow":
-            return _permission(Allow(), body)
-        return _permission(Deny(f"The permission check itself failed ({what})."), body)
+    def __init__(self, request: ControlRequest, request_id: str, *, call: McpCall | None) -> None:
+        self.request = request
+        self.request_id = request_id
+        self.call = call
+        """The message to an MCP server that the request holds, if it holds one."""
+        self.scope: anyio.CancelScope = anyio.CancelScope()
 
 
-def _permission(decision: object, body: CanUseTool) -> dict[str, Any]:
-    if isinstance(decision, Allow):
-        updated = body.input if decision.updated_input is None else decision.updated_input
-        if not isinstance(updated, Mapping):
-            raise UsageError(f"Allow.updated_input is a mapping, not {type(updated).__name__}")  # the CLI would refuse the answer [04g]
-        answer: dict[str, Any] = {"behavior": "allow", "updatedInput": updated}
-        if decision.updated_permissions:
-            answer["updatedPermissions"] = [update.to_dict() for update in decision.updated_permissions]
-        return answer
-    if isinstance(decision, Deny):
-        answer = {"behavior": "deny", "message": str(decision.message)}
-        if decision.interrupt:
-            answer["interrupt"] = True
-        return answer
-    raise UsageError(f"can_use_tool returned {type(decision).__name__}, not Allow or Deny")
+class Questions:
+    """The callbacks of one conversation, and the questions that they work on.
 
+    Args:
+        can_use_tool, hooks, on_request, on_error: as `Query` takes them.
+        mcp: the MCP servers of this program.
+        failures: counts and logs the callbacks that fail.
+    """
 
-class HookRegistry:
-    """Gives each hook callback an id for `initialize`, and answers the CLI's calls by that id."""
-
-    def __init__(self, hooks: Mapping[str, Sequence[HookMatcher]] | None, *, on_error: OnCallbackError = "deny") -> None:
-        self._on_error = on_error
-        self._callbacks: dict[str, tuple[str, HookCallable, float | None]] = {}
-        self._config: dict[str, list[dict[str, Any]]] = {}
-        if hooks is not None and not isinstance(hooks, Mapping):
-            raise ConfigurationError(f"hooks maps events to lists of HookMatcher, and is no {type(hooks).__name__}", option="hooks")
-        for event, matchers in (hooks or {}).items():
-            check_hook_event(event)
-            check_sequence("hooks", matchers, of=HookMatcher, what=f"hooks[{event!r}]")
-            self._config[event] = [self._register(event, matcher) for matcher in matchers]
+    def __init__(
+        self,
+        can_use_tool: CanUseToolCallback | None,
+        hooks: Mapping[str, Sequence[HookMatcher]] | None,
+        on_request: OnRequest | None,
+        *,
+        on_error: OnCallbackError,
+        mcp: McpServers,
+        failures: CallbackFailures,
+    ) -> None:
+        check_on_error(on_error)
+        check_callback("can_use_tool", can_use_tool)
+        check_callback("on_request", on_request)
+        self._mcp = mcp
+        self._failures = failures
+        self._can_use_tool = can_use_tool
+        self._allows_on_error = on_error == "allow"
+        self._hooks = HookRegistry(hooks, fails_open=self._allows_on_error)
+        self._on_request = on_request
+        self._open: dict[str, Question] = {}
+        self._working = 0
+        self._working_bytes = 0
+        kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(mcp.names)}
+        self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
+        """What these callbacks can answer, as `Client.answers` names it."""
 
     @property
-    def config(self) -> dict[str, list[dict[str, Any]]] | None:
-        """What `initialize.hooks` says; None without hooks."""
-        return self._config or None
+    def hook_config(self) -> dict[str, list[dict[str, Any]]] | None:
+        """The `hooks` field of `initialize`; None without hooks."""
+        return self._hooks.config
 
     @property
     def guards(self) -> tuple[str, ...]:
         """Events at which a hook that fails must stop something."""
-        return () if self.fails_open else tuple(event for event in self._config if event in DENIABLE)
+        return self._hooks.guards
 
-    def _register(self, event: str, matcher: HookMatcher) -> dict[str, Any]:
-        if not isinstance(matcher.hooks, Sequence):
-            raise ConfigurationError(f"the hooks of a HookMatcher for {event} are a list of async functions", option="hooks")
-        told = _checked_timeout(event, matcher.timeout)
-        limit = None
-        if event in DENIABLE:
-            limit = told or DEFAULT_HOOK_TIMEOUT
-            told = limit + _CLI_PATIENCE
-        ids = []
-        for callback in matcher.hooks:
-            check_callback("hooks", callback)
-            callback_id = f"hook_{len(self._callbacks)}"
-            self._callbacks[callback_id] = (event, callback, limit)
-            ids.append(callback_id)
-        if not ids:
-            raise ConfigurationError(f"a HookMatcher for {event!r} has no callbacks", option="hooks")
-        config: dict[str, Any] = {"matcher": matcher.matcher, "hookCallbackIds": ids}
-        if told is not None:
-            config["timeout"] = told
-        if not self.fails_open:
-            # for what no answer of this program can say, such as that it is gone: without it the CLI goes on (recordings 05g, 05h)
-            config["onFailure"] = "block"
-        return config
+    def check_hooks(self, initialization: InitializationInfo, *, version: str | None, asked: bool) -> None:
+        """Raise when the CLI that answered `initialization` will not ask the hooks, or not heed their answers.
 
-    def check_kept(self, initialization: InitializationInfo, *, version: str | None, asked: bool) -> None:
-        """Raise when the CLI that answered `initialization` will not ask the hooks that it was told of, or not heed them.
-
-        `version` is used when the answer has none. `asked` is whether the CLI was told of any hooks, of this registry or of others.
+        `version` is used when the answer has none. `asked` is True when the CLI was told of any hooks, of this program or of others.
 
         Raises:
             ConfigurationError: it did not register the hooks; or its version is not known, and not every CLI heeds one of the guards.
@@ -225,145 +212,19 @@ class HookRegistry:
                     option="hooks",
                 )
 
-    async def answer(self, body: HookCallback, context: CallbackContext) -> dict[str, Any]:
-        """The hook's output as the response payload; raises what the callback raised, and `UsageError` for what is no output."""
-        event, callback, _ = self._callbacks[body.callback_id]
-        return _hook_payload(event, await guarded(callback(parse_hook_input(event, body.input), body.tool_use_id, context)))
-
-    def answer_for_failure(self, body: HookCallback, what: str) -> dict[str, Any] | None:
-        """Return the response payload for a hook that failed; None when only an error can be answered."""
-        if self.fails_open:
-            return {}
-        event = self.event_of(body)
-        return denial_of(event, f"The {event} hook of this program failed ({what}), so the answer is no.")
-
-    def event_of(self, body: HookCallback) -> str:
-        """Return the event that the hook was registered for; for a hook that is not registered here, the one that the CLI names."""
-        registered = self._callbacks.get(body.callback_id)
-        return body.event if registered is None else registered[0]
-
-    def limit_of(self, body: HookCallback) -> float | None:
-        """Return the seconds that the hook gets for its answer; None when the CLI ends the waiting."""
-        registered = self._callbacks.get(body.callback_id)
-        return None if registered is None else registered[2]
-
-    @property
-    def fails_open(self) -> bool:
-        """Whether a hook that fails lets things go on."""
-        return self._on_error == "allow"
-
-    def __contains__(self, callback_id: str) -> bool:
-        return callback_id in self._callbacks
-
-
-def _checked_timeout(event: str, timeout: object) -> float | None:
-    """Return the timeout of a matcher, or raise `ConfigurationError` for what is no time to wait."""
-    if timeout is None:
-        return None
-    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not is_number or not 0 < timeout <= _LONGEST_HOOK_TIMEOUT:  # type: ignore[operator]
-        raise ConfigurationError(
-            f"a HookMatcher for {event} has the timeout {timeout!r}: give seconds, above 0 and at most {_LONGEST_HOOK_TIMEOUT:.0f}",
-            option="hooks",
-        )
-    return float(timeout)  # type: ignore[arg-type]
-
-
-def _hook_payload(event: str, output: object) -> dict[str, Any]:
-    """The response payload for what a hook returned. A newer event than this library knows is passed on as it is."""
-    if event in [*HookEvent]:
-        return encode_hook_output(event, output)
-    if output is None or isinstance(output, Mapping):
-        return dict(output or {})
-    raise UsageError(f"the {event} hook returned {type(output).__name__}, not a mapping")
-
-
-logger: logging.Logger = logging.getLogger(__name__)
-
-OnRequest = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any] | None]]
-Reply = Callable[[str, bytes], bool]
-"""Takes the id of a question and the line that answers it; False when the answer is not wanted any more."""
-OnCrash = Callable[[str, BaseException], Awaitable[None]]
-"""Told which callback raised what is no `Exception`."""
-
-MAX_QUESTIONS = 10_000
-"""Callbacks that work at the same time. A CLI asks a few dozen questions at most before it waits for an answer."""
-
-MAX_QUESTION_BYTES = 64 * 2**20
-"""Bytes of the questions that these callbacks hold. One question alone may be longer."""
-
-_answering: ContextVar[tuple[Questions, ...]] = ContextVar("_answering", default=())
-
-
-class Question:
-    """One request of the CLI, from the moment it was read until it is answered or withdrawn."""
-
-    def __init__(self, request: ControlRequest, request_id: str) -> None:
-        self.request = request
-        self.request_id = request_id
-        self.scope: anyio.CancelScope = anyio.CancelScope()
-        self.call: McpCall | None = None
-        self.deadline: float = math.inf
-        """When the callback must have answered, on the clock of the event loop."""
-        self.failed: bool = False
-        """Whether the callback has raised, which is noted and answered for."""
-        self.crash: BaseException | None = None
-        """What the callback raised, if that was no `Exception`."""
-
-
-class Questions:
-    """The callbacks of one conversation, and the questions they are working on."""
-
-    def __init__(
-        self,
-        can_use_tool: CanUseToolCallback | None,
-        hooks: Mapping[str, Sequence[HookMatcher]] | None,
-        on_request: OnRequest | None,
-        *,
-        on_error: OnCallbackError,
-        mcp_servers: Mapping[str, Any] | None = None,
-        make_redactor: Callable[[], Redactor] = Redactor,
-    ) -> None:
-        check_on_error(on_error)
-        check_callback("can_use_tool", can_use_tool)
-        check_callback("on_request", on_request)
-        self.failures: CallbackFailures = CallbackFailures(make_redactor)
-        self.mcp: McpServers = McpServers(mcp_servers, on_failure=self.failures.note)
-        self._permission = PermissionHandler(can_use_tool, on_error=on_error)
-        self._hooks = HookRegistry(hooks, on_error=on_error)
-        self._on_request = on_request
-        self._open: dict[str, Question] = {}
-        self._working = 0
-        self._working_bytes = 0
-        kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(self.mcp.names)}
-        self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
-        """What these callbacks can answer, as `Client.answers` names it."""
-
-    @property
-    def hook_config(self) -> dict[str, list[dict[str, Any]]] | None:
-        """The `hooks` field of `initialize`."""
-        return self._hooks.config
-
-    @property
-    def guards(self) -> tuple[str, ...]:
-        """Events at which a hook that fails must stop something."""
-        return self._hooks.guards
-
-    def check_hooks(self, initialization: InitializationInfo, *, version: str | None, asked: bool) -> None:
-        """Raise `ConfigurationError` when the CLI that answered `initialization` will not ask the hooks that it was `asked` to."""
-        self._hooks.check_kept(initialization, version=version, asked=asked)
-
     @property
     def open(self) -> tuple[str, ...]:
         """Request ids of the questions that are being worked on."""
         return tuple(self._open)
 
     def am_i_answering(self) -> bool:
-        """True inside one of these callbacks, which must not wait for the end of the conversation that waits for them."""
+        """Return True inside one of these callbacks, which must not wait for the end of the conversation that waits for them."""
         return self in _answering.get()
 
     def take(self, request: ControlRequest) -> Question | None:
         """Note a question before its task is started, so that it can be withdrawn from the first moment on.
+
+        Returns None for a request without an id, which cannot be answered.
 
         Raises:
             ProtocolError: the CLI asks more than this program can hold, and does not wait for answers.
@@ -371,18 +232,7 @@ class Questions:
         if request.request_id is None:
             logger.warning("the CLI sent a '%s' request without an id: it cannot be answered", printable(request.subtype))
             return None
-        question = Question(request, request.request_id)
-        self._note_work(question)
-        self._open[request.request_id] = question
-        body = request.request
-        if isinstance(body, McpMessage) and body.server_name in self.mcp:
-            # at once, because tasks that are started together run in any order, and a cancellation must not overtake its call;
-            # in a context of its own, because the server's tools are callbacks too
-            question.call = self._answering_context().run(self.mcp.accept, body.server_name, body.message)
-        return question
-
-    def _note_work(self, question: Question) -> None:
-        size = len(question.request.raw)
+        size = len(request.raw)
         if self._working >= MAX_QUESTIONS or (self._working and self._working_bytes + size > MAX_QUESTION_BYTES):
             raise ProtocolError(
                 f"the CLI has asked {self._working + 1} questions of {self._working_bytes + size} bytes without waiting for an answer: "
@@ -390,6 +240,14 @@ class Questions:
             )
         self._working += 1
         self._working_bytes += size
+        call = None
+        body = request.request
+        if isinstance(body, McpMessage) and body.server_name in self._mcp:
+            # at once, because tasks that are started together run in any order, and a cancellation must not overtake its call;
+            # in a context of its own, because the server's tools are callbacks too
+            call = self._answering_context().run(self._mcp.accept, body.server_name, body.message)
+        question = self._open[request.request_id] = Question(request, request.request_id, call=call)
+        return question
 
     def _answering_context(self) -> Context:
         context = copy_context()
@@ -397,7 +255,7 @@ class Questions:
         return context
 
     def cancel(self, request_id: str) -> None:
-        """The CLI has withdrawn the question."""
+        """Withdraw a question: its callback is cancelled."""
         question = self._open.get(request_id)
         if question is not None:
             if question.call is not None:
@@ -405,112 +263,106 @@ class Questions:
             question.scope.cancel()
 
     async def answer(self, question: Question, reply: Reply, on_crash: OnCrash) -> None:
-        """Work on a question and hand the line that answers it to `reply(request_id, line)`, which says whether it was still wanted.
+        """Work on a question and hand the line that answers it to `reply(request_id, line)`.
 
-        Also when its scope was cancelled, which the callback itself may do, and when its time is over, whatever the callback does then.
-        `on_crash(name, error)` is called last, when the callback `name` raised what is no `Exception`.
+        There is an answer also when the callback cancelled its own scope, and when its time is over, whatever the callback does then.
+        `on_crash(name, error)` is called last, when the callback raised what is no `Exception`.
         """
+        _answering.set((*_answering.get(), self))
+        limit = self._hooks.limit_of(question.request.request)
         try:
-            await self._answer(question, reply)
+            if limit is None:
+                crash = await self._work(question, reply)
+            else:
+                deadline = anyio.current_time() + limit
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._answer_when_late, question, deadline, limit, reply)
+                    crash = await self._work(question, reply, deadline=deadline, limit=limit)
+                    tasks.cancel_scope.cancel()
         finally:
             self._working -= 1
             self._working_bytes -= len(question.request.raw)
-        if question.crash is not None:
-            await on_crash(self._name_of(question), question.crash)
+        if crash is not None:
+            await on_crash(self._name_of(question), crash)
 
-    async def _answer(self, question: Question, reply: Reply) -> None:
-        _answering.set((*_answering.get(), self))
-        limit = self._limit_of(question)
-        if limit is None:
-            await self._work(question, reply)
-            return
-        question.deadline = anyio.current_time() + limit
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._answer_when_late, question, limit, reply)
-            await self._work(question, reply)
-            tasks.cancel_scope.cancel()
-
-    async def _answer_when_late(self, question: Question, limit: float, reply: Reply) -> None:
-        """Answer for a callback that overruns its time. One that resists its cancellation is not waited for."""
-        await anyio.sleep_until(question.deadline)
+    async def _answer_when_late(self, question: Question, deadline: float, limit: float, reply: Reply) -> None:
+        """Answer for a callback that overruns its time, and cancel it. A callback that resists is not waited for."""
+        await anyio.sleep_until(deadline)
         if self._close(question):
             self._answer_for_failure(question, reply, _late(limit))
             question.scope.cancel()
 
-    async def _work(self, question: Question, reply: Reply) -> None:
-        line = None
+    async def _work(self, question: Question, reply: Reply, *, deadline: float = math.inf, limit: float = math.inf) -> BaseException | None:
+        """Call the callback and answer. Returns what it raised, if that was no `Exception`."""
+        line, error = None, None
         try:
             with question.scope:
                 if not question.scope.cancel_called:
-                    line = await self._line_for(question)
+                    line, error = await self._line_for(question)
         finally:
             is_current = self._close(question)
         # a callback may outlive its question, and the CLI may by then have asked another one under the same id (recording 08e)
         if not is_current:
             if line is not None:
-                self.failures.note_late(self._name_of(question))
+                self._failures.note_late(self._name_of(question))
         elif line is None:
             self._answer_for_failure(question, reply, "cancelled")
-        elif not question.failed and anyio.current_time() >= question.deadline:
+        elif error is None and anyio.current_time() >= deadline:
             # the event loop stood still, so the callback has returned before the timer could answer for it
-            self._answer_for_failure(question, reply, _late(self._limit_of(question) or 0.0))
+            self._answer_for_failure(question, reply, _late(limit))
         elif not reply(question.request_id, line):
-            self.failures.note_late(self._name_of(question))
+            self._failures.note_late(self._name_of(question))
+        return None if isinstance(error, Exception) else error
 
     def _close(self, question: Question) -> bool:
-        """Stop to work on a question; False when that was done before."""
+        """Stop working on a question. Returns False when that was done before."""
         if is_current := self._open.get(question.request_id) is question:
             del self._open[question.request_id]
         return is_current
 
     def _answer_for_failure(self, question: Question, reply: Reply, what: str) -> None:
-        """Answer in the place of a callback that has no answer of its own, and note its failure, if the question still stands."""
+        """Answer in place of a callback that has no answer, and note its failure, if the question still stands."""
         if reply(question.request_id, self._line_for_failure(question, what)):
-            self.failures.note(self._name_of(question), what=what)
+            self._failures.note(self._name_of(question), what=what)
 
-    def _limit_of(self, question: Question) -> float | None:
-        body = question.request.request
-        return self._hooks.limit_of(body) if isinstance(body, HookCallback) else None
-
-    async def _line_for(self, question: Question) -> bytes:
+    async def _line_for(self, question: Question) -> tuple[bytes, BaseException | None]:
+        """Return the line that answers the question, and what the callback raised, if that is a failure."""
         try:
-            return encode_control_success(question.request_id, await self._response_to(question))
+            return encode_control_success(question.request_id, await self._response_to(question)), None
         except BaseException as exc:
             error = without_cancellation(exc)
             if error is None:
                 raise
             # whatever went wrong here, the CLI must hear of it: it would wait for ever (docs/reference/protocol.md#unanswered-questions)
             if isinstance(error, ControlRequestFailed) and not self._is_for_a_guard(question):
-                return encode_control_error(question.request_id, str(error.args[0]), error.error_code)  # how on_request refuses
-            question.failed = True
-            if not isinstance(error, Exception):
-                question.crash = error
-            self.failures.note(self._name_of(question), error)
-            return self._line_for_failure(question, type(error).__name__)
+                return encode_control_error(question.request_id, str(error.args[0]), error.error_code), None  # how on_request refuses
+            self._failures.note(self._name_of(question), error)
+            return self._line_for_failure(question, type(error).__name__), error
 
     def _is_for_a_guard(self, question: Question) -> bool:
-        """Return whether can_use_tool is asked, or a hook: one of ours, or one that `initialize=` named and that can say no."""
+        """Return whether can_use_tool is asked, or a hook that can say no: a registered one, or one that `initialize=` named."""
         body = question.request.request
         if isinstance(body, HookCallback):
             return body.callback_id in self._hooks or body.event in DENIABLE
-        return isinstance(body, CanUseTool) and self._permission.has_callback
+        return isinstance(body, CanUseTool) and self._can_use_tool is not None
 
     def _name_of(self, question: Question) -> str:
-        """Which callback works on it, for people who read a log."""
+        """Return which callback works on the question, for the log."""
         body = question.request.request
-        if isinstance(body, CanUseTool) and self._permission.has_callback:
+        if isinstance(body, CanUseTool) and self._can_use_tool is not None:
             return f"can_use_tool, asked about {body.tool_name!r},"
         if isinstance(body, HookCallback) and body.callback_id in self._hooks:
             return f"the {self._hooks.event_of(body)} hook"
-        if isinstance(body, McpMessage) and body.server_name in self.mcp:
+        if isinstance(body, McpMessage) and body.server_name in self._mcp:
             return f"the MCP server {body.server_name!r}"
         return f"on_request, asked {question.request.subtype!r},"
 
     def _line_for_failure(self, question: Question, what: str) -> bytes:
-        """The answer when the callback has none, or one that cannot be written down."""
+        """Return the answer when the callback has none, or one that cannot be written."""
         body = question.request.request
         if isinstance(body, CanUseTool):
-            return encode_control_success(question.request_id, self._permission.answer_for_failure(body, what))
+            decision = Allow() if self._allows_on_error else Deny(f"The permission check itself failed ({what}).")
+            return encode_control_success(question.request_id, _permission(decision, body))
         if isinstance(body, HookCallback):
             denial = self._hooks.answer_for_failure(body, what)
             if denial is not None:
@@ -519,8 +371,9 @@ class Questions:
 
     async def _response_to(self, question: Question) -> dict[str, Any] | None:
         request, body = question.request, question.request.request
-        if isinstance(body, CanUseTool) and self._permission.has_callback:
-            return await self._permission.answer(body, _permission_context(body, question))
+        if isinstance(body, CanUseTool) and self._can_use_tool is not None:
+            context = _permission_context(body, question)
+            return _permission(await guarded(self._can_use_tool(body.tool_name, body.input, context)), body)
         if isinstance(body, HookCallback) and body.callback_id in self._hooks:
             context = CallbackContext(cancel_scope=question.scope, request_id=question.request_id, tool_use_id=body.tool_use_id)
             return await self._hooks.answer(body, context)
@@ -532,13 +385,126 @@ class Questions:
             answer = await guarded(self._on_request(request.subtype, fields))
             if answer is not None:
                 return dict(answer)
-        if isinstance(body, CanUseTool):
-            return await self._permission.answer(body, _permission_context(body, question))
+        if isinstance(body, CanUseTool):  # denied, as the CLI itself would do
+            return _permission(Deny("Nobody is there to give permission for this."), body)
         raise ControlRequestFailed(f"Unsupported control request subtype: {request.subtype}", error_code="unsupported_request")
+
+
+class HookRegistry:
+    """The hook callbacks: each has an id, which `initialize` names and the CLI calls it by.
+
+    With `fails_open`, a hook that fails lets things go on.
+    """
+
+    def __init__(self, hooks: Mapping[str, Sequence[HookMatcher]] | None, *, fails_open: bool) -> None:
+        self._fails_open = fails_open
+        self._callbacks: dict[str, tuple[str, HookCallable, float | None]] = {}
+        self._config: dict[str, list[dict[str, Any]]] = {}
+        if hooks is not None and not isinstance(hooks, Mapping):
+            raise ConfigurationError(f"hooks maps events to lists of HookMatcher, and is no {type(hooks).__name__}", option="hooks")
+        for event, matchers in (hooks or {}).items():
+            check_hook_event(event)
+            check_sequence("hooks", matchers, of=HookMatcher, what=f"hooks[{event!r}]")
+            self._config[event] = [self._register(event, matcher) for matcher in matchers]
+
+    @property
+    def config(self) -> dict[str, list[dict[str, Any]]] | None:
+        """The `hooks` field of `initialize`; None without hooks."""
+        return self._config or None
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """Events at which a hook that fails must stop something."""
+        return () if self._fails_open else tuple(event for event in self._config if event in DENIABLE)
+
+    def _register(self, event: str, matcher: HookMatcher) -> dict[str, Any]:
+        if not isinstance(matcher.hooks, Sequence):
+            raise ConfigurationError(f"the hooks of a HookMatcher for {event} are a list of async functions", option="hooks")
+        told = _checked_timeout(event, matcher.timeout)
+        limit = None
+        if event in DENIABLE:
+            limit = told or DEFAULT_HOOK_TIMEOUT
+            told = limit + _CLI_PATIENCE
+        ids = []
+        for callback in matcher.hooks:
+            check_callback("hooks", callback)
+            callback_id = f"hook_{len(self._callbacks)}"
+            self._callbacks[callback_id] = (event, callback, limit)
+            ids.append(callback_id)
+        if not ids:
+            raise ConfigurationError(f"a HookMatcher for {event!r} has no callbacks", option="hooks")
+        config: dict[str, Any] = {"matcher": matcher.matcher, "hookCallbackIds": ids}
+        if told is not None:
+            config["timeout"] = told
+        if not self._fails_open:
+            # for what this program cannot answer, such as its own death: without it the CLI goes on (recordings 05g, 05h)
+            config["onFailure"] = "block"
+        return config
+
+    async def answer(self, body: HookCallback, context: CallbackContext) -> dict[str, Any]:
+        """Call the hook and return its output as the response payload. Raises what it raised, and `UsageError` for a wrong output."""
+        event, callback, _ = self._callbacks[body.callback_id]
+        output = await guarded(callback(parse_hook_input(event, body.input), body.tool_use_id, context))
+        if event in [*HookEvent]:
+            return encode_hook_output(event, output)
+        if output is None or isinstance(output, Mapping):  # an event of a newer CLI: passed on as it is
+            return dict(output or {})
+        raise UsageError(f"the {event} hook returned {type(output).__name__}, not a mapping")
+
+    def answer_for_failure(self, body: HookCallback, what: str) -> dict[str, Any] | None:
+        """Return the response payload for a hook that failed; None when only an error can be answered."""
+        if self._fails_open:
+            return {}
+        event = self.event_of(body)
+        return denial_of(event, f"The {event} hook of this program failed ({what}), so the answer is no.")
+
+    def event_of(self, body: HookCallback) -> str:
+        """Return the event that the hook was registered for; for a hook that is not registered here, the one that the CLI names."""
+        registered = self._callbacks.get(body.callback_id)
+        return body.event if registered is None else registered[0]
+
+    def limit_of(self, body: object) -> float | None:
+        """Return the seconds that a hook gets for its answer; None for another question, or when the CLI ends the waiting."""
+        registered = self._callbacks.get(body.callback_id) if isinstance(body, HookCallback) else None
+        return None if registered is None else registered[2]
+
+    def __contains__(self, callback_id: str) -> bool:
+        return callback_id in self._callbacks
+
+
+def _checked_timeout(event: str, timeout: object) -> float | None:
+    """Return the timeout of a matcher, or raise `ConfigurationError` for a value that is no number of seconds."""
+    if timeout is None:
+        return None
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not 0 < timeout <= _LONGEST_HOOK_TIMEOUT:  # type: ignore[operator]
+        raise ConfigurationError(
+            f"a HookMatcher for {event} has the timeout {timeout!r}: give seconds, above 0 and at most {_LONGEST_HOOK_TIMEOUT:.0f}",
+            option="hooks",
+        )
+    return float(timeout)  # type: ignore[arg-type]
 
 
 def _late(limit: float) -> str:
     return f"no answer in {limit:g} s"
+
+
+def _permission(decision: object, body: CanUseTool) -> dict[str, Any]:
+    """Return the response payload of a decision (recordings 04a to 04c); raises `UsageError` for what is no decision."""
+    if isinstance(decision, Allow):
+        updated = body.input if decision.updated_input is None else decision.updated_input
+        if not isinstance(updated, Mapping):
+            raise UsageError(f"Allow.updated_input is a mapping, not {type(updated).__name__}")  # the CLI would refuse the answer [04g]
+        answer: dict[str, Any] = {"behavior": "allow", "updatedInput": updated}
+        if decision.updated_permissions:
+            answer["updatedPermissions"] = [update.to_dict() for update in decision.updated_permissions]
+        return answer
+    if isinstance(decision, Deny):
+        answer = {"behavior": "deny", "message": str(decision.message)}
+        if decision.interrupt:
+            answer["interrupt"] = True
+        return answer
+    raise UsageError(f"can_use_tool returned {type(decision).__name__}, not Allow or Deny")
 
 
 def _permission_context(body: CanUseTool, question: Question) -> CallbackContext:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -120,6 +120,28 @@ class Shadowing:
             return
         asks = [setting for setting in self._settings if setting.what == "ask"]
         self._reveal([PermissionSetting("mode", mode, "permission_mode"), *asks], source="settings that the CLI found itself say so; ")
+
+    def mode_of_settings(self, answer: Mapping[str, Any]) -> str | None:
+        """Return the permission mode in the CLI's answer to `get_settings`; None when no settings choose one.
+
+        Raises:
+            ConfigurationError: the answer does not tell, so that `can_use_tool` might never be called.
+        """
+        effective = answer.get("effective")
+        if not isinstance(effective, Mapping):
+            raise self.unknown_mode("its settings have no effective values")
+        permissions = effective.get("permissions")
+        mode = permissions.get("defaultMode") if isinstance(permissions, Mapping) else None
+        return mode if isinstance(mode, str) else None
+
+    @staticmethod
+    def unknown_mode(why: str) -> ConfigurationError:
+        """Return the error for a CLI that does not tell its permission mode."""
+        message = (
+            f"can_use_tool might never be called: the CLI does not tell which permission mode its settings chose ({why}); "
+            "set permission_mode"
+        )
+        return ConfigurationError(message, option="permission_mode")
 
     def _reveal(self, settings: Iterable[PermissionSetting], *, source: str = "") -> None:
         if not self._guarded:

@@ -1,4 +1,8 @@
-"""Messages that were read and not yet taken: bounded in memory, without ever standing in the way of the control plane."""
+"""Messages that were read and not yet taken: `Storage` keeps them, `Turn` and `AllMessages` give them to the program.
+
+Memory is bounded by what the messages take, as `cost_of` estimates it. Answers and questions of the CLI do not pass here, so a program
+that reads no messages does not hold them up. How the messages are read is in `query`; whose they are, in `protocol.conversation`.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,14 @@ import logging
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from itertools import accumulate, chain, pairwise
-from typing import Any, Final, Protocol, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, islice, pairwise
+from typing import Final, Self
 
 import anyio
 
+from claude_transport.background import HostLoop
+from claude_transport.client.connection import Connection
 from claude_transport.client.reports import raised_again
 from claude_transport.errors import ClaudeTransportError, MissingResult
 from claude_transport.protocol.codec import decode_message
@@ -22,44 +27,45 @@ from claude_transport.protocol.envelope import DecodeFailure, Message, Oversized
 from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent, UserMessage
 from claude_transport.streams.inflow import Wakeup
 
-# --- Where messages wait for their readers: filled in batches, emptied one by one, counted by the memory they take.
-
+logger: logging.Logger = logging.getLogger(__name__)
 
 Letter = tuple[int, Message]
 """A message and its place in the conversation."""
 
-# What a message takes in memory, in bytes: its line, its Struct, and the objects that were made of the JSON, which are estimated from the
-# characters of the line. tests/client/test_memory_accounting.py measures how far that is from the truth, for every kind of message.
+# What a message takes in memory, in bytes: its line, its Struct, and the objects made of the JSON. These are estimated from the characters
+# of the line. tests/client/test_memory_accounting.py measures the error, for every kind of message.
 _BESIDE: Final = 48
-"""Of every message: the header of its bytes, and its place in a list."""
+"""Bytes for every message: the header of its line, and its place in a list."""
 _OBJECT, _ARRAY, _ITEM, _PAIR = 90, 60, 32, 20
-"""For each `{`, `[`, `,` and `:`. A dict takes 64 bytes or, with up to five keys, 184; a list 56; a short text or a number 28 to 56."""
+"""Bytes for each `{`, `[`, `,` and `:`. A dict takes 64 or, with up to five keys, 184; a list 56; a short text or a number 28 to 56."""
 _NO_STRUCTURE: Final = bytes(set(range(256)).difference(b"{[,:"))
 _NO_STRUCTURE_OR_QUOTE: Final = bytes(set(range(256)).difference(b'{[,:"'))
 _SHORT_LINE: Final = 1024
 """Bytes of a line in which characters inside texts are counted, too: telling them apart takes longer than they matter."""
 _PER_MISFIT: Final = 60
 _FAILURE: Final = 150
-"""Of the text that says what was wrong with a line."""
+"""Bytes of the text that says what was wrong with a line."""
 _LINE_ONLY: Final = frozenset({UnknownMessage, DecodeFailure, OversizedMessage})
-"""Messages that keep nothing of their line but the line."""
+"""Messages that keep nothing but their line."""
 
 _MOST_PER_BYTE: Final = 48
 _MOST_BESIDE: Final = 800
-"""No message costs more than this, and the above for each byte of its line; but for short lines whose texts are made of brackets, which
-take much less memory than they cost."""
+"""No message costs more than this plus the above for each byte of its line."""
 
 _MOST_IN_RUN: Final = 512
-"""Messages in one run: of the run that is being read, the cost of each message is kept."""
+"""Messages in one run. Of the run that is being read, the cost of each message is kept."""
 
 _REMEMBERED_BYTES: Final = 1 << 20
-"""Of the last whole messages, kept for `MissingResult.messages`, whether or not they are read."""
+"""Bytes of the last whole messages that are kept for `MissingResult.messages`, whether or not they are read."""
+
+_SPOKEN: Final = frozenset({AssistantMessage, UserMessage})
+"""Whole messages, which `MissingResult.messages` holds."""
 
 
 def cost_of(message: Message) -> int:
-    """Estimate the bytes of memory that this message takes. The truth is never more than twice as much.
+    """Estimate the bytes of memory that this message takes. It never takes more than twice as much.
 
-    For what a CLI says it is at least a third of the estimate, and less only for short lines whose texts are made of brackets.
+    What a CLI says takes at least a third of the estimate. Only short lines whose texts are made of brackets take less.
     """
     raw = message.raw
     size = len(raw)
@@ -70,25 +76,25 @@ def cost_of(message: Message) -> int:
         return cost + (3 * len(message.type) if type(message) is UnknownMessage else _FAILURE)
     shape = raw.translate(None, _NO_STRUCTURE) if size <= _SHORT_LINE else _outside_of_texts(raw)  # one look at each byte, not four
     cost += _OBJECT * shape.count(b"{") + _ARRAY * shape.count(b"[") + _ITEM * shape.count(b",") + _PAIR * shape.count(b":")
-    # a text takes one byte for each character, unless one of them is beyond Latin-1: then it is two or four for each
+    # a text takes one byte for each character; two or four when one of them is beyond Latin-1
     is_narrow = raw.isascii() and (b"\\" not in raw or b"\\u" not in raw)
     return cost + (size if is_narrow else 2 * size)
 
 
 def _outside_of_texts(raw: bytes) -> bytes:
-    """The `{`, `[`, `,` and `:` of a line that do not stand inside a text, such as a file of JSON that a tool has read."""
+    """Return the `{`, `[`, `,` and `:` of a line that are not part of a text, such as a JSON file that a tool has read."""
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # then every quote begins or ends a text
     return b"".join(raw.translate(None, _NO_STRUCTURE_OR_QUOTE).split(b'"')[::2])
 
 
 def cost_at_most(messages: Sequence[Message]) -> int:
-    """The most that `cost_of` can say of these, all together: a small part of the work."""
+    """Return the most that `cost_of` can say of these messages together, with a small part of the work."""
     return _MOST_BESIDE * len(messages) + _MOST_PER_BYTE * sum([len(message.raw) for message in messages])
 
 
 class _Run:
-    """Messages that follow each other in the conversation, and the place of the first; and what each of them costs, once it was asked."""
+    """Messages that follow each other in the conversation, the place of the first, and the cost of each once it was asked for."""
 
     __slots__ = ("_costs", "first", "messages")
 
@@ -99,48 +105,50 @@ class _Run:
 
     @property
     def costs(self) -> list[int]:
-        """What each message costs."""
+        """The cost of each message."""
         if self._costs is None:
             self._costs = list(map(cost_of, self.messages))
         return self._costs
 
 
 class Mailbox:
-    """A queue of messages with one wake-up per batch. It ends once, with an error or without.
+    """A queue of messages that wakes its reader once for each batch. It ends once, with an error or without.
 
-    It is kept in runs, and not as a queue of letters: what is done for every message costs as much as decoding a small one. For the same
-    reason, what messages cost is worked out when it is asked for, of those that are still there, and kept.
+    Messages are kept in runs: work for every single message costs as much as decoding a small one. For the same reason, the cost of a
+    message is worked out only when it is asked for, of those that are still here, and kept.
     """
 
     def __init__(self, *, taken_upto: int = -1) -> None:
         self.ready: list[Message] = []
         """The next messages, the first one last: `ready.pop()` takes it, and `refill()` gets more. Always the same list."""
-        self._ready_costs: list[int] | None = None  # of the first of that list, of the first two, …; if they are known
-        self._ready_upto = taken_upto  # the place of the last of them
+        self.runs: deque[_Run] = deque()
+        """What comes after them."""
+        self.arrival: Wakeup = Wakeup()
+        """Fires when messages come, and at the end."""
+        self.has_ended: bool = False
+        """True once nothing more can come (a plain attribute, as the others: a reader looks at it for each message)."""
+        self.error: ClaudeTransportError | None = None
+        """What it ended with."""
+        self._ready_costs: list[int] | None = None  # of the first of `ready`, of the first two, …; when they are known
+        self._ready_upto = taken_upto  # the place of the last message of `ready`
         self._ready_after = taken_upto  # the place before the first of them
         self._taken_before = taken_upto  # the last that was taken before them: there may be a gap
-        self._counted: deque[_Run] = deque()  # what comes after them, and what it costs …
-        self._counted_cost = 0
-        self._uncounted: deque[_Run] = deque()  # … and what comes after that
-        self._arrival = Wakeup()
-        self._ended = False
-        self._error: ClaudeTransportError | None = None
+        self._counted = 0  # the first runs, whose cost was counted …
+        self._counted_cost = 0  # … and is this
 
     def __len__(self) -> int:
-        return len(self.ready) + sum(len(run.messages) for run in self._runs())
+        return len(self.ready) + sum(len(run.messages) for run in self.runs)
 
     @property
     def cost(self) -> int:
-        """Bytes of memory that the messages here take, as `cost_of` estimates it. May be asked from any thread."""
-        uncounted = sum([sum(run.costs) for run in list(self._uncounted)])
-        return self._counted_cost + uncounted + sum(map(cost_of, list(self.ready)))
+        """Bytes of memory that the messages here take, as `cost_of` estimates it. May be read from any thread."""
+        return sum([sum(run.costs) for run in list(self.runs)]) + sum(map(cost_of, list(self.ready)))
 
     def count(self) -> int:
-        """The same as `cost`, for the thread of the event loop only: what was counted is not counted again."""
-        while self._uncounted:
-            run = self._uncounted.popleft()
-            self._counted.append(run)
+        """Return the same as `cost`, in the thread of the event loop only. What was counted is not counted again."""
+        for run in islice(self.runs, self._counted, None):
             self._counted_cost += sum(run.costs)
+        self._counted = len(self.runs)
         if not self.ready:
             return self._counted_cost
         if self._ready_costs is None:
@@ -149,42 +157,34 @@ class Mailbox:
 
     @property
     def cost_at_most(self) -> int:
-        """The most that `cost` can be, without working out what each message costs that was not counted yet."""
-        uncounted = sum([cost_at_most(run.messages) for run in self._uncounted])
+        """The most that `cost` can be, without working out the cost of messages that were not counted yet."""
+        uncounted = sum([cost_at_most(run.messages) for run in islice(self.runs, self._counted, None)])
         return self._counted_cost + uncounted + cost_at_most(self.ready)
 
     @property
     def taken_upto(self) -> int:
-        """The place of the last message that was taken, however far from it the next one is: what lies between may wait elsewhere."""
+        """The place of the last message that was taken. The next one may be far from it: what lies between may wait elsewhere."""
         place = self._ready_upto - len(self.ready)
         return self._taken_before if place == self._ready_after else place
 
-    @property
-    def has_ended(self) -> bool:
-        """True once nothing more can come."""
-        return self._ended
-
-    @property
-    def error(self) -> ClaudeTransportError | None:
-        """What it ended with."""
-        return self._error
-
     def put(self, first: int, messages: list[Message]) -> None:
-        """Add a run of messages, of which the first is at the place `first`; wakes the reader that waits."""
-        if len(messages) <= _MOST_IN_RUN:
-            self._add(first, messages)
-        else:
+        """Add messages that follow each other, the first of them at the place `first`. Wakes the reader."""
+        if self.ready or self.runs or len(messages) > _MOST_IN_RUN:
             for start in range(0, len(messages), _MOST_IN_RUN):
-                self._add(first + start, messages[start : start + _MOST_IN_RUN])
-        self._arrival.fire()
+                self.runs.append(_Run(first + start, messages[start : start + _MOST_IN_RUN]))
+        else:
+            self._taken_before, self._ready_costs = self._ready_upto, None
+            self.ready.extend(reversed(messages))
+            self._ready_after, self._ready_upto = first - 1, first + len(messages) - 1
+        self.arrival.fire()
 
     def put_letters(self, letters: Iterable[Letter]) -> None:
-        """Add messages that do not have to follow each other in the conversation, in order."""
+        """Add messages, in order, that need not follow each other in the conversation."""
         run: list[Message] = []
         first = 0
         for place, message in letters:
-            if run and place != first + len(run):
-                self._add(first, run)
+            if run and (place != first + len(run) or len(run) == _MOST_IN_RUN):
+                self.runs.append(_Run(first, run))
                 run = []
             if not run:
                 first = place
@@ -193,104 +193,73 @@ class Mailbox:
             self.put(first, run)
 
     def end(self, error: ClaudeTransportError | None = None) -> None:
-        """Nothing more will come; what is there can still be taken."""
-        if not self._ended:
-            self._ended = True
-            self._error = error
-            self._arrival.fire()
+        """Note that nothing more will come. What is here can still be taken."""
+        if not self.has_ended:
+            self.has_ended = True
+            self.error = error
+            self.arrival.fire()
 
     def take(self) -> Message | None:
-        """The next message, or None when there is none at the moment."""
+        """Return the next message, or None when there is none at the moment."""
         return self.ready.pop() if self.ready or self.refill() else None
 
     def refill(self) -> bool:
-        """Have the next run ready, when nothing is ready any more: whether there is one."""
-        if self._counted:
-            run = self._counted.popleft()
-            self._counted_cost -= sum(run.costs)
-        elif self._uncounted:
-            run = self._uncounted.popleft()
-        else:
+        """Move the next run to `ready`, which is empty. Return False when there is none."""
+        if not self.runs:
             return False
-        self._make_ready(run.first, run.messages)
+        run = self.runs.popleft()
+        if self._counted:
+            self._counted -= 1
+            self._counted_cost -= sum(run.costs)
+        self._taken_before, self._ready_costs = self._ready_upto, None
+        self.ready.extend(reversed(run.messages))
+        self._ready_after, self._ready_upto = run.first - 1, run.first + len(run.messages) - 1
         return True
 
     def peek(self) -> tuple[Letter, ...]:
-        """What is there, without taking it."""
+        """Return what is here, without taking it."""
         letters = list(enumerate(reversed(self.ready), self._ready_upto - len(self.ready) + 1))
-        for run in self._runs():
+        for run in self.runs:
             letters += enumerate(run.messages, run.first)
         return tuple(letters)
 
     def is_dry(self) -> bool:
-        """True while a reader would have to wait."""
-        return not (self.ready or self._counted or self._uncounted or self._ended)
-
-    @property
-    def is_awaited(self) -> bool:
-        """True while a reader does wait."""
-        return self._arrival.is_awaited
-
-    def arrival(self) -> Coroutine[Any, Any, None]:
-        """Wait for the next message, or for the end, after having seen that there is none of them yet."""
-        return self._arrival.wait()  # not awaited here: that would cost a frame for each message that comes alone
+        """Return True while a reader would have to wait."""
+        return not (self.ready or self.runs or self.has_ended)
 
     def shed(self, cost: int) -> tuple[int, int]:
-        """Make room for `cost` bytes: partial messages go first, since they are repeated whole, then the oldest.
+        """Give up messages of `cost` bytes: partial ones first, since they are repeated whole, then the oldest.
 
         Returns how many messages were given up, and what they cost.
         """
         before, cost_before, taken_upto = len(self), self.count(), self.taken_upto
-        kept = deque(priced for priced in self._priced() if type(priced[0][1]) is not StreamEvent)
-        left = sum([cost for _, cost in kept])
+        costs = self._ready_costs or []
+        ready = [after - before for before, after in pairwise((0, *costs[: len(self.ready)]))]
+        priced = zip(self.peek(), chain(reversed(ready), *(run.costs for run in self.runs)), strict=True)
+        kept = deque((letter, each) for letter, each in priced if type(letter[1]) is not StreamEvent)
+        left = sum([each for _, each in kept])
         target = max(cost_before - cost, 0)
         while kept and left > target:
             left -= kept.popleft()[1]
         self.ready.clear()
-        self._counted.clear()
-        self._uncounted.clear()
+        self.runs.clear()
         self._ready_upto = self._ready_after = self._taken_before = taken_upto
-        self._counted_cost = 0
         self._ready_costs = None
         for (place, message), each in kept:
-            last = self._counted[-1] if self._counted else None
+            last = self.runs[-1] if self.runs else None
             if last is None or len(last.messages) == _MOST_IN_RUN or place != last.first + len(last.messages):
-                self._counted.append(_Run(place, [message], [each]))
+                self.runs.append(_Run(place, [message], [each]))
             else:
                 last.messages.append(message)
                 last.costs.append(each)
-        self._counted_cost = left
+        self._counted, self._counted_cost = len(self.runs), left
         return before - len(kept), cost_before - left
-
-    def _runs(self) -> Iterator[_Run]:
-        yield from self._counted
-        yield from self._uncounted
-
-    def _priced(self) -> Iterator[tuple[Letter, int]]:
-        """What is there, with what each message costs, when all of it was counted."""
-        costs = self._ready_costs or []
-        ready = [after - before for before, after in pairwise((0, *costs[: len(self.ready)]))]
-        known = chain(reversed(ready), *(run.costs for run in self._counted))
-        return zip(self.peek(), known, strict=True)
-
-    def _add(self, first: int, messages: list[Message]) -> None:
-        if self.ready or self._counted or self._uncounted:
-            self._uncounted.append(_Run(first, messages))
-        else:
-            self._make_ready(first, messages)
-
-    def _make_ready(self, first: int, messages: list[Message]) -> None:
-        self._taken_before = self.taken_upto
-        self._ready_costs = None
-        self.ready.extend(reversed(messages))
-        self._ready_after = first - 1
-        self._ready_upto = first + len(messages) - 1
 
 
 class RecentMessages:
-    """The last messages, for an error that says what was heard last: at most `at_most` of them, and not much more than 1 MiB.
+    """The last messages, for an error that tells them: at most `at_most` of them, and not much more than 1 MiB.
 
-    Results are kept as they are, since what a conversation knows of them is not in their line; of all others the line is kept.
+    Results are kept as they are, because their line does not hold what the conversation knows of them. Of others the line is kept.
     """
 
     def __init__(self, *, at_most: int | None = None) -> None:
@@ -299,7 +268,7 @@ class RecentMessages:
         self._cost = 0
 
     def add(self, messages: Iterable[Message]) -> None:
-        """Remember these, and forget the oldest when they are too many or too much."""
+        """Remember these, and forget the oldest when they are too many or too large."""
         kept, cost = self._kept, self._cost
         for message in messages:
             if message.__class__ is ResultMessage:
@@ -319,46 +288,31 @@ class RecentMessages:
         self._cost = 0
 
     def messages(self) -> tuple[Message, ...]:
-        """The messages, oldest first."""
+        """Return the messages, oldest first."""
         return tuple(decode_message(kept) if isinstance(kept, bytes) else kept for kept in self._kept)
-
-
-# --- `Turn`: what became of one prompt.
-
-
-_SPOKEN = frozenset({AssistantMessage, UserMessage})
-
-
-class _Reading(Protocol):
-    """What a turn needs of the storage it is kept in."""
-
-    def needing_input(self, is_needed: Callable[[], bool]) -> AbstractContextManager[None]: ...
-
-    is_full: bool
-
-    def begin_to_wait(self) -> None: ...
-    def look_again(self) -> None: ...
-    def check_reader(self) -> None: ...
 
 
 class Turn:
     """A handle on one prompt: iterate it for the messages of its turn, await `result()` for how it ended.
 
-    The iteration ends after the result. A prompt that the CLI folded into a turn that was already running shares that
-    turn's messages from there on, and its result. Neither the iteration nor `result()` waits for something that cannot
-    come: when the prompt was cancelled, or the conversation ended first, both say so.
+    The iteration ends after the result. The CLI may fold a prompt into a turn that is already running. The prompt then shares the
+    messages of that turn from there on, and its result. When the prompt was cancelled, or the conversation ended first, the iteration
+    ends and `result()` raises: neither waits for something that cannot come.
     """
 
-    def __init__(self, uuid: str, *, conversation: Conversation, reading: _Reading) -> None:
+    def __init__(self, uuid: str, conversation: Conversation, storage: Storage, *, loop: HostLoop | None) -> None:
         self._uuid = uuid
         self._conversation = conversation
-        self._reading = reading
+        self._storage = storage
+        self._loop = loop
         self._state = TurnState.QUEUED
         self._result: ResultMessage | None = None
         self._error: ClaudeTransportError | None = None
         self._settled = anyio.Event()
-        self._recent = RecentMessages()  # whole ones, for `MissingResult.messages`
+        self.recent: RecentMessages = RecentMessages()
+        """The last whole messages, for `MissingResult.messages`; filled by the storage."""
         self.mailbox: Mailbox = Mailbox()
+        """The messages that wait for the reader of this turn; filled by the storage."""
 
     @property
     def uuid(self) -> str:
@@ -367,88 +321,90 @@ class Turn:
 
     @property
     def state(self) -> TurnState:
-        """queued, started, done, folded, dropped or lost."""
+        """Where the prompt is: queued, started, done, folded, dropped or lost."""
         return self._conversation.state_of(self._uuid) or self._state
 
     def is_open(self) -> bool:
-        """True until the prompt has reached its end, with a result or without."""
+        """Return True until the prompt has reached its end, with a result or without."""
         return not self._settled.is_set()
 
     def __repr__(self) -> str:
         return f"<Turn {self._uuid} {self.state.value}>"
 
     async def result(self) -> ResultMessage:
-        """The result of the turn this prompt had, or was folded into, whether or not its messages are read.
+        """Wait for the result of the turn that this prompt had, or was folded into. Its messages need not be read for that.
 
         Raises:
-            MissingResult: there will be none, because the prompt was cancelled or the conversation ended; `messages` holds
+            MissingResult: there will be none, because the prompt was cancelled or the conversation ended. `messages` holds
                 the last messages of the turn.
             ProcessError, ConnectionLost: there will be none, because the peer failed.
         """
         if self.is_open():
-            with self._reading.needing_input(self.is_open):
+            with self._storage.needing_input(self.is_open):
                 await self._settled.wait()
         if self._result is None:
             raise self._failure()
         return self._result
 
     def __aiter__(self) -> Self:
-        self._reading.check_reader()
+        self._storage.check_reader()
         return self
 
     async def __anext__(self) -> Message:
-        mailbox = self.mailbox
-        while not (mailbox.ready or mailbox.refill()):
-            if mailbox.has_ended:
+        mailbox, storage = self.mailbox, self._storage
+        while not mailbox.ready:
+            if mailbox.runs:
+                mailbox.refill()
+            elif mailbox.has_ended:
                 if self._state is TurnState.LOST:
                     raise self._failure()
                 raise StopAsyncIteration
-            self._reading.begin_to_wait()
-            await mailbox.arrival()
+            else:
+                if self._loop is None or not self._loop.is_current:
+                    storage.check_reader()
+                if storage.is_full:
+                    storage.look_again()
+                await mailbox.arrival.wait()
         message = mailbox.ready.pop()
-        if self._reading.is_full:
-            self._reading.look_again()
+        if storage.is_full:
+            storage.look_again()
         return message
 
-    def deliver(self, first: int, messages: list[Message]) -> None:
-        """Add messages of this turn (called by the storage)."""
-        self.mailbox.put(first, messages)
-        if spoken := [message for message in messages if message.__class__ in _SPOKEN]:
-            self._recent.add(spoken)
-
     def settle(self, state: TurnState, result: ResultMessage | None, error: ClaudeTransportError | None = None) -> None:
-        """The prompt has reached its end (called by the storage)."""
+        """Note that the prompt has reached its end. Called by the storage."""
         self._state = state
         self._result = result
         self._error = error
         if result is not None:
-            self._recent.clear()  # kept for `MissingResult` alone: a handle that somebody keeps must not keep the messages
+            self.recent.clear()  # they are kept for `MissingResult` alone: a handle that is kept must not keep the messages
         self.mailbox.end()
         self._settled.set()
 
     def _failure(self) -> BaseException:
         if self._error is not None:
             return raised_again(self._error)
-        recent = self._recent.messages()
+        recent = self.recent.messages()
         if self._state is TurnState.DROPPED:
             return MissingResult("the message was cancelled before Claude worked on it", messages=recent, code="result.cancelled")
         return MissingResult("the conversation ended before this turn had a result", messages=recent)
 
 
-logger: logging.Logger = logging.getLogger(__name__)
-
-
 class Storage:
-    """Messages that were read and not yet taken, for each turn and for the reader of everything.
+    """Messages that were read and not yet taken, for each turn and for the reader of all messages.
 
-    A message that belongs to a turn waits in that turn's mailbox; one that belongs to none, or whose turn nobody holds any
-    more, waits in the inbox. Somebody who asks for all messages gets what nobody has taken yet, and from then on everything.
+    A message of a turn waits in the mailbox of that turn while its handle is held. Every other message waits in the inbox. A reader of
+    all messages gets what was not taken yet, and from then on everything.
 
-    Over `max_buffered_bytes`, reading pauses. But while somebody waits for what only reading can bring (a message, a result,
-    the answer to a request), it goes on, and unread messages are given up instead: partial ones first, then the oldest.
+    Above `max_buffered_bytes`, reading pauses. It goes on while something waits that only reading can bring: a message, a result, the
+    answer to a request. Then unread messages are given up instead: partial ones first, then the oldest.
+
+    Args:
+        connection: says in which event loop messages may be read.
+        max_buffered_bytes: bytes of memory for the messages, as `cost_of` estimates them.
     """
 
-    def __init__(self, *, max_buffered_bytes: int) -> None:
+    def __init__(self, connection: Connection, *, max_buffered_bytes: int) -> None:
+        self._connection = connection
         self._max_buffered_bytes = max_buffered_bytes
         self._turns: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
         self._inbox = Mailbox()
@@ -457,78 +413,79 @@ class Storage:
         self._cost_at_most = 0  # of what is stored, if nothing was taken since it was last counted
         self._needs: list[Callable[[], bool]] = []
         self._room = Wakeup()
-        self.is_full: bool = False
-        """True while reading has to wait for somebody who reads (a plain attribute: it is looked at for every message)."""
         self._change = Wakeup()
+        self.is_full: bool = False
+        """True while reading waits for messages to be taken (a plain attribute: a reader looks at it for every message)."""
         self.dropped_messages: int = 0
-        self.check_reader: Callable[[], None] = _anybody
-        """Called before somebody reads or waits; raises for those who may not."""
-        self.call_in_loop: Callable[[Callable[[], object]], object] = _at_once
-        """How a finaliser, which runs in whichever thread it pleases, says that something was dropped."""
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of memory that the messages take which were not taken yet (see `cost_of`)."""
         return self._inbox.cost + sum(turn.mailbox.cost for turn in self._turns.values())
 
-    def add_turn(self, turn: Turn) -> None:
-        """Keep messages of this turn for as long as somebody holds its handle."""
-        self._turns[turn.uuid] = turn
+    def open_turn(self, uuid: str, conversation: Conversation) -> Turn:
+        """Return a handle on the prompt `uuid`. Its messages are kept for as long as the handle is held."""
+        turn = self._turns[uuid] = Turn(uuid, conversation, self, loop=self._connection.loop)
         # with the handle goes what it has not read, and then there may be room
-        weakref.finalize(turn, self.call_in_loop, self.look_again).atexit = False
+        weakref.finalize(turn, self._connection.call, self.look_again).atexit = False
+        return turn
 
-    def put(self, messages: list[Message], turns: tuple[str, ...]) -> None:
-        """Store a run of messages that belong to the same turns."""
+    def put(self, messages: list[Message], turns: tuple[str, ...]) -> bool:
+        """Store messages that follow each other and belong to the same turns. Return True when there may be too much stored."""
         first = self._sequence
         self._sequence += len(messages)
-        cost = cost_at_most(messages)
+        # `cost_at_most`, without the call: this is done for every message that comes alone
+        cost = _MOST_BESIDE * len(messages) + _MOST_PER_BYTE * sum([len(message.raw) for message in messages])
         claimed = False
         for uuid in turns:
             turn = self._turns.get(uuid)
             if turn is not None:
-                turn.deliver(first, messages)
+                turn.mailbox.put(first, messages)
+                if spoken := [message for message in messages if message.__class__ in _SPOKEN]:
+                    turn.recent.add(spoken)
                 claimed = True
                 self._cost_at_most += cost
         if self._subscribers or not claimed:
             self._inbox.put(first, messages)
             self._cost_at_most += cost
         self._change.fire()
+        return self._cost_at_most > self._max_buffered_bytes
 
     def settle(self, settled: Settle, error: ClaudeTransportError | None) -> None:
-        """A turn has reached its end."""
+        """Note that a turn has reached its end."""
         turn = self._turns.get(settled.uuid)
         if turn is not None:
             turn.settle(settled.state, settled.result, error)
         self._change.fire()
 
     def end(self, error: ClaudeTransportError | None) -> None:
-        """No message will come any more."""
+        """Note that no message will come any more."""
         self._inbox.end(error)
         self.note_change()
         self.look_again()
 
     def note_change(self) -> None:
-        """Something has happened that brings no message, and that somebody may be waiting for."""
+        """Wake `change()`: something has happened that brings no message."""
         self._change.fire()
 
     async def change(self) -> None:
-        """Wait for the next message, or for the end, or for what `note_change()` is told of."""
+        """Wait for the next message, for the end, or for `note_change()`."""
         if self._inbox.has_ended:
             return
         with self.needing_input(self._inbox.is_dry):
             await self._change.wait()
 
-    # ---------------------------------------------------------------------------------------------------------- all messages
+    # All messages
 
     def subscribe(self) -> Mailbox:
-        """The inbox, which from now on gets everything; what waits in the turns is copied into it, in its place."""
+        """Return the inbox, which gets everything from now on. What waits in the turns is copied into it, in its place."""
         self.check_reader()
         self._subscribers += 1
         if self._subscribers == 1:
             old = self._inbox
             waiting = dict(old.peek())
             for turn in self._turns.values():
-                # what an earlier reader of everything has taken may still wait for the reader of its turn
+                # what an earlier reader of all messages has taken may still wait for the reader of its turn
                 waiting.update(letter for letter in turn.mailbox.peek() if letter[0] > old.taken_upto)
             self._inbox = Mailbox(taken_upto=old.taken_upto)
             self._inbox.put_letters(sorted(waiting.items()))
@@ -538,19 +495,18 @@ class Storage:
         return self._inbox
 
     def unsubscribe(self) -> None:
-        """Nobody reads everything any more."""
+        """Note that a reader of all messages has gone."""
         self._subscribers -= 1
         self.look_again()
 
-    # ---------------------------------------------------------------------------------------------------------- backpressure
+    def check_reader(self) -> None:
+        """Raise `UsageError` in another event loop than that of the conversation."""
+        self._connection.check_loop()
 
-    @property
-    def is_overfull(self) -> bool:
-        """True when there may be more stored than should be."""
-        return self._cost_at_most > self._max_buffered_bytes
+    # Backpressure
 
     async def make_room(self, *, closing: anyio.Event) -> bool:
-        """Return when reading may go on: whether it had to wait."""
+        """Wait until reading may go on. Return True when it had to wait."""
         waited = False
         if self._cost_at_most <= self._max_buffered_bytes:
             return waited  # nearly always: to count what is stored takes longer than to store a small message
@@ -569,23 +525,17 @@ class Storage:
         return waited
 
     def _count(self) -> int:
-        """The same as `buffered_bytes`, where what was counted is not counted again."""
+        """Return the same as `buffered_bytes`. What was counted is not counted again."""
         return self._inbox.count() + sum(turn.mailbox.count() for turn in self._turns.values())
 
     def look_again(self) -> None:
-        """Something was taken, or something is needed: perhaps reading may go on."""
-        if self.is_full:
-            self._room.fire()
-
-    def begin_to_wait(self) -> None:
-        """Somebody is about to wait for a message, for which reading may have to go on. Raises for those who may not wait."""
-        self.check_reader()
+        """Let reading look whether it may go on: something was taken, or is needed."""
         if self.is_full:
             self._room.fire()
 
     @contextlib.contextmanager
     def needing_input(self, is_needed: Callable[[], bool]) -> Iterator[None]:
-        """While this is held and `is_needed()`, somebody waits for what only reading can bring."""
+        """Keep reading going for the length of the block, while `is_needed()` returns True."""
         self.check_reader()
         self._needs.append(is_needed)
         self.look_again()
@@ -595,13 +545,13 @@ class Storage:
             self._needs.remove(is_needed)
 
     def _is_needed(self) -> bool:
-        if self._inbox.is_awaited or any(is_needed() for is_needed in self._needs):
+        if self._inbox.arrival.is_awaited or any(is_needed() for is_needed in self._needs):
             return True
-        return any(turn.mailbox.is_awaited for turn in self._turns.values())
+        return any(turn.mailbox.arrival.is_awaited for turn in self._turns.values())
 
     def _shed(self, cost: int) -> None:
         if not self.dropped_messages:
-            logger.warning("the consumer does not read: unread messages are given up (Query.dropped_messages counts them)")
+            logger.warning("messages are not read: unread ones are given up (Query.dropped_messages counts them)")
         for mailbox in (self._inbox, *(turn.mailbox for turn in self._turns.values())):
             if cost > 0:
                 count, given_up = mailbox.shed(cost)
@@ -609,24 +559,13 @@ class Storage:
                 self.dropped_messages += count
 
 
-def _anybody() -> None:
-    """No reader is refused."""
-
-
-def _at_once(func: Callable[[], object]) -> None:
-    """In whichever thread this is."""
-    func()
-
-
 class AllMessages:
-    """An iteration over every message. Dropping it ends it; what it has not taken stays where the next one finds it."""
+    """An iteration over all messages. Dropping it ends it; what it has not taken waits for the next one."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, connection: Connection) -> None:
         self._storage = storage
         self._inbox = storage.subscribe()
-        self._ready = self._inbox.ready
-        self._finish = weakref.finalize(self, storage.call_in_loop, storage.unsubscribe)
-        self._finish.atexit = False
+        weakref.finalize(self, connection.call, storage.unsubscribe).atexit = False
 
     @property
     def has_ended(self) -> bool:
@@ -634,7 +573,7 @@ class AllMessages:
         return self._inbox.has_ended
 
     def take(self) -> Message | None:
-        """The next message, or None when there is none at the moment."""
+        """Return the next message, or None when there is none at the moment."""
         message = self._inbox.take()
         if message is not None:
             self._storage.look_again()
@@ -645,13 +584,17 @@ class AllMessages:
 
     async def __anext__(self) -> Message:
         inbox, storage = self._inbox, self._storage
-        while not (self._ready or inbox.refill()):
-            if inbox.has_ended:
+        while not inbox.ready:
+            if inbox.runs:
+                inbox.refill()
+            elif inbox.has_ended:
                 if inbox.error is not None:
                     raise raised_again(inbox.error)
                 raise StopAsyncIteration
-            storage.begin_to_wait()
-            await inbox.arrival()
+            else:
+                storage.check_reader()
+                storage.look_again()
+                await inbox.arrival.wait()
         if storage.is_full:
             storage.look_again()
-        return self._ready.pop()
+        return inbox.ready.pop()

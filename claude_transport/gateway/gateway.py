@@ -1,8 +1,8 @@
 """`Gateway`: runs local `claude` processes for clients on other machines or in other programs, over five media at once.
 
-This module has the gateway's life, its sessions (`Roster`) and the start of their processes (`Starter`). Look next at `arrival.py` for a
+This module has the gateway's life, the start of its processes, and its sessions (`Roster`). Look next at `arrival.py` for a
 connection before admission, at `session.py` and `link_session.py` for one after it, at `door.py` for tokens and limits, and at `choices.py`
-for what clients may choose. `serve.py` runs a gateway until a signal.
+for what clients may choose. `serving.py` runs a gateway until a signal.
 """
 
 from __future__ import annotations
@@ -44,6 +44,16 @@ Launch: TypeAlias = Callable[[ClaudeOptions], Transport]
 
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
 """Seconds that running turns get to finish when the gateway ends. Service managers wait 90 before they kill it."""
+
+_START_TIMEOUT: Final = 60.0
+"""Seconds for a process to start. It takes milliseconds; a file system that does not answer must not keep a place for ever."""
+
+_ANSWERS: Final = "answers"
+"""Reserved key in the options of a hello; not a CLI option. Lists what the client will answer, as `Client.answers` does."""
+
+_TRACE_FIELDS: Final = ("traceparent", "tracestate")
+_TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
+"""The values that W3C Trace Context allows, up to the length that every participant has to hand on."""
 
 
 class Gateway:
@@ -97,9 +107,9 @@ class Gateway:
         self._drain_timeout = drain_timeout
         self._roster = Roster(limits=self._limits, metrics=self.metrics)
         self._door = Door(tokens=tokens, origins=origins, limits=self._limits)
-        self._starter = Starter(
-            options or ClaudeOptions(), command=command, launch=launch, choices=Choices(choices), limits=self._limits, metrics=self.metrics
-        )
+        self._options = options or ClaudeOptions()
+        self._choices = Choices(choices)
+        self._launch = _checked_launch(self._options, command, launch)
         self._refusals = RefusalLog(logger)
         self.health: Health = Health(
             draining=lambda: self._roster.draining,
@@ -320,14 +330,39 @@ class Gateway:
                 await self._serve_plain(arrival, guest)
 
     async def _start(self, guest: Guest) -> tuple[Transport, Surroundings]:
-        """Start the process of a new session, unless drain() or aclose() came meanwhile: they would not see it."""
-        transport, surroundings = await self._starter.start(guest, allowance=self._door.allowance(guest.owner))
+        """Start the process of a new session. Return its connected transport, and what the session is given.
+
+        Raises:
+            TurnedAway: the client chose an option that it may not choose, the process did not start, or the gateway drains meanwhile. The
+                details are in the log only.
+        """
+        chosen = dict(guest.chosen)
+        answers = check_answers(chosen.pop(_ANSWERS, ()))
+        if guest.authentication is not None:
+            answers |= guest.authentication.answers
+        options = self._choices.apply(self._options, chosen)
         try:
-            self._roster.refuse_if_draining()
+            transport = self._launch(options)
+            trace = _trace_of(guest.hello) if guest.hello is not None else {}
+            terms = transport.attach(Client(answers=answers, trace=trace))
+            try:
+                with anyio.fail_after(_START_TIMEOUT):
+                    await transport.connect()
+                self._roster.refuse_if_draining()  # drain() or aclose() came meanwhile, and would not see this session
+            except BaseException:
+                await close_quietly(transport)
+                raise
         except TurnedAway:
-            await close_quietly(transport)
             raise
-        return transport, surroundings
+        except ConfigurationError as exc:
+            if exc.option in chosen:
+                raise TurnedAway("options", str(exc)) from exc
+            raise _failed_start(exc, guest.owner) from exc
+        except (ClaudeTransportError, TimeoutError) as exc:
+            raise _failed_start(exc, guest.owner) from exc
+        fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options))
+        allowance = self._door.allowance(guest.owner)
+        return transport, Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self.metrics, fields=fields)
 
     async def _serve_plain(self, arrival: Arrival, guest: Guest) -> None:
         with self._roster.place_for_one(self._door.allowance(guest.owner)):
@@ -399,6 +434,28 @@ def _known_modes(modes: Collection[Mode]) -> frozenset[Mode]:
     return frozenset(modes)
 
 
+def _checked_launch(options: ClaudeOptions, command: Sequence[str] | None, launch: Launch | None) -> Launch:
+    """Return `launch`, or one that starts local processes. Raise now, to the operator, what would fail for every client."""
+    if command is not None and launch is not None:
+        raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
+    if launch is None:
+        SubprocessTransport(options, command=command)
+    return launch or partial(SubprocessTransport, command=command)
+
+
+def _failed_start(exc: Exception, owner: str) -> TurnedAway:
+    """Log the failure with its details, and return what the client is told: no paths or names of this machine."""
+    extra = {"gateway_event": "start_failed", "gateway_owner": printable(owner)}
+    logger.error("claude could not be started for %s: %s", printable(owner), printable(exc), extra=extra)
+    code = getattr(exc, "code", "timeout")
+    return TurnedAway("start", f"claude could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))
+
+
+def _trace_of(hello: Hello) -> dict[str, str]:
+    """Return the trace context of the client. Only these two names: they become environment variables of the process."""
+    return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := hello.trace.get(name, ""))}
+
+
 class Roster:
     """The sessions of a gateway, and the limit of their number. It never waits."""
 
@@ -467,85 +524,3 @@ class Roster:
         """Update the gauges of the metrics."""
         self._metrics.active_sessions = len(self._sessions)
         self._metrics.detached_sessions = sum(not session.attached for session in self._sessions.values())
-
-
-_START_TIMEOUT: Final = 60.0
-"""Seconds for a process to start. It takes milliseconds; a file system that does not answer must not keep a place for ever."""
-
-_ANSWERS: Final = "answers"
-"""Reserved key in the options of a hello; not a CLI option. Lists what the client will answer, as `Client.answers` does."""
-
-_TRACE_FIELDS: Final = ("traceparent", "tracestate")
-_TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
-"""The values that W3C Trace Context allows, up to the length that every participant has to hand on."""
-
-
-class Starter:
-    """Starts the process of a session, from the gateway's options and what the client chose.
-
-    Raises:
-        ConfigurationError: the options are not valid for any client, or both `command` and `launch` are given.
-    """
-
-    def __init__(
-        self,
-        options: ClaudeOptions,
-        *,
-        command: Sequence[str] | None,
-        launch: Launch | None,
-        choices: Choices,
-        limits: GatewayLimits,
-        metrics: GatewayMetrics,
-    ) -> None:
-        if command is not None and launch is not None:
-            raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
-        self._options = options
-        self._launch = launch or partial(SubprocessTransport, command=command)
-        self._choices = choices
-        self._limits = limits
-        self._metrics = metrics
-        if launch is None:
-            SubprocessTransport(options, command=command)  # raises now, to the operator, what would fail for every client
-
-    async def start(self, guest: Guest, *, allowance: Allowance) -> tuple[Transport, Surroundings]:
-        """Return a connected transport and what its session is given.
-
-        Raises:
-            TurnedAway: the client chose an option that it may not choose, or the process did not start. The details are in the log only.
-        """
-        chosen = dict(guest.chosen)
-        answers = check_answers(chosen.pop(_ANSWERS, ()))
-        if guest.authentication is not None:
-            answers |= guest.authentication.answers
-        options = self._choices.apply(self._options, chosen)
-        try:
-            transport = self._launch(options)
-            trace = _trace_of(guest.hello) if guest.hello is not None else {}
-            terms = transport.attach(Client(answers=answers, trace=trace))
-            try:
-                with anyio.fail_after(_START_TIMEOUT):
-                    await transport.connect()
-            except BaseException:
-                await close_quietly(transport)
-                raise
-        except ConfigurationError as exc:
-            if exc.option in chosen:
-                raise TurnedAway("options", str(exc)) from exc
-            raise self._failed(exc, guest.owner) from exc
-        except (ClaudeTransportError, TimeoutError) as exc:
-            raise self._failed(exc, guest.owner) from exc
-        fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options))
-        surroundings = Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self._metrics, fields=fields)
-        return transport, surroundings
-
-    def _failed(self, exc: Exception, owner: str) -> TurnedAway:
-        """Log the failure with its details, and return what the client is told: no paths or names of this machine."""
-        extra = {"gateway_event": "start_failed", "gateway_owner": printable(owner)}
-        logger.error("claude could not be started for %s: %s", printable(owner), printable(exc), extra=extra)
-        code = getattr(exc, "code", "timeout")
-        return TurnedAway("start", f"claude could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))
-
-
-def _trace_of(hello: Hello) -> dict[str, str]:
-    """Return the trace context of the client. Only these two names: they become environment variables of the process."""
-    return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := hello.trace.get(name, ""))}

@@ -140,7 +140,7 @@ class LineDecoder:
         """Decode a batch of lines: one message for each line, in order. Blank lines give none."""
         if self._max_line_bytes is not None:
             lines = self._bounded(lines)
-        if (plain := _read_plain(lines)) is not None:
+        if (plain := _read_alone(lines[0]) if len(lines) == 1 else _read_plain(lines)) is not None:
             good, self.kinds = plain
             self.counters.lines += len(good)
             self.counters.typed += len(good)
@@ -246,8 +246,6 @@ def _error_for(message: DecodeFailure | OversizedMessage) -> ProtocolError:
 
 def _read_plain(lines: Sequence[bytes]) -> tuple[list[Message], set[type[Message]]] | None:
     """Decode a batch in which every line is plain, without interpreter steps for each line; None for other batches."""
-    if len(lines) == 1:
-        return _read_alone(lines[0])
     if not _BYTES_ONLY.issuperset(map(type, lines)):
         return None
     try:

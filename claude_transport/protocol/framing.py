@@ -78,7 +78,7 @@ class LineFramer:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that `chunk` completes, in order; an empty list when it completes none."""
-        lines = _split(chunk)
+        lines = chunk.split(b"\n") if len(chunk) < _SHORT_BYTES else _split(chunk)
         tail = lines.pop()
         if lines:
             if self._size:

@@ -1,9 +1,10 @@
 """Transports: each carries lines of JSON to a `claude` process and back. `Query` runs over any of them.
 
 The contract: `Transport` is the base class. `TransportLike` is its shape, for type checkers. `TransportInfo` is what a transport tells
-    about itself. `SessionTerms` and `PermissionSetting` say what the session at its other end may ask.
+    about itself. `Client` describes the layer above a transport, which attaches to it and gets `SessionTerms` with `PermissionSetting`s.
 To a process: `SubprocessTransport` starts one here. `NetworkTransport` reaches one elsewhere. `open_transport` chooses by URL.
-    `session_terms` reads the terms from options. `StartGate` limits how many processes start at once.
+    `session_terms` reads the terms from options. `options_to_resume` returns options that resume a saved session.
+    `StartGate` limits how many processes start at once.
 Over your own stream: `StreamTransport` makes a transport of an opener of byte streams.
 Without a process: `MockTransport` answers from a list or a script. `ReplayTransport` plays a recorded tape.
 
@@ -24,6 +25,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "transports.replay": "ReplayTransport",
         "transports.start_gate": "StartGate",
         "transports.stream": "StreamTransport",
-        "transports.subprocess": "SubprocessTransport session_terms",
+        "transports.subprocess": "SubprocessTransport options_to_resume session_terms",
     },
 )

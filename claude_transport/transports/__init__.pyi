@@ -13,6 +13,7 @@ from claude_transport.transports.replay import ReplayTransport as ReplayTranspor
 from claude_transport.transports.start_gate import StartGate as StartGate
 from claude_transport.transports.stream import StreamTransport as StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport as SubprocessTransport
+from claude_transport.transports.subprocess import options_to_resume as options_to_resume
 from claude_transport.transports.subprocess import session_terms as session_terms
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "TransportInfo",
     "TransportLike",
     "open_transport",
+    "options_to_resume",
     "session_terms",
 ]

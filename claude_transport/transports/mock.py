@@ -1,11 +1,13 @@
-"""`MockTransport`: a Claude that says what a test tells it to say."""
+"""`MockTransport`: plays the messages that a test gives it, and records what is written to it.
+
+The steps of a scripted conversation are in `script`. A recorded conversation is played by `replay`.
+"""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import anyio
@@ -14,12 +16,10 @@ import msgspec
 
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed, UsageError
 from claude_transport.protocol.codec import LineDecoder
-from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
-from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
+from claude_transport.protocol.envelope import encode_line
+from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, Scripted
-from claude_transport.transports.stream import log_failure
-
-logger: logging.Logger = logging.getLogger(__name__)
+from claude_transport.transports.stream import FailureCount, LineBatches
 
 _INITIALIZED: dict[str, Any] = {
     "commands": [],
@@ -33,16 +33,16 @@ _INITIALIZED: dict[str, Any] = {
 }
 
 _POLITENESS = 10
-"""Checkpoints that the first read waits for a first write: whoever speaks the control protocol sends `initialize` at once."""
+"""Checkpoints that the first read waits for a first write. A client of the control protocol sends `initialize` at once."""
 
 
 class MockTransport(Scripted, Transport):
-    """Plays `responses` (dicts, or raw lines as bytes) and records what is written in `written`.
+    """Plays `responses` (dicts, or raw lines as bytes) and records in `written` what is written to it.
 
-    Read directly, it plays them through and ends. Under the control protocol (`Query`, or the official SDK) it behaves like
-    the CLI: `initialize` and other control requests are answered, each user message releases the responses up to the next
-    `result`, and a `control_request` among the responses holds back what follows until it is answered. When a prompt comes
-    and nothing is left to say, the stream ends, so that a test with too short a script fails instead of hanging.
+    Without the control protocol it plays all responses and then ends the stream. Under the control protocol (`Query`, or the official SDK)
+    it behaves like the CLI. It answers `initialize` and other control requests. Each user message releases the responses up to the next
+    `result`. A `control_request` among the responses holds back the following ones until it is answered. When a prompt comes and no
+    responses are left, the stream ends, so that a test with too few responses fails instead of hanging.
 
     With a `script` it plays that instead: `MockTransport.script().expect(type="user").reply({...})` (see `MockScript`).
     """
@@ -61,8 +61,9 @@ class MockTransport(Scripted, Transport):
         self._input_ended = False
         self._bytes_read = 0
         self._bytes_written = 0
-        self._noise_lines = 0
-        self._oversized_lines = 0
+        self._pending: deque[bytes] = deque()
+        self._decoder = LineDecoder()
+        self._failures = FailureCount("MockTransport")
         self.written: list[dict[str, Any]] = []
         """Every message that was written, decoded, in order."""
         self.client: Client | None = None
@@ -70,30 +71,28 @@ class MockTransport(Scripted, Transport):
 
     @classmethod
     def script(cls) -> Self:
-        """A mock without a script yet: chain `expect`, `reply`, `emit` and `end` to write it."""
+        """Return a mock with an empty script: chain `expect`, `reply`, `emit` and `end` to write it."""
         return cls(script=MockScript())
 
-    # ---------------------------------------------------------------------------------------------------------- the contract
-
     async def connect(self) -> None:
-        """Be ready."""
+        """Make the mock ready."""
         await anyio.lowlevel.checkpoint()
         if self._closed:
             raise TransportClosed("the transport is closed")
         self._connected = True
 
     def is_ready(self) -> bool:
-        """True between `connect()` and `close()`."""
+        """Return True between `connect()` and `close()`."""
         return self._connected and not self._closed
 
     def attach(self, client: Client) -> SessionTerms:
         """Keep `client`, and return terms that count bad lines for `info`."""
         self.client = client
-        return SessionTerms(on_failure=self._count_failure)
+        return SessionTerms(on_failure=self._failures)
 
     async def write(self, data: str | bytes) -> None:
-        """Record the messages and react to them; raises `UsageError` for a line that would kill the CLI (recording 18a)."""
-        # First, so that a cancelled write has written nothing, and a finished one returns before anybody reacts to it.
+        """Record the messages and react to them. Raises `UsageError` for a line that would end the CLI (recording 18a)."""
+        # first, so that a cancelled write has written nothing, and a finished one returns before the reader reacts
         await anyio.lowlevel.checkpoint()
         self._refuse_unless_open()
         if self._input_ended:
@@ -106,17 +105,17 @@ class MockTransport(Scripted, Transport):
         self._wake()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """The responses as lines, one to a batch."""
+        """Return the responses as lines, one per batch."""
         self._refuse_unless_open()
-        return _Lines(self)
+        return LineBatches(self.next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The responses as dicts; lines that hold none are left out and counted."""
+        """Return the responses as dicts. Lines that hold no message are left out and counted."""
         self._refuse_unless_open()
-        return _Dicts(self, self._count_failure)
+        return DecodedLines(self.next_batch, pending=self._pending, decoder=self._decoder, on_failure=self._failures)
 
     async def end_input(self) -> None:
-        """No more input: the stream ends when everything released has been played."""
+        """End the input. The stream ends when everything that was released has been played."""
         await anyio.lowlevel.checkpoint()
         self._refuse_unless_open()
         self._input_ended = True
@@ -135,29 +134,18 @@ class MockTransport(Scripted, Transport):
             kind=type(self).__name__,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
-            noise_lines=self._noise_lines,
-            oversized_lines=self._oversized_lines,
+            **self._failures.counts(),
         )
-
-    def _count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
-        """Count and log a line that held no message."""
-        if isinstance(failure, OversizedMessage):
-            self._oversized_lines += 1
-        else:
-            self._noise_lines += 1
-        log_failure(logger, failure, transport="MockTransport", count=self._oversized_lines + self._noise_lines)
-
-    # -------------------------------------------------------------------------------------------------------- what is played
 
     def _take(self, line: bytes) -> None:
         try:
             message = msgspec.json.decode(line, type=dict[str, Any])
         except (msgspec.MsgspecError, ValueError) as exc:
-            # what it holds is not shown: a prompt, or a key in one
-            raise UsageError(f"the CLI would die of a line that is no JSON object ({len(line)} bytes): {exc}") from exc
+            # the line is not shown: it may be a prompt, or hold a key
+            raise UsageError(f"a line that is not a JSON object would end the CLI ({len(line)} bytes): {exc}") from exc
         self.written.append(message)
         if self._script is not None:
-            self._wake()  # a reader, too, is told of a message that the script does not expect
+            self._wake()  # a message that the script does not expect fails the reader, too
             if self._script.received(message):
                 return
         kind = message.get("type")
@@ -170,7 +158,7 @@ class MockTransport(Scripted, Transport):
             self._asked.discard(str((message.get("response") or {}).get("request_id")))
 
     def _next_response(self) -> Mapping[str, Any] | bytes | None:
-        """What may be said now, if anything."""
+        """Return the next response, or None while there is none that may be played."""
         if self._answers:
             return self._answers.popleft()
         if self._script is not None:
@@ -181,7 +169,7 @@ class MockTransport(Scripted, Transport):
             return None
         response = self._responses.popleft()
         if self._conversing:
-            # raw lines, too, are looked at: they are played by the same rules
+            # raw lines are played by the same rules
             message = _as_mapping(response)
             if message.get("type") == "result":
                 self._prompts -= 1
@@ -190,11 +178,11 @@ class MockTransport(Scripted, Transport):
         return response
 
     def _is_waiting_for_an_answer(self) -> bool:
-        """After the end of input no answer can come, and the CLI takes that for a no (docs/reference/protocol.md#end-of-input)."""
+        """After the end of the input no answer can come, and the CLI takes that as a denial (docs/reference/protocol.md#end-of-input)."""
         return bool(self._asked) and not self._input_ended
 
     def _is_over(self) -> bool:
-        """Whether nothing can come any more. Asked only when there is nothing to say at the moment."""
+        """Return whether no response can follow. Called only when there is none at the moment."""
         if self._closed:
             return True
         if self._script is not None:
@@ -203,10 +191,10 @@ class MockTransport(Scripted, Transport):
             return self._input_ended and not self._prompts
         return not self._conversing or self._input_ended or self._prompts > 0
 
-    async def next_line(self) -> bytes:
-        """The next line without its newline; StopAsyncIteration at the end."""
+    async def next_batch(self) -> Sequence[bytes]:
+        """Return the next line without its newline, as a batch; raise `StopAsyncIteration` at the end. Called by the views."""
         if self._reading:
-            raise Busy("somebody else is reading from this transport")
+            raise Busy("another task is already reading from this transport")
         self._reading = True
         try:
             for _ in range(_POLITENESS):
@@ -218,7 +206,7 @@ class MockTransport(Scripted, Transport):
                 if response is not None:
                     line = response.rstrip(b"\n") if isinstance(response, bytes) else encode_line(response)[:-1]
                     self._bytes_read += len(line) + 1
-                    return line
+                    return (line,)
                 if self._is_over():
                     break
                 self._change = anyio.Event()
@@ -237,35 +225,6 @@ class MockTransport(Scripted, Transport):
             raise NotConnected("connect() has not been called")
 
 
-class _Lines:
-    def __init__(self, transport: MockTransport) -> None:
-        self._transport = transport
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Sequence[bytes]:
-        return (await self._transport.next_line(),)
-
-
-class _Dicts:
-    def __init__(self, transport: MockTransport, count_failure: Callable[[DecodeFailure | OversizedMessage], object]) -> None:
-        self._transport = transport
-        self._count_failure = count_failure
-        self._decoder = LineDecoder()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> dict[str, Any]:
-        while True:
-            message = self._decoder.as_dict(await self._transport.next_line())
-            if isinstance(message, dict):
-                return message
-            if message is not None:
-                self._count_failure(message)
-
-
 def _checked(responses: Iterable[Mapping[str, Any] | bytes]) -> Iterator[Mapping[str, Any] | bytes]:
     if isinstance(responses, Mapping | str | bytes):
         raise ConfigurationError(f"responses is a list of messages, not one {type(responses).__name__}", option="responses")
@@ -276,7 +235,7 @@ def _checked(responses: Iterable[Mapping[str, Any] | bytes]) -> Iterator[Mapping
 
 
 def _as_mapping(response: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
-    """What a response says; nothing when it is a line that is meant to be no message."""
+    """Return the response as a mapping; an empty one for a line that is no message."""
     if not isinstance(response, bytes):
         return response
     try:
@@ -287,7 +246,7 @@ def _as_mapping(response: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
 
 
 def _answer_to(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A success, as the CLI gives it; `initialize` with the fields people look at."""
+    """Return the CLI's answer to a control request: a success, with the usual fields for `initialize`."""
     request = message.get("request")
     subtype = request.get("subtype") if isinstance(request, Mapping) else None
     payload = _INITIALIZED if subtype == "initialize" else {"still_queued": []} if subtype == "interrupt" else {}

@@ -1,11 +1,14 @@
-"""`NetworkTransport`: a Claude somewhere else, behind a gateway or behind anything that speaks NDJSON."""
+"""`NetworkTransport`: a transport to a Claude on another machine, behind a gateway or any server that speaks NDJSON.
+
+The connections are made in `streams`: sockets, TLS, WebSocket, compression. The link protocol of a gateway is in `streams/link.py`.
+"""
 
 from __future__ import annotations
 
 import logging
 import ssl
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import anyio
 import msgspec
@@ -28,40 +31,39 @@ from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Str
 logger: logging.Logger = logging.getLogger(__name__)
 
 _REFUSED = b'"refused"'
-"""What is in the last line of a server in plain mode that refuses: a system message of this subtype, with an `error`."""
+"""Is in the last line of a server in plain mode that refuses: a system message of this subtype, with an `error`."""
 
 _FORCE_AFTER = 1.0
-"""Seconds after which a resumable stream that was given its time to close is closed by force."""
+"""Seconds after its own timeout until a resumable stream is closed by force."""
 
 
 class NetworkTransport(StreamTransport):
     """A transport to a remote Claude at `url`: `tcp://host:port`, `tls://host:port`, `unix:///path`, `ws://host[:port]/path`, `wss://…`.
 
-    With `resume` (the default) it speaks the link protocol of a gateway: connections may be cut, each line still arrives exactly once, and
-    how the far process ended is told as of a local one. Without, it is *plain*: bare lines of JSON, as the CLI itself speaks them.
+    With `resume` (the default) it speaks the link protocol of a gateway. Connections may be cut, and each line still arrives exactly once;
+    `info` reports the end of the remote process as of a local one. Without `resume` it is *plain*: bare lines of JSON, as the CLI speaks.
 
     Args:
-        url: where to; no user, password or token in it.
-        token: what the server asks for. Plain, it is the `Authorization` header of a WebSocket, elsewhere the first line
-            `{"type": "authenticate", "token": …}`.
-        ssl_context: for `tls://` and `wss://`, the client's side (default: the certificates that the system trusts, the name checked). One
-            with a certificate of its own makes it mutual TLS.
-        options: what the gateway is asked to start its CLI with: a `ClaudeOptions`, of which every field that differs from its default
-            is sent, or names and values of one, as JSON would have them. A field that a gateway does not let clients choose is refused.
+        url: the address, without user, password or token.
+        token: the token that the server requires. In plain mode it is sent as the `Authorization` header of a WebSocket, elsewhere as the
+            first line `{"type": "authenticate", "token": …}`.
+        ssl_context: the client's side of `tls://` and `wss://`. By default it trusts the system's certificates and checks the name. A
+            context with a certificate of its own gives mutual TLS.
+        options: the options that the gateway should start its CLI with: a `ClaudeOptions`, of which every field that differs from its
+            default is sent, or a mapping of its fields to JSON values. The gateway refuses a field that it does not let clients choose.
         resume: speak the link protocol; False for a plain server.
-        heartbeat: seconds of silence after which the server is asked whether it is there (only with `resume`; plain connections are
-            watched by TCP alone).
-        compression: `"zstd"` on tcp, tls and unix, `"deflate"` on ws and wss; the gateway sees it by itself.
-        max_line_bytes: a longer line costs that one message, never the stream.
-        connect_timeout: seconds for each step to a connection: the host, TLS, WebSocket, the gateway's welcome.
-        close_timeout: seconds that `close()` may take; with `resume`, in which the far process has to have ended.
-        strict: raise for a bad line instead of leaving it out.
+        heartbeat: seconds of silence until the server is asked whether it is alive. Only with `resume`; TCP watches plain connections.
+        compression: `"zstd"` on tcp, tls and unix, `"deflate"` on ws and wss. The gateway detects it.
+        max_line_bytes: a longer line is reported as an `OversizedMessage`; the stream goes on.
+        connect_timeout: seconds for each step of connecting: the host, TLS, WebSocket, the gateway's welcome.
+        close_timeout: seconds for `close()`. With `resume`, the remote process must end in this time.
+        strict: raise an error for a bad line instead of leaving it out.
 
     Raises:
-        ConfigurationError: these do not go together, or need an extra that is not installed.
+        ConfigurationError: the arguments contradict each other, or need an extra that is not installed.
 
-    `connect()` raises `CLIConnectionError` (`code` says which: `connect.refused`, `connect.unresolved`, `connect.tls_untrusted`, …),
-    `ConnectTimeout` or `AuthenticationError`, each with the address and none with a secret.
+    `connect()` raises `CLIConnectionError` (its `code` is `connect.refused`, `connect.unresolved`, `connect.tls_untrusted`, …),
+    `ConnectTimeout` or `AuthenticationError`. Their messages name the address and contain no secret.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class NetworkTransport(StreamTransport):
         chosen = _chosen(options)
         check_bounds(max_line_bytes=max_line_bytes, connect_timeout=connect_timeout, close_timeout=close_timeout)
         if heartbeat is not None and not resume:
-            raise ConfigurationError("only a resumable link has heartbeats; resume=False leaves it to TCP", option="heartbeat")
+            raise ConfigurationError("heartbeat needs resume=True: a plain connection has no heartbeats", option="heartbeat")
         opener = _opener(url, self._address, token=token, ssl_context=ssl_context, compression=compression, timeout=connect_timeout)
         self._link: LinkConnectable | None = None
         self._greeting: _Greeting | None = None
@@ -105,7 +107,6 @@ class NetworkTransport(StreamTransport):
             connectable, max_line_bytes=max_line_bytes, close_timeout=close_timeout + (_FORCE_AFTER if resume else 0), strict=strict
         )
         self._structured_output = bool(chosen.get("output_format"))
-        self._client: Client | None = None
         self._exposes_token = token is not None and not (self._address.is_encrypted or self._address.stays_here)
 
     def attach(self, client: Client) -> SessionTerms:
@@ -113,7 +114,6 @@ class NetworkTransport(StreamTransport):
 
         A plain server learns the answers with the token or the options, and no trace.
         """
-        self._client = client
         if self._link is not None:
             self._link.set_option("answers", sorted(client.answers))
             self._link.carry_trace(client.trace)
@@ -122,22 +122,16 @@ class NetworkTransport(StreamTransport):
         return msgspec.structs.replace(super().attach(client), structured_output=self._structured_output)
 
     async def connect(self) -> None:
-        """Open the connection; with `resume`, the gateway has a CLI started when this returns."""
+        """Open the connection. With `resume`, the gateway has started a CLI when this returns."""
         if self._exposes_token:
             self._exposes_token = False  # once is enough
-            logger.warning("the token for %s travels unencrypted: use tls:// or wss://", self._address)
+            logger.warning("the token for %s is sent unencrypted: use tls:// or wss://", self._address)
         try:
             await super().connect()
         except (CLIConnectionError, ConfigurationError) as exc:
-            if str(self._address) not in str(exc):  # what a gateway says of its own accord does not name it
+            if str(self._address) not in str(exc):  # the message of a gateway does not name its address
                 exc.args = (f"{self._address}: {exc}",)
             raise
-
-    def _another(self) -> Self:
-        another = super()._another()
-        if self._client is not None:
-            another.attach(self._client)
-        return another
 
     def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         if self._greeting is None or _REFUSED not in lines[-1]:
@@ -146,7 +140,7 @@ class NetworkTransport(StreamTransport):
         if refusal is None:
             return lines
         is_first, alone = self._lines_read == len(lines), len(lines) == 1
-        # of a conversation that had begun: what was said in it may have had its effect
+        # in a conversation that had begun, earlier lines may have had their effect
         error = self._end_reading(refusal if is_first and alone else ConnectionLost(str(refusal)))
         if alone:
             raise error
@@ -159,7 +153,7 @@ class NetworkTransport(StreamTransport):
 
 
 class _Greeting(ByteStreamConnectable):
-    """An opener of plain connections that says who it is before anything else, if there is something to say."""
+    """An opener of plain connections that first sends the token, the options and the answers, if there are any."""
 
     def __init__(self, opener: ByteStreamConnectable, *, token: str | None, options: Mapping[str, Any] | None, address: str) -> None:
         self._opener = opener
@@ -173,13 +167,13 @@ class _Greeting(ByteStreamConnectable):
         said = {"token": self._token} if self._token is not None else {}
         more = {"options": self._options} if self._options else {}
         if not said and not more:
-            return stream  # a bare CLI at the other end would not know what is meant
+            return stream  # a bare CLI at the other end would not understand the line
         try:
             await stream.send(encode_line({"type": "authenticate", **said, **more, **({"answers": self.answers} if self.answers else {})}))
         except BaseException as exc:
             await anyio.aclose_forcefully(stream)
             if isinstance(exc, anyio.BrokenResourceError):
-                raise CLIConnectionError(f"{self._address}: it hung up before it was told who we are") from exc
+                raise CLIConnectionError(f"{self._address}: the server hung up before it received the token") from exc
             raise
         return stream
 
@@ -193,7 +187,7 @@ def _opener(
     compression: str | None,
     timeout: float,
 ) -> ByteStreamConnectable:
-    """What opens one bare connection: the socket, TLS or WebSocket around it, compression around that."""
+    """Return the opener of one bare connection: a socket, with TLS or WebSocket, and compression."""
     if address.is_websocket:
         deflate = compression == "deflate"
         return WebSocketConnectable(url, token=token, ssl_context=ssl_context, compression=deflate, handshake_timeout=timeout)
@@ -204,18 +198,21 @@ def _opener(
 
 
 def _check(address: Address, *, token: str | None, ssl_context: ssl.SSLContext | None, compression: str | None) -> None:
-    """Raise `ConfigurationError` for what cannot be meant."""
+    """Raise `ConfigurationError` for arguments that contradict each other."""
     if token is not None and (not isinstance(token, str) or not token.strip()):
-        raise ConfigurationError("a token is a string with something in it, or None", option="token")
+        raise ConfigurationError("token must be a string that is not blank, or None", option="token")
     if ssl_context is not None and not address.is_encrypted:
-        raise ConfigurationError(f"an ssl_context means nothing for {address.scheme}://, which is not encrypted", option="ssl_context")
+        raise ConfigurationError(
+            f"ssl_context needs an encrypted connection, and {address.scheme}:// is not encrypted: use tls:// or wss://",
+            option="ssl_context",
+        )
     fitting = "deflate" if address.is_websocket else "zstd"
     if compression is not None and compression != fitting:
-        raise ConfigurationError(f"the compression for {address.scheme}:// is {fitting!r}, not {compression!r}", option="compression")
+        raise ConfigurationError(f"the compression for {address.scheme}:// must be {fitting!r}, not {compression!r}", option="compression")
 
 
 def _chosen(options: ClaudeOptions | Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is asked for by name. Raises `ConfigurationError` for what JSON cannot say: a function or a path means nothing elsewhere."""
+    """Return the chosen options by name. Raises `ConfigurationError` for a value that JSON cannot hold, such as a function or a path."""
     if isinstance(options, ClaudeOptions):
         defaults = ClaudeOptions()
         fields = {name: getattr(options, name) for name in options.__struct_fields__}
@@ -227,7 +224,7 @@ def _chosen(options: ClaudeOptions | Mapping[str, Any] | None) -> dict[str, Any]
     except (TypeError, ValueError) as exc:
         named = ", ".join(sorted(str(name) for name, value in chosen.items() if not _is_json(value)))
         where = f" ({named})" if named else ""
-        raise ConfigurationError(f"options are names and values as JSON has them{where}", option="options") from exc
+        raise ConfigurationError(f"options must be names and JSON values{where}", option="options") from exc
     return chosen
 
 
@@ -252,7 +249,7 @@ class _RefusedLine(msgspec.Struct):
 
 
 def _read_refusal(line: bytes, *, address: str) -> ClaudeTransportError | None:
-    """The typed error of a server that refuses; None when the line is another message."""
+    """Return the typed error of a server that refuses; None when the line is another message."""
     try:
         said = msgspec.json.decode(line, type=_RefusedLine)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""`open_transport`: the transport that fits what it is given."""
+"""`open_transport`: makes the transport that fits a URL or options."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def open_transport(
     max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
     strict: bool = False,
 ) -> StreamTransport:
-    """A transport, not connected yet: a `NetworkTransport` for a URL, a `SubprocessTransport` for options or for nothing.
+    """Return a transport, not connected: a `NetworkTransport` for a URL, a `SubprocessTransport` for options or None.
 
-    So a program can leave it to its configuration where its Claude runs. `token`, `ssl_context` and `resume` are for URLs.
+    A program can so take the place where its Claude runs from its configuration. `token`, `ssl_context` and `resume` apply to URLs only.
 
     Raises:
-        ConfigurationError: the URL is none, or `token` or `ssl_context` came without one.
+        ConfigurationError: the URL is not valid, or `token` or `ssl_context` is given without a URL.
     """
     if isinstance(target, str):
         return NetworkTransport(target, token=token, ssl_context=ssl_context, resume=resume, max_line_bytes=max_line_bytes, strict=strict)
     for name, value in (("token", token), ("ssl_context", ssl_context)):
         if value is not None:
-            raise ConfigurationError(f"{name} is for a URL; a claude of our own is not asked who it is", option=name)
+            raise ConfigurationError(f"{name} needs a URL: a local claude process does not use it", option=name)
     return SubprocessTransport(target, max_line_bytes=max_line_bytes, strict=strict)

@@ -1,49 +1,48 @@
-"""`ReplayTransport`: a Claude that says what it said when the tape was recorded, and expects what it was told then."""
+"""`ReplayTransport`: plays a tape. It says what the CLI said when the tape was recorded, and expects what the host said.
+
+How a tape is matched is in `protocol/tape.py` (`Playback`). Tapes are recorded by `wrappers/recording.py`.
+"""
 
 from __future__ import annotations
 
 import copy
-import logging
 import math
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed
 from claude_transport.protocol.codec import LineDecoder
-from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.tape import Playback, Tape, TapeRecord
-from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo
-from claude_transport.transports.stream import log_failure
-
-logger: logging.Logger = logging.getLogger(__name__)
+from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
+from claude_transport.transports.stream import FailureCount, LineBatches
 
 _MAX_BATCH = 256
 """Lines handed out at once: as many small messages as one read of a full pipe gives."""
 
 
 class ReplayTransport(Transport):
-    """Plays `tape`, a `Tape` or the path of one, to whoever does what its host did.
+    """Plays `tape`, a `Tape` or the path of one, to a host that does what the recorded host did.
 
     Args:
         speed: 0 plays as fast as the host allows, 1 in the recorded time, 2 in half of it.
-        sleep: does the waiting, in seconds, when `speed` is not 0.
+        sleep: waits the given seconds, when `speed` is not 0.
 
-    The CLI's lines come in their order. Before each recorded line of the host it waits for the live host to say the same: what counts
-    is the type, the subtype of a request, and which question an answer is for; not the wording. Request ids and the uuids of prompts
-    are those of the live host. A line that the tape does not have raises `ExpectationFailed` where it is written, and where the stream
-    is read. `initialize` is always answered; what the CLI ignores is ignored.
+    The lines of the CLI come in their order. Before each recorded line of the host, it waits for the live host to write a matching line.
+    The type, the subtype of a request, and the question that an answer belongs to must match; the wording need not. Request ids and
+    uuids of prompts are those of the live host. A line that is not on the tape raises `ExpectationFailed`, in `write()` and in the reader.
+    `initialize` is always answered. What the CLI ignores is ignored.
 
-    The stream ends as the tape does: with the recorded exit, as `ProcessError` when it was a failure; when the tape's host closed it,
-    or the tape just stops, with the live host's input.
+    The stream ends as the tape does. A recorded exit ends it, as `ProcessError` when the exit was a failure. When the recorded host closed
+    the transport, or the tape just stops, it ends with the input of the live host.
 
     Raises:
-        ConfigurationError: `tape` cannot be read, or `speed` is no speed.
+        ConfigurationError: `tape` cannot be read, or `speed` is not 0 or more.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class ReplayTransport(Transport):
     ) -> None:
         if not 0 <= speed < math.inf:
             raise ConfigurationError(
-                f"speed is 0 (as fast as possible) or how many times faster than recorded, not {speed}", option="speed"
+                f"speed must be 0 (as fast as possible) or a factor (2 is twice as fast as recorded), not {speed}", option="speed"
             )
         self._tape = tape if isinstance(tape, Tape) else Tape.read(tape)
         self._playback = Playback(self._tape)
@@ -72,8 +71,7 @@ class ReplayTransport(Transport):
         self._bytes_read = 0
         self._bytes_written = 0
         self._lines_read = 0
-        self._noise_lines = 0
-        self._oversized_lines = 0
+        self._failures = FailureCount(type(self).__name__)
 
     @property
     def tape(self) -> Tape:
@@ -82,18 +80,16 @@ class ReplayTransport(Transport):
 
     @property
     def whereabouts(self) -> str:
-        """Where the tape stands and what it waits for, in words: for people whose test hangs."""
+        """The position on the tape and what it waits for, in words, to debug a test that hangs."""
         return self._playback.whereabouts
 
     def assert_played(self) -> None:
-        """Raise `ExpectationFailed` unless the tape has been played to its end, and nothing else was said."""
+        """Raise `ExpectationFailed` unless the tape was played to its end and the host wrote nothing else."""
         if not self._playback.is_complete:
             raise ExpectationFailed.at(self._playback.whereabouts, expected="to be played to its end", actual="a host that left before")
 
-    # ---------------------------------------------------------------------------------------------------------- the contract
-
     async def connect(self) -> None:
-        """Be ready to play."""
+        """Make the tape ready to play."""
         if self._closed:
             raise TransportClosed("the transport is closed")
         if not self._connected:
@@ -102,12 +98,12 @@ class ReplayTransport(Transport):
         await anyio.lowlevel.checkpoint()
 
     def is_ready(self) -> bool:
-        """True between `connect()` and the end of the tape, or `close()`."""
+        """Return True between `connect()` and the end of the tape, or `close()`."""
         return self._connected and not self._closed and not self._ended
 
     async def write(self, data: str | bytes) -> None:
-        """Find each line on the tape. Raises `ExpectationFailed`, naming the step, for one that is not there."""
-        await anyio.lowlevel.checkpoint()  # before anything is done: a call that is cancelled has done nothing
+        """Match each line with the tape. Raises `ExpectationFailed`, naming the step, for a line that is not on it."""
+        await anyio.lowlevel.checkpoint()  # first, so that a cancelled call has done nothing
         self._refuse_unless_open()
         if self._input_ended:
             raise InputClosed("end_input() was called")
@@ -123,17 +119,17 @@ class ReplayTransport(Transport):
             self._change.set()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """The recorded lines, in batches."""
+        """Return the recorded lines, in batches."""
         self._refuse_unless_open()
-        return _Lines(self)
+        return LineBatches(self.next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The recorded messages as dicts; lines that hold none are left out and counted."""
+        """Return the recorded messages as dicts. Lines that hold no message are left out and counted."""
         self._refuse_unless_open()
-        return _Dicts(self)
+        return DecodedLines(self.next_batch, pending=self._pending, decoder=self._decoder, on_failure=self._failures)
 
     async def end_input(self) -> None:
-        """No more input: what came after that on the tape comes now."""
+        """End the input. The part of the tape after the end of the recorded input can play now."""
         await anyio.lowlevel.checkpoint()  # as in write()
         self._refuse_unless_open()
         self._input_ended = True
@@ -150,7 +146,7 @@ class ReplayTransport(Transport):
 
     @property
     def info(self) -> TransportInfo:
-        """Sizes and counts of the playing, and what the tape says of its process."""
+        """Sizes and counts of what was played, and what the tape says about its process."""
         exit_code, signal = self._playback.exit_status
         return TransportInfo(
             kind=type(self).__name__,
@@ -161,48 +157,26 @@ class ReplayTransport(Transport):
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             lines_read=self._lines_read,
-            noise_lines=self._noise_lines,
-            oversized_lines=self._oversized_lines,
+            **self._failures.counts(),
         )
 
     def attach(self, client: Client) -> SessionTerms:
         """Return terms that count bad lines for `info`."""
-        return SessionTerms(on_failure=self._count_failure)
-
-    def _count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
-        """Count and log a line that held no message."""
-        if isinstance(failure, OversizedMessage):
-            self._oversized_lines += 1
-        else:
-            self._noise_lines += 1
-        log_failure(logger, failure, transport=type(self).__name__, count=self._oversized_lines + self._noise_lines)
-
-    # --------------------------------------------------------------------------------------------------------------- playing
+        return SessionTerms(on_failure=self._failures)
 
     async def next_batch(self) -> Sequence[bytes]:
-        """At least one line (called by the views)."""
+        """Return at least one line. Called by the views."""
         if self._pending:
             batch = list(self._pending)
             self._pending.clear()
             return batch
         if self._reading:
-            raise Busy("somebody else is reading from this transport")
+            raise Busy("another task is already reading from this transport")
         self._reading = True
         try:
             return await self._play()
         finally:
             self._reading = False
-
-    async def next_message(self) -> dict[str, Any]:
-        """The next line that holds a message (called by the views)."""
-        while True:
-            if not self._pending:
-                self._pending.extend(await self.next_batch())
-            message = self._decoder.as_dict(self._pending.popleft())
-            if isinstance(message, dict):
-                return message
-            if message is not None:
-                self._count_failure(message)
 
     async def _play(self) -> Sequence[bytes]:
         await anyio.lowlevel.checkpoint()  # a reader of a long tape lets others run
@@ -221,14 +195,14 @@ class ReplayTransport(Transport):
         raise StopAsyncIteration
 
     async def _due(self) -> list[bytes]:
-        """The lines whose time has come: all there are, or with a speed one after the other."""
+        """Return the lines whose time has come: all of them, or one by one when there is a speed."""
         batch: list[bytes] = []
         while len(batch) < _MAX_BATCH:
             try:
                 record = self._held or self._playback.next_record()
             except ExpectationFailed as failed:
                 if batch:
-                    break  # it comes again, after what was said before
+                    break  # it is raised again, after these lines
                 self._ended = True
                 raise copy.copy(failed) from None
             if record is None:
@@ -253,7 +227,7 @@ class ReplayTransport(Transport):
             with anyio.CancelScope() as self._sleeping:  # close() ends the sleep, too
                 await self._sleep(max(due - anyio.current_time(), 0))
             self._last_at = due
-        else:  # the host has done what was waited for, at a time of its own
+        else:  # the live host has done it in its own time
             self._last_at = anyio.current_time()
         self._last_t = record.t
 
@@ -262,21 +236,3 @@ class ReplayTransport(Transport):
             raise TransportClosed("the transport is closed")
         if not self._connected:
             raise NotConnected("connect() has not been called")
-
-
-class _View:
-    def __init__(self, transport: ReplayTransport) -> None:
-        self._transport = transport
-
-    def __aiter__(self) -> Self:
-        return self
-
-
-class _Lines(_View):
-    async def __anext__(self) -> Sequence[bytes]:
-        return await self._transport.next_batch()
-
-
-class _Dicts(_View):
-    async def __anext__(self) -> dict[str, Any]:
-        return await self._transport.next_message()

@@ -1,4 +1,4 @@
-"""`MockScript`: a conversation written down in advance, step by step: what the host must say, and what it hears in return.
+"""`MockScript`: a conversation that a test writes in advance, step by step: what the host must write, and what it reads in return.
 
 ```python
 claude = MockTransport.script().expect(type="user").reply({"type": "result", ...}).expect_control("interrupt").reply().end()
@@ -16,21 +16,21 @@ from claude_transport.errors import ProcessError, UsageError
 from claude_transport.protocol.expectation import Expectation, ExpectationFailed, describe_message
 
 Line = Mapping[str, Any] | bytes
-"""What is said: a message, or a raw line."""
+"""A message, or a raw line."""
 
 _WITHOUT_EFFECT = frozenset({"keep_alive", "control_cancel_request"})
-"""What a host may say at any time, and what the CLI does not react to (recordings 18p, 09a)."""
+"""Types of messages that a host may write at any time, and that the CLI does not react to (recordings 18p, 09a)."""
 
 
 class _Emit:
-    """A step that says something."""
+    """A step that plays lines."""
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
         self.lines = lines
 
 
 class _Expect:
-    """A step that waits for the host, and what the host is told when it has said it."""
+    """A step that waits for a message of the host, and the replies to it."""
 
     def __init__(self, expectation: Expectation, *, is_control: bool) -> None:
         self.expectation = expectation
@@ -48,10 +48,10 @@ class _End:
 class MockScript:
     """The steps of a conversation, built by chaining, and played by `MockTransport(script=…)`.
 
-    The steps are played strictly in order. What the host says must meet the expectation that is next; anything else fails, in the
-    `write()` that said it and in whoever reads, with an `ExpectationFailed` that names the step and shows both. `initialize` is
-    answered without being asked for, unless the script expects it; `keep_alive` and withdrawn requests are ignored. After the last
-    step the stream stays open until the host ends its input, as with the CLI, unless `end()` says otherwise.
+    The steps are played strictly in order. A message of the host must meet the next expectation. Any other message raises
+    `ExpectationFailed`, in its `write()` and in the reader; the error names the step and shows both. `initialize` is answered without an
+    expectation, unless the script expects it. `keep_alive` and withdrawn requests are ignored. After the last step the stream stays open
+    until the host ends its input, as with the CLI, unless the last step is `end()`.
     """
 
     def __init__(self) -> None:
@@ -61,37 +61,45 @@ class MockScript:
         self._ended: _End | None = None
         self._failure: ExpectationFailed | None = None
 
-    # ------------------------------------------------------------------------------------------------------------- building
-
     def expect(self, predicate: Callable[[dict[str, Any]], object] | None = None, /, **fields: Any) -> Self:
-        """The host must say a message with these fields, e.g. `type="user", message={"content": "Hi"}`, that satisfies `predicate`.
+        """Expect a message with these fields, e.g. `type="user", message={"content": "Hi"}`, for which `predicate` returns True.
 
-        Nested mappings need only be contained; a callable in place of a value is asked about it.
+        A nested mapping must be contained in that of the message. A function in place of a value is called with the value of the message.
+
+        Raises:
+            UsageError: there are neither fields nor a predicate.
         """
         if predicate is None and not fields:
-            raise UsageError("expect() needs fields or a predicate: an expectation that everything meets proves nothing")
+            raise UsageError("expect() needs fields or a predicate: every message would meet it")
         return self._add(_Expect(Expectation(fields, predicate), is_control=fields.get("type") == "control_request"))
 
     def expect_control(self, subtype: str, /, **fields: Any) -> Self:
-        """The host must make this control request, e.g. `expect_control("set_model", model="haiku")`. Only `reply()` answers it."""
+        """Expect this control request, e.g. `expect_control("set_model", model="haiku")`. It is answered only by a `reply()` after it."""
         return self._add(_Expect(Expectation({"type": "control_request", "request": {"subtype": subtype, **fields}}), is_control=True))
 
     def reply(self, *messages: Line) -> Self:
-        """What the host hears when it has met the expectation before this.
+        """Play these messages when the host has met the expectation before this call.
 
-        After `expect_control()`, a mapping without a `type` is the payload of a success, and nothing at all a success without one.
+        After `expect_control()`, a mapping without a `type` is the payload of a success. Without arguments it is a success without payload.
+
+        Raises:
+            UsageError: there is no expectation before it, or no message where one is needed.
         """
         step = self._last_expectation("reply()")
         if step.is_control and not messages:
             step.replies.append(lambda request: _response(request, {"subtype": "success"}))
         elif not messages:
-            raise UsageError("reply() to something that is no control request needs messages")
+            raise UsageError("reply() needs messages, unless it follows expect_control()")
         for message in messages:
             step.replies.append(_answerer(message) if step.is_control else _speaker(message))
         return self
 
     def reply_error(self, error: str, *, error_code: str | None = None) -> Self:
-        """The host hears that its control request failed."""
+        """Answer the expected control request with this error.
+
+        Raises:
+            UsageError: it does not follow `expect_control()`.
+        """
         step = self._last_expectation("reply_error()")
         if not step.is_control:
             raise UsageError("reply_error() answers control requests: put it after expect_control()")
@@ -100,11 +108,11 @@ class MockScript:
         return self
 
     def emit(self, *messages: Line) -> Self:
-        """Say these, as soon as everything before them is done; bytes are said as they are, so a line can be noise."""
+        """Play these messages as soon as every step before them is done. Bytes are played as they are, so a line can be noise."""
         return self._add(_Emit(messages))
 
     def end(self, exit_code: int = 0, *, signal: int | None = None, stderr: str = "") -> Self:
-        """End the stream: well, or with the `ProcessError` of a program that exited with `exit_code` or died of `signal`."""
+        """End the stream: well, or with the `ProcessError` of a program that exited with `exit_code` or was ended by `signal`."""
         error = None
         if exit_code or signal is not None:
             how = f"exit code {exit_code}" if signal is None else f"signal {signal}"
@@ -126,13 +134,11 @@ class MockScript:
     def _last_expectation(self, asked: str) -> _Expect:
         step = self._steps[-1] if self._steps else None
         if not isinstance(step, _Expect):
-            raise UsageError(f"{asked} goes with the expectation before it: put it after expect() or expect_control()")
+            raise UsageError(f"{asked} answers the expectation before it: put it after expect() or expect_control()")
         return step
 
-    # -------------------------------------------------------------------------------------------------------------- playing
-
     def received(self, message: dict[str, Any]) -> bool:
-        """The host said this; False when it is for the mock itself to answer (an `initialize` that the script does not mention)."""
+        """Take a message of the host. Returns False when the mock has to answer it: an `initialize` that the script does not expect."""
         step = self._current()
         expectation = step.expectation if isinstance(step, _Expect) else None
         wrong = "" if expectation is None else expectation.misfit(message)
@@ -149,7 +155,7 @@ class MockScript:
         return True
 
     def next_output(self) -> Line | None:
-        """What is said next, if anything may be; raises what went wrong, or how the scripted process ended."""
+        """Return the next line to play, or None. Raises the failed expectation, or the error that ends the stream."""
         if self._failure is not None:
             raise copy.copy(self._failure)
         if self._outputs:
@@ -159,13 +165,13 @@ class MockScript:
         return None
 
     def is_over(self, *, input_ended: bool) -> bool:
-        """Whether the stream is at its end; raises `ExpectationFailed` when the host ended its input with expectations unmet."""
+        """Return whether the stream is at its end. Raises `ExpectationFailed` when the input ended before all expectations were met."""
         if self._ended is None and input_ended and self._current() is not None:
             self._fail(actual="the end of the input")
         return self._ended is not None or input_ended
 
     def assert_exhausted(self) -> None:
-        """Raise `ExpectationFailed` unless everything expected was said, and everything to say was heard."""
+        """Raise `ExpectationFailed` unless the host has met every expectation and has read every line."""
         if self._failure is not None:
             raise copy.copy(self._failure)
         if self._current() is not None:
@@ -174,14 +180,14 @@ class MockScript:
             raise ExpectationFailed.at(
                 self._step_name(),
                 expected="that everything is read",
-                actual=f"{len(self._outputs)} lines nobody read, the first of them {self._outputs[0]!r}",
+                actual=f"{len(self._outputs)} lines that were not read, the first of them {self._outputs[0]!r}",
             )
 
     def _current(self) -> _Emit | _Expect | _End | None:
         return self._steps[self._position] if self._position < len(self._steps) else None
 
     def _advance(self) -> None:
-        """Do everything that waits for nobody."""
+        """Do the steps that do not wait for the host."""
         while (step := self._current()) is not None and not isinstance(step, _Expect):
             if isinstance(step, _End):
                 self._ended = step
@@ -200,47 +206,47 @@ class MockScript:
 
 
 class Scripted:
-    """What a transport that plays a `MockScript` offers to build it: each method adds a step and gives the transport itself."""
+    """The methods of `MockScript` on a transport that plays one. Each adds a step and returns the transport itself."""
 
     _script: MockScript | None = None
 
     def expect(self, predicate: Callable[[dict[str, Any]], object] | None = None, /, **fields: Any) -> Self:
-        """See `MockScript.expect`."""
+        """Do the same as `MockScript.expect`."""
         self._steps().expect(predicate, **fields)
         return self
 
     def expect_control(self, subtype: str, /, **fields: Any) -> Self:
-        """See `MockScript.expect_control`."""
+        """Do the same as `MockScript.expect_control`."""
         self._steps().expect_control(subtype, **fields)
         return self
 
     def reply(self, *messages: Line) -> Self:
-        """See `MockScript.reply`."""
+        """Do the same as `MockScript.reply`."""
         self._steps().reply(*messages)
         return self
 
     def reply_error(self, error: str, *, error_code: str | None = None) -> Self:
-        """See `MockScript.reply_error`."""
+        """Do the same as `MockScript.reply_error`."""
         self._steps().reply_error(error, error_code=error_code)
         return self
 
     def emit(self, *messages: Line) -> Self:
-        """See `MockScript.emit`."""
+        """Do the same as `MockScript.emit`."""
         self._steps().emit(*messages)
         return self
 
     def end(self, exit_code: int = 0, *, signal: int | None = None, stderr: str = "") -> Self:
-        """See `MockScript.end`."""
+        """Do the same as `MockScript.end`."""
         self._steps().end(exit_code, signal=signal, stderr=stderr)
         return self
 
     def assert_exhausted(self) -> None:
-        """See `MockScript.assert_exhausted`."""
+        """Do the same as `MockScript.assert_exhausted`."""
         self._steps().assert_exhausted()
 
     def _steps(self) -> MockScript:
         if self._script is None:
-            raise UsageError("this mock plays responses, not a script: make it with MockTransport.script()")
+            raise UsageError("this mock plays responses, not a script: create it with MockTransport.script()")
         return self._script
 
 

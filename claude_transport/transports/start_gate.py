@@ -1,9 +1,9 @@
-"""`StartGate`: one start at a time, over all processes of a machine (S7).
+"""`StartGate`: lets one CLI start at a time, across all processes of a machine.
 
-Several CLIs that share a login and start at once may all find its token expired, and all ask for a new one; the refresh token is good for
-one of them, and the others are logged out. Nothing on this side can mend that, but starts can be kept apart.
+Several CLIs that share a login and start at once may all find its token expired and request a new one. The refresh token works only once,
+so the other CLIs are logged out. This library cannot repair that, but it can separate the starts.
 
-The gate is a lock on a file. The system lets go of it when its holder ends, however it ends: nothing is ever left locked.
+The gate is a lock on a file. The operating system releases it when its holder ends, however it ends.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ else:
 
 _TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
 _PAUSE: Final = 0.05
-"""Seconds between two looks: far less than a start takes, and far more than a look costs."""
+"""Seconds between two attempts to lock: far less than a start takes, and far more than an attempt costs."""
 
 
 class StartGate:
-    """A gate that one start passes at a time: `async with gate.turn(): ...`, in whatever process, task or event loop.
+    """Lets one start at a time through `async with gate.turn(): ...`, in any process, task or event loop of this machine.
+
+    Put everything up to the first message of the first turn inside, because the CLI renews its login at its first API request.
 
     Args:
-        path: the file to lock, made when it is not there; everybody who shares a login must give the same one. It stays, empty.
-        timeout: seconds that a turn is waited for.
-        sleep: does the waiting, in seconds; give your own to wait without time passing.
+        path: the file to lock, created when missing. All programs that share a login must use the same one. It stays, empty.
+        timeout: seconds to wait for a turn; `math.inf` for no limit.
+        sleep: waits the given seconds; pass your own function to wait without time passing.
 
-    What should be inside: everything up to the first message of the first turn, because the CLI renews its login when it first asks the
-    API. Raises `ConfigurationError` for a timeout that is none.
+    Raises:
+        ConfigurationError: `timeout` is not a number of seconds.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class StartGate:
     ) -> None:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout) or timeout < 0:
             raise ConfigurationError(
-                f"timeout is a number of seconds, 0 or more (math.inf for no limit), not {timeout!r}", option="timeout"
+                f"timeout must be a number of seconds, 0 or more (math.inf for no limit), not {timeout!r}", option="timeout"
             )
         self._path = os.fspath(path)
         self._timeout = timeout
@@ -63,9 +65,11 @@ class StartGate:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
-        """A block in which nobody else is inside; gives the seconds that were waited for it.
+        """Wait until the lock is free and hold it inside the block. Yields the seconds of waiting.
 
-        Raises `ConnectTimeout` when the turn does not come in time, and `ConfigurationError` when the file cannot be made or locked.
+        Raises:
+            ConnectTimeout: the lock was not free in time.
+            ConfigurationError: the file cannot be created or locked.
         """
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -74,11 +78,11 @@ class StartGate:
         try:
             yield await self._wait(file)
         finally:
-            os.close(file)  # which lets go of the lock, too
+            os.close(file)  # releases the lock, too
 
     async def _wait(self, file: int) -> float:
         waited = 0.0
-        while not self._is_ours(file):
+        while not self._is_locked(file):
             if waited >= self._timeout:
                 raise ConnectTimeout(f"the start gate {self._path} did not open in {self._timeout:g} s", waited=waited)
             pause = min(_PAUSE, self._timeout - waited)
@@ -86,7 +90,7 @@ class StartGate:
             waited += pause
         return waited
 
-    def _is_ours(self, file: int) -> bool:
+    def _is_locked(self, file: int) -> bool:
         try:
             _lock(file)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""`StreamTransport`: the one real transport. Whatever can be opened as a byte stream becomes a `Transport` here.
+"""`StreamTransport`: makes a `Transport` of any byte stream that can be opened. Most transports of this package are made of it.
 
-Locking, framing, the single-reader guard, state and the order of closing are written once, in this file. A new medium is an
-opener: an object whose `await connect()` gives an `anyio.abc.ByteStream`.
+Locking, framing, the guard against a second reader, the counts of `info` and the order of closing are written once, in this file. A new
+medium only needs an opener: an object whose `await connect()` returns an `anyio.abc.ByteStream`. The openers are in `streams`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
@@ -35,167 +35,32 @@ from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.inflow import Pace
-from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo
-
-# --- The two views of a transport's lines: undecoded in batches, and as dicts one by one. They hold no state of their own.
-
-
-NextBatch = Callable[[], Coroutine[Any, Any, Sequence[bytes]]]
-HandOn = Callable[[Sequence[bytes]], bool]
-
-
-@runtime_checkable
-class Pourable(Protocol):
-    """A stream that can hand on what comes where it is noticed, without waking who waits for it."""
-
-    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
-        """Hand each chunk to `hand_on` until that returns True: True then, False when `receive()` has something to say."""
-        ...
-
-
-class LineView:
-    """The batches that `next_batch` gives. Leaving it loses nothing."""
-
-    def __init__(self, next_batch: NextBatch) -> None:
-        self._next_batch = next_batch
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __anext__(self) -> Coroutine[Any, Any, Sequence[bytes]]:
-        return self._next_batch()  # not awaited here: that would cost a frame
-
-
-class PouredLineView(LineView, PouredLines):
-    """The same, and `pour` hands them on."""
-
-    def __init__(self, next_batch: NextBatch, pour: Callable[[HandOn], Coroutine[Any, Any, bool]]) -> None:
-        super().__init__(next_batch)
-        self._pour = pour
-
-    async def pour(self, hand_on: HandOn) -> bool:
-        """See `PouredLines`."""
-        return await self._pour(hand_on)
-
-
-class DictView:
-    """The objects on the lines that `next_batch` gives. What was read and not yet handed out stays in `pending`, the transport's."""
-
-    def __init__(
-        self,
-        next_batch: NextBatch,
-        *,
-        pending: deque[bytes],
-        decoder: LineDecoder,
-        count_failure: Callable[[DecodeFailure | OversizedMessage], object],
-    ) -> None:
-        self._next_batch = next_batch
-        self._pending = pending
-        self._as_dict = decoder.as_dict
-        self._count_failure = count_failure
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> dict[str, Any]:
-        pending = self._pending
-        while True:
-            if not pending:
-                pending.extend(await self._next_batch())
-            message = self._as_dict(pending.popleft())
-            if isinstance(message, dict):
-                return message
-            if message is not None:
-                self._count_failure(message)
-
-
-# --- Lines at both ends of a transport: whole ones, as they are sent, and torn ones, as a stream that breaks off leaves them.
-
-
-_LOGGED_ONE_BY_ONE = 10
-"""Bad lines of a kind that are logged each; then only every doubling of their number is, for a peer can write them without end."""
-
-
-def whole_lines(data: str | bytes) -> bytes:
-    """`data` in UTF-8 with exactly one newline at its end; raises `UsageError` for what is no text."""
-    try:
-        payload = data.encode() if isinstance(data, str) else bytes(memoryview(data))
-    except UnicodeEncodeError as exc:
-        raise UsageError(f"the text cannot be sent as UTF-8: {exc.reason}") from exc
-    except TypeError as exc:
-        raise UsageError(f"a transport sends str or bytes, not {type(data).__name__}") from exc
-    if payload.endswith(b"\r\n"):
-        return payload[:-2] + b"\n"
-    return payload if payload.endswith(b"\n") else payload + b"\n"
-
-
-def is_torn(tail: bytes) -> bool:
-    """Whether `tail` is the beginning of an object and nothing more: not even the most patient reader sees a whole one."""
-    if not tail.lstrip().startswith(b"{"):
-        return False
-    message = decode_message(tail)
-    return isinstance(message, DecodeFailure) and message.kind in ("malformed", "invalid_utf8")
-
-
-def log_failure(logger: logging.Logger, failure: DecodeFailure | OversizedMessage, *, transport: str, count: int) -> None:
-    """Warn that a line held no message, the `count`th of its kind; nothing of the line is logged. Of many lines only a few are logged."""
-    if count <= _LOGGED_ONE_BY_ONE or count & (count - 1) == 0:
-        kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
-        so_far = f", {count} so far" if count > _LOGGED_ONE_BY_ONE else ""
-        logger.warning("%s: left out a line that holds no message (%s, %d bytes%s)", transport, kind, len(failure.raw), so_far)
-
-
-# --- The numbers that bound a transport, checked when it is made: a limit of nothing would lose every line, a NaN would never expire.
-
-
-def check_bounds(**bounds: object) -> None:
-    """Return when every `…_bytes` is an int of at least 1, and every timeout a number of seconds that is not negative.
-
-    Raises `ConfigurationError` with the name of the first that is not.
-    """
-    for option, value in bounds.items():
-        if option.endswith("_bytes"):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(f"{option} is a whole number of at least 1 byte, not {value!r}", option=option)
-        elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise ConfigurationError(f"{option} is a number of seconds, 0 or more, not {value!r}", option=option)
-
-
-# --- `Remakable`: a transport that knows what it was made with, so that another one can be made.
-
-
-class Remakable(Transport):
-    """Remembers its arguments, whatever a subclass takes, for `reconnect()`.
-
-    It is a class of its own so that the `__init__` of a transport is nearer than this `__new__`, and `help()` shows its arguments.
-    """
-
-    _make_another: Callable[[], Self]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        self = super().__new__(cls)
-        self._make_another = functools.partial(cls, *args, **kwargs)
-        return self
-
+from claude_transport.streams.inflow import Pace, Pourable
+from claude_transport.transport import Client, DecodedLines, PouredLines, SessionTerms, Transport, TransportInfo
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_STREAM_CLOSE_TIMEOUT = 5.0
-"""Seconds that closing a stream may take before it is dropped: a TLS peer, for one, may never answer the farewell."""
+"""Seconds for closing a stream before it is dropped. A TLS peer, for example, may never answer the farewell."""
 
 _CHUNK_BYTES = 64 * 2**10
-"""Bytes asked for per read: a pipe holds no more on Linux, and a batch of small messages is a few hundred lines."""
+"""Bytes requested per read. A pipe holds no more on Linux, and a batch of small messages is a few hundred lines."""
+
+_LOGGED_ONE_BY_ONE = 10
+"""Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
 
 
-class StreamTransport(Remakable):
+class StreamTransport(Transport):
     """A `Transport` over any byte stream that `connectable` opens.
 
     Args:
-        connectable: the opener; its `connect()` is called once for each attempt to connect.
-        max_line_bytes: a longer line costs that one message (`OversizedMessage`), never the stream.
-        close_timeout: seconds that the stream's own `aclose()` may take before it is closed by force.
+        connectable: the opener. Its `connect()` is called once for each attempt to connect.
+        max_line_bytes: a longer line is reported as an `OversizedMessage`; the stream goes on.
+        close_timeout: seconds for the stream's own `aclose()`, before it is closed by force.
         strict: raise `CLIJSONDecodeError` or `LineTooLong` for a bad line instead of leaving it out.
+
+    Raises:
+        ConfigurationError: a limit or timeout is not a sensible number.
     """
 
     def __init__(
@@ -214,6 +79,7 @@ class StreamTransport(Remakable):
         self._strict = strict
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
+        self._failures = FailureCount(type(self).__name__)
         self._connect_lock = anyio.Lock()
         self._connecting: anyio.CancelScope | None = None
         self._write_lock = anyio.Lock(fast_acquire=True)
@@ -226,18 +92,15 @@ class StreamTransport(Remakable):
         self._closer: BackgroundTask | None = None
         self._closed = False
         self._bytes_read = self._bytes_written = self._lines_read = 0
-        self._failures: dict[str, int] = {}
-
-    # ---------------------------------------------------------------------------------------------------------- connecting
 
     def attach(self, client: Client) -> SessionTerms:
-        """Return terms that say whether this transport is strict, and count bad lines for `info`."""
-        return SessionTerms(strict=self._strict, on_failure=self._count_failure)
+        """Return terms that say whether this transport is strict, and that count bad lines for `info`."""
+        return SessionTerms(strict=self._strict, on_failure=self._failures)
 
     async def connect(self) -> None:
         """Open the stream."""
         if self._stream is not None and not self._closed:
-            return  # not a point of cancellation: who enters `async with` with it must get as far as the closing end of the block
+            return  # no checkpoint here: a cancelled `async with` over a connected transport must still reach its `close()`
         async with self._connect_lock:
             self._refuse_if_closed()
             if self._stream is not None:
@@ -250,39 +113,27 @@ class StreamTransport(Remakable):
             finally:
                 self._connecting = None
         if self._closed:
-            # close() came meanwhile; it waits for the lock, and takes what there is behind it
+            # close() was called meanwhile; it waits for the lock and then closes the stream
             await self._close_stream()
             raise TransportClosed("the transport was closed while it was connecting")
 
     def is_ready(self) -> bool:
-        """True while connected, not closed, and the peer is not known to be gone."""
+        """Return True while it is connected, not closed, and the peer is not known to be gone."""
         broken = self._torn or self._write_failure is not None or self._read_end is not None
         return self._stream is not None and not self._closed and not broken and not self._fact(StreamAttribute.ended, False)
 
-    async def reconnect(self) -> Self:
-        """A new, connected transport, made as this one was; this one is closed. Nothing that was said is said again.
-
-        Also for one that was closed before, or whose peer is gone. When it fails, with what `connect()` raises, or is cancelled, there
-        is no new transport and nothing is left open; it may be called again.
-        """
-        another = self._another()
-        await self.close()
-        await another.connect()
-        return another
-
-    def _another(self) -> Self:
-        return self._make_another()
-
-    # ------------------------------------------------------------------------------------------------------------- writing
+    # Writing.
 
     async def write(self, data: str | bytes) -> None:
-        """Send whole lines; a missing final newline is added, a final CRLF becomes a newline."""
-        payload = whole_lines(data)
-        stream = self._open_stream()
+        """Send whole lines. A missing final newline is added, and a final CRLF becomes a newline."""
+        payload = _whole_lines(data)
+        stream = self._stream
+        if stream is None or self._closed:
+            stream = self._open_stream()  # raises
         async with self._write_lock:
-            # A cancellation that is already on its way is taken here, where nothing is out yet.
-            await self._pace.step()
-            self._refuse_if_unwritable()
+            await self._pace.step()  # takes a pending cancellation while nothing has been sent
+            if self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
+                self._refuse_if_unwritable()
             try:
                 await stream.send(payload)
             except anyio.ClosedResourceError as exc:
@@ -291,8 +142,8 @@ class StreamTransport(Remakable):
                 self._write_failure = exc.__cause__ or exc
                 raise self._closed_error("the peer is gone") from self._write_failure
             except BaseException:
-                # A cancellation, or something no stream should raise: nobody knows how much of the line is out, and the next
-                # one must not be glued to half of this one.
+                # A cancellation, or an exception that no stream should raise. It is unknown how much of the line was sent, and the
+                # next line must not be glued to half of this one.
                 self._torn = True
                 raise
             self._bytes_written += len(payload)
@@ -303,16 +154,15 @@ class StreamTransport(Remakable):
         async with self._write_lock:
             if self._input_ended or self._closed:
                 return
-            # A cancellation that is already on its way is taken here: the input has not ended then, and can be ended again.
-            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()  # takes a pending cancellation while the input has not ended
             self._input_ended = True
             try:
                 await stream.send_eof()
             except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-                # the peer is gone already: it will not read anything more, which is all that was asked for
+                # the peer is gone, so it will read nothing more; that is what the caller asked for
                 logger.debug("end of input to a peer that is gone", exc_info=True)
             except anyio.get_cancelled_exc_class():
-                self._input_ended = False  # whether it got through is unknown; asking again does no harm
+                self._input_ended = False  # whether it was sent is unknown; ending it again does no harm
                 raise
 
     def _refuse_if_unwritable(self) -> None:
@@ -326,24 +176,24 @@ class StreamTransport(Remakable):
         if self._read_end is not None and self._read_end.error is not None:
             raise self._closed_error("the peer is gone") from self._read_end.error
 
-    # ------------------------------------------------------------------------------------------------------------- reading
+    # Reading.
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """The lines in batches, as they were read."""
+        """Return the lines in batches, as they were read."""
         stream: object = self._open_stream()
         if isinstance(stream, Pourable):
-            return PouredLineView(self._next_batch, functools.partial(self._pour, stream))
-        return LineView(self._next_batch)
+            return _PouredBatches(self._next_batch, functools.partial(self._pour, stream))
+        return LineBatches(self._next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The messages one by one, as dicts."""
+        """Return the messages one by one, as dicts."""
         self._open_stream()
-        return DictView(self._next_batch, pending=self._pending, decoder=self._decoder, count_failure=self._count_failure)
+        return DecodedLines(self._next_batch, pending=self._pending, decoder=self._decoder, on_failure=self._failures)
 
     async def _next_batch(self) -> Sequence[bytes]:
-        """At least one line; StopAsyncIteration at a good end, the typed cause at a bad one."""
+        """Return at least one line. Raises `StopAsyncIteration` at a good end of the stream, and the typed cause at a bad one."""
         if self._reading:
-            raise Busy("somebody else is reading from this transport")
+            raise Busy("another task is already reading from this transport")
         if self._pending:
             batch = list(self._pending)
             self._pending.clear()
@@ -354,7 +204,7 @@ class StreamTransport(Remakable):
                 try:
                     chunk = await stream.receive(_CHUNK_BYTES)
                 except anyio.ClosedResourceError:
-                    break  # our own close(): the reader simply ends
+                    break  # our own close(): the iteration simply ends
                 except (anyio.EndOfStream, anyio.BrokenResourceError, ClaudeTransportError, OSError) as exc:
                     self._read_end = _ReadEnd(_error_of_end(exc))
                     lines = self._last_lines()
@@ -371,13 +221,14 @@ class StreamTransport(Remakable):
         raise StopAsyncIteration
 
     async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
-        """See `PouredLines`."""
+        """Push batches as `PouredLines.pour` says."""
+        accept = None if type(self)._accept is StreamTransport._accept else self._accept  # noqa: SLF001
 
         def feed(chunk: bytes) -> bool:
             self._bytes_read += len(chunk)
             lines = self._framer.feed(chunk)
             self._lines_read += len(lines)
-            return bool(lines) and hand_on(self._accept(lines))
+            return bool(lines) and hand_on(lines if accept is None else accept(lines))
 
         while True:
             try:
@@ -391,21 +242,21 @@ class StreamTransport(Remakable):
                 if await stream.pour(feed):
                     return True
             except anyio.ClosedResourceError:
-                pass  # the next batch says what that means
+                pass  # the next batch reports it
             finally:
                 self._reading = False
 
     def _end_reading(self, error: ClaudeTransportError) -> ClaudeTransportError:
-        """Nothing more is read: every reader from now on gets `error`, which is returned to be raised at once."""
+        """End the stream with `error` for every reader from now on, and return it to be raised."""
         self._read_end = _ReadEnd(error)
         return error
 
     def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """What is handed on of lines that were just read and counted; for a subclass that knows of lines which are not the peer's."""
+        """Return the lines to hand on, of `lines` that were just read and counted. For a subclass that takes some of them for itself."""
         return lines
 
     def _last_lines(self) -> Sequence[bytes]:
-        """A final line without its newline, if it is whole; a torn one is left as the error of the stream."""
+        """Return a whole last line without its newline. A torn one becomes the error of the stream, or its cause."""
         tail = self._framer.finish()
         if isinstance(tail, OversizedLine) or not is_torn(tail):
             return (tail,) if tail else ()
@@ -417,16 +268,10 @@ class StreamTransport(Remakable):
                 self._read_end.error.__cause__ = truncated
         return ()
 
-    def _count_failure(self, failure: DecodeFailure | OversizedMessage) -> None:
-        """Count and log a line that held no message."""
-        kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
-        self._failures[kind] = self._failures.get(kind, 0) + 1
-        log_failure(logger, failure, transport=type(self).__name__, count=self._failures[kind])
-
-    # ------------------------------------------------------------------------------------------------------------- closing
+    # Closing.
 
     async def close(self) -> None:
-        """End the input, wake who waits, and release the stream; a cancelled close still closes."""
+        """End the input, wake waiting readers and writers, and release the stream. A cancelled close still closes."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -445,8 +290,7 @@ class StreamTransport(Remakable):
         await self._closer.join()
 
     async def _aclose(self) -> None:
-        async with self._connect_lock:
-            # who was connecting is done with it
+        async with self._connect_lock:  # a connect() under way has ended
             stream = self._stream
         if stream is None:
             return
@@ -458,13 +302,12 @@ class StreamTransport(Remakable):
         except (anyio.BrokenResourceError, OSError):
             logger.debug("the stream was broken when it was closed", exc_info=True)
 
-    # --------------------------------------------------------------------------------------------------------------- facts
+    # Facts.
 
     @property
     def info(self) -> TransportInfo:
         """What is known at this moment."""
         fact = self._fact
-        noise = sum(self._failures.values()) - self._failures.get("oversized", 0)
         return TransportInfo(
             kind=type(self).__name__,
             address=fact(StreamAttribute.address, None),
@@ -478,9 +321,7 @@ class StreamTransport(Remakable):
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             lines_read=self._lines_read,
-            noise_lines=noise,
-            malformed_lines=noise - self._failures.get("noise", 0),
-            oversized_lines=self._failures.get("oversized", 0),
+            **self._failures.counts(),
         )
 
     def _fact(self, attribute: Any, default: Any) -> Any:
@@ -508,14 +349,90 @@ class StreamTransport(Remakable):
         )
 
 
+class FailureCount:
+    """Counts and logs the lines that held no message: call it with each `DecodeFailure` or `OversizedMessage`.
+
+    Args:
+        transport: the name of the transport, for the log.
+    """
+
+    def __init__(self, transport: str) -> None:
+        self._transport = transport
+        self._by_kind: dict[str, int] = {}
+
+    def __call__(self, failure: DecodeFailure | OversizedMessage) -> None:
+        kind = "oversized" if isinstance(failure, OversizedMessage) else failure.kind
+        self._by_kind[kind] = count = self._by_kind.get(kind, 0) + 1
+        if count <= _LOGGED_ONE_BY_ONE or count & (count - 1) == 0:
+            so_far = f", {count} so far" if count > _LOGGED_ONE_BY_ONE else ""
+            # nothing of the line is logged: it may be a part of the conversation
+            logger.warning("%s: left out a line that holds no message (%s, %d bytes%s)", self._transport, kind, len(failure.raw), so_far)
+
+    def counts(self) -> dict[str, Any]:
+        """Return the fields of `TransportInfo` that count left-out lines."""
+        oversized = self._by_kind.get("oversized", 0)
+        noise = sum(self._by_kind.values()) - oversized
+        return {"noise_lines": noise, "malformed_lines": noise - self._by_kind.get("noise", 0), "oversized_lines": oversized}
+
+
+def is_torn(tail: bytes) -> bool:
+    """Return whether `tail`, the end of a stream after its last newline, is only the beginning of a JSON object."""
+    if not tail.lstrip().startswith(b"{"):
+        return False
+    message = decode_message(tail)
+    return isinstance(message, DecodeFailure) and message.kind in ("malformed", "invalid_utf8")
+
+
+def check_bounds(**bounds: object) -> None:
+    """Check the limits of a transport: every `…_bytes` is a whole number of at least 1, every timeout at least 0 seconds.
+
+    Raises:
+        ConfigurationError: names the first one that is not.
+    """
+    for option, value in bounds.items():
+        if option.endswith("_bytes"):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigurationError(f"{option} must be a whole number of at least 1 byte, not {value!r}", option=option)
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise ConfigurationError(f"{option} must be a number of seconds, 0 or more, not {value!r}", option=option)
+
+
+class LineBatches:
+    """One iteration over the batches that `next_batch` returns. It holds no lines, so leaving it loses nothing."""
+
+    def __init__(self, next_batch: Callable[[], Coroutine[Any, Any, Sequence[bytes]]]) -> None:
+        self._next_batch = next_batch
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Sequence[bytes]]:
+        return self._next_batch()  # not awaited here: that would cost a frame
+
+
+class _PouredBatches(LineBatches, PouredLines):
+    """The same iteration, which can also push its batches."""
+
+    def __init__(
+        self,
+        next_batch: Callable[[], Coroutine[Any, Any, Sequence[bytes]]],
+        pour: Callable[[Callable[[Sequence[bytes]], bool]], Coroutine[Any, Any, bool]],
+    ) -> None:
+        super().__init__(next_batch)
+        self._pour = pour
+
+    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+        return await self._pour(hand_on)
+
+
 class _ReadEnd(msgspec.Struct):
-    """That the stream has ended, and the error it ended with, if any."""
+    """The end of the stream, and its error, if any."""
 
     error: ClaudeTransportError | None
 
 
 def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
-    """What a stream that ended like this has ended with; None for a good end."""
+    """Return the error of a stream that ended with `exc`; None for a good end."""
     if isinstance(exc, anyio.EndOfStream):
         return None
     if isinstance(exc, ClaudeTransportError):
@@ -523,3 +440,16 @@ def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
     lost = ConnectionLost(f"the connection broke while reading: {exc}")
     lost.__cause__ = exc
     return lost
+
+
+def _whole_lines(data: str | bytes) -> bytes:
+    """Return `data` in UTF-8 with exactly one newline at its end. Raises `UsageError` for what is not text."""
+    try:
+        payload = data.encode() if isinstance(data, str) else bytes(memoryview(data))
+    except UnicodeEncodeError as exc:
+        raise UsageError(f"the text cannot be sent as UTF-8: {exc.reason}") from exc
+    except TypeError as exc:
+        raise UsageError(f"a transport sends str or bytes, not {type(data).__name__}") from exc
+    if payload.endswith(b"\r\n"):
+        return payload[:-2] + b"\n"
+    return payload if payload.endswith(b"\n") else payload + b"\n"

@@ -1,4 +1,8 @@
-"""`SubprocessTransport`: a `claude` of its own, started from options, ended for certain."""
+"""`SubprocessTransport`: starts a `claude` process from options, talks to it over pipes, and ends it.
+
+What to run is planned in `launch`. The pipes, and how a process is ended, are in `streams/process.py`; a process behind a launcher is in
+`streams/launched.py`. `session_terms` and `options_to_resume` are for every transport that is made from options.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger, getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import msgspec
@@ -46,52 +50,6 @@ if TYPE_CHECKING:
     from claude_transport.streams.launched import LaunchedStream
 
 
-# --- `session_terms`: what options ask of the layer that speaks through a transport, for every transport that is made from options.
-
-
-def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> SessionTerms:
-    """Say what `options` ask of a `Query`: what a transport of your own returns from `attach()`.
-
-    `build_launch` says what is to be run, and this what is to be said: give both the same `delivery`. With these terms a `Query` sends
-    the fields of `initialize` that the options need, refuses what would keep `can_use_tool` from being called, and holds the CLI to
-    `billing`. Options that are wrong are not refused here; `build_launch` says what is wrong with them.
-    """
-    return SessionTerms(
-        initialize=_initialize(options, delivery),
-        verbatim_prompts=options.verbatim_prompts,
-        permissions=_permissions(options),
-        session_id=_named_session(options),
-        forks_session=options.fork_session and options.session_id is None,
-        structured_output=options.output_format is not None,
-        billing=options.billing,
-    )
-
-
-def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
-    """What the options say about permissions; nothing when they cannot be understood."""
-    try:
-        return tuple(PermissionSetting(*row) for row in permission_settings(options))
-    except (ConfigurationError, AttributeError, TypeError):
-        return ()
-
-
-def _initialize(options: ClaudeOptions, delivery: Delivery) -> dict[str, Any]:
-    """The fields of `initialize`: without files, everything that would be in one is among them."""
-    try:
-        if delivery == "files":
-            return initialize_fields(options)
-        return build_payloads(options, delivery=delivery, permissions={}).initialize
-    except (ConfigurationError, AttributeError, TypeError):
-        return {}
-
-
-def _named_session(options: ClaudeOptions) -> str | None:
-    """The id of the session that these options speak of; None when they name none, or one by its title."""
-    if options.session_id is not None:
-        return options.session_id
-    return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
-
-
 logger: Logger = getLogger(__name__)
 
 _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
@@ -100,22 +58,24 @@ _UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'=\n]+)")  # so
 
 
 class SubprocessTransport(StreamTransport):
-    """A transport to a child process: the `claude` CLI as `options` say, or any program that speaks NDJSON.
+    """A transport to a child process: the `claude` CLI with `options`, or any program that speaks NDJSON.
 
     Args:
-        options: how to run the CLI; checked before anything is started.
-        command: replaces the whole argv; `cwd` and the environment still come from `options`.
-        launcher: where to run it, or behind what: `Launcher.ssh(host)`, `.docker(container)`, `.local(prefix)`, ... At another end,
-            paths among the options are that end's, and its environment is the one that is inherited.
-        max_line_bytes: a longer line costs that one message, never the stream.
-        close_timeout: seconds that `close()` may take in all: end of input, a grace, SIGTERM, SIGKILL, each to the whole
-            process group.
-        on_stderr: called with each line of standard error, which is read in any case.
-        strict: raise for a bad line instead of leaving it out.
+        options: how to run the CLI. They are checked before anything is started.
+        command: replaces the whole argv. `cwd` and the environment still come from `options`.
+        launcher: where or behind which program to run it: `Launcher.ssh(host)`, `.docker(container)`, `.local(prefix)`, … On another
+            machine, the paths in the options are paths of that machine, and its environment is inherited.
+        max_line_bytes: a longer line is reported as an `OversizedMessage`; the stream goes on.
+        close_timeout: seconds for `close()` in all: end of input, a grace period, SIGTERM, SIGKILL, each to the whole process group.
+        on_stderr: called with each line of standard error.
+        strict: raise an error for a bad line instead of leaving it out.
 
     `connect()` raises `CLINotFoundError`, `ConfigurationError` (an option that the CLI would refuse), `WorkingDirectoryError`,
-    `NotExecutableError`, `WrongLibcError` or `SpawnError`; with a launcher to another end also `AuthenticationError`, `ConnectTimeout` and
-    `CLIConnectionError`, all of them before anything was said.
+    `NotExecutableError`, `WrongLibcError` or `SpawnError`. With a launcher to another machine it also raises `AuthenticationError`,
+    `ConnectTimeout` and `CLIConnectionError`. Nothing was sent then.
+
+    Raises:
+        ConfigurationError: an argument has the wrong type or is out of range.
     """
 
     def __init__(
@@ -130,19 +90,19 @@ class SubprocessTransport(StreamTransport):
         strict: bool = False,
     ) -> None:
         if options is not None and not isinstance(options, ClaudeOptions):
-            raise ConfigurationError(f"options must be ClaudeOptions, not {type(options).__name__}", option="options")
+            raise ConfigurationError(f"options must be a ClaudeOptions, not {type(options).__name__}", option="options")
         if command is not None and (isinstance(command, str | bytes) or not command):
-            raise ConfigurationError("command is a sequence of arguments, with the program first", option="command")
+            raise ConfigurationError(
+                "command must be a sequence of arguments with the program first, not one string or an empty sequence", option="command"
+            )
         if launcher is not None and not isinstance(launcher, Launcher):
-            raise ConfigurationError(f"launcher is a Launcher, not {type(launcher).__name__}", option="launcher")
+            raise ConfigurationError(f"launcher must be a Launcher, not {type(launcher).__name__}", option="launcher")
         super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
         self._options = ClaudeOptions() if options is None else options
         self._command = None if command is None else [os.fspath(argument) for argument in command]
         self._launcher = launcher
         self._on_stderr = on_stderr
         self._client: Client | None = None
-        self._goes_on = False  # in place of another one, by reconnect()
-        self._was_prompted = False
         self._cli: CLI | None = None
         self._cli_version: str | None = None
         self._cli_state: CLIState | None = None
@@ -155,29 +115,9 @@ class SubprocessTransport(StreamTransport):
 
     @property
     def confidential(self) -> Sequence[str] | None:
-        """The texts of the settings files that the session reads, for redactors; None when they are on another machine."""
+        """The texts of the settings files that the session reads, for redactors. None when they are on another machine."""
         elsewhere = self._launcher is not None and self._launcher.supervised
         return None if elsewhere else SettingsTexts(self._options)
-
-    async def reconnect(self) -> Self:
-        """As `StreamTransport.reconnect()`. A session that the option `session_id` names is resumed, once the CLI has saved it.
-
-        It saves a session with the first prompt, and begins no second one under an id that is there (2.1.329, real). Whether it did is
-        seen on this machine's disk; at another end, where only a launcher gets, it is assumed of every prompt that was announced by
-        `on_prompt()`, as a `Query` does. All else is as the options say: a fork is forked again, under a new id.
-        """
-        return await super().reconnect()
-
-    def _on_prompt(self, uuid: str) -> None:
-        """From now on, there is a session to go on with."""
-        self._was_prompted = True
-
-    def _another(self) -> Self:
-        another = super()._another()
-        another._goes_on = True  # noqa: SLF001
-        another._was_prompted = self._was_prompted  # noqa: SLF001
-        another._client = self._client  # noqa: SLF001 - one of us; who answers has not changed with the process
-        return another
 
     def attach(self, client: Client) -> SessionTerms:
         """Turn on permission prompts when `client` answers them, and put its trace into the environment of the process.
@@ -186,32 +126,29 @@ class SubprocessTransport(StreamTransport):
         """
         if self.is_ready() and "can_use_tool" in client.answers and self._permission_prompt() is None and self._command is None:
             raise ConfigurationError(
-                "the CLI was started before can_use_tool was known, so it will not ask: let Query connect the transport, "
+                "the CLI was started before can_use_tool was known, so it will not call it: let Query connect the transport, "
                 'or set permission_prompt_tool_name="stdio"',
                 option="permission_prompt_tool_name",
             )
         self._client = client
         delivery = "files" if self._launcher is None else self._launcher.delivery
         terms = session_terms(self._options, delivery=delivery)
-        if self._command is not None:  # a command of the caller's own gets none of the flags
+        if self._command is not None:  # a command gets none of the flags
             terms = SessionTerms(initialize=terms.initialize, verbatim_prompts=terms.verbatim_prompts)
         return msgspec.structs.replace(
             terms,
             strict=self._strict,
-            on_prompt=self._on_prompt,
-            on_failure=self._count_failure,
+            on_failure=self._failures,
             find_cli_version=self._find_cli_version,
         )
 
     async def open(self) -> ProcessStream | LaunchedStream:
-        """Start the process (called by `connect()`)."""
+        """Start the process. Called by `connect()`."""
         client = self._client or Client(initializes=False)
-        # looking for the binary and reading settings files touches the disk, which may be a slow one
+        # in a thread, because looking for the binary and reading settings files may meet a slow disk
         plan = functools.partial(
             _plan,
             self._options,
-            goes_on=self._goes_on,
-            was_prompted=self._was_prompted,
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
@@ -226,7 +163,9 @@ class SubprocessTransport(StreamTransport):
         if self._options.pin_cli and self._cli is not None and planned.remote is None:
             pin_cli(self._cli, asked=self._options.cli_path)
         if launch.initialize and not client.initializes:
-            logger.warning("nobody will send the initialize request that these options need: %s", ", ".join(sorted(launch.initialize)))
+            logger.warning(
+                "these options need an initialize request, which this program does not send: %s", ", ".join(sorted(launch.initialize))
+            )
         for note in launch.notes:
             logger.info("%s", printable(note))
         payloads = _Payloads()
@@ -237,10 +176,10 @@ class SubprocessTransport(StreamTransport):
             raise
 
     async def _find_cli_version(self, *, said: str | None) -> str | None:
-        """The version that the CLI `said`, or else the one of its binary, which is asked for it once for each state of the file."""
+        """Return the version that the CLI `said`, or else that of its binary, which is run once for each state of the file."""
         if said is not None:
             self._cli_version = said
-            if self._cli is not None and read_cli_state(self._cli) == self._cli_state:  # it was not replaced since it was started
+            if self._cli is not None and read_cli_state(self._cli) == self._cli_state:  # the file was not replaced since the start
                 remember_cli_version(self._cli, said)
         elif self._cli_version is None and self._cli_state is not None:
             self._cli_version = await _ask_version(self._cli, self._env)
@@ -274,7 +213,7 @@ class SubprocessTransport(StreamTransport):
             instructions=planned.instructions(mark=mark),
             program=planned.launch.argv[0],
             cwd=planned.launch.cwd,
-            on_banner=lambda line: self._count_failure(DecodeFailure(kind="noise", error="came before claude", raw=line)),
+            on_banner=lambda line: self._failures(DecodeFailure(kind="noise", error="came before claude", raw=line)),
             diagnose=diagnose,
         )
         stream = await launched.connect()
@@ -286,36 +225,87 @@ class SubprocessTransport(StreamTransport):
 
     @property
     def info(self) -> TransportInfo:
-        """What is known at this moment, with the CLI's path and version."""
+        """What is known at this moment, including the path and the version of the CLI."""
         path = None if self._cli is None else self._cli.path
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
+
+
+def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> SessionTerms:
+    """Return what `options` ask of a `Query`, for the `attach()` of a transport of your own.
+
+    `build_launch` says what to run, and these terms say what to send, so give both the same `delivery`. With them, a `Query` sends the
+    fields of `initialize` that the options need, refuses settings that would prevent `can_use_tool` from being called, and checks
+    `billing`. Wrong options are not refused here, but by `build_launch`.
+    """
+    return SessionTerms(
+        initialize=_initialize(options, delivery),
+        verbatim_prompts=options.verbatim_prompts,
+        permissions=_permissions(options),
+        session_id=_named_session(options),
+        forks_session=options.fork_session and options.session_id is None,
+        structured_output=options.output_format is not None,
+        billing=options.billing,
+    )
+
+
+def options_to_resume(options: ClaudeOptions, *, is_saved: bool | None = None) -> ClaudeOptions:
+    """Return options that resume the session that `options.session_id` names, if the CLI has saved it; otherwise `options`.
+
+    The CLI saves a session with its first prompt, and refuses to begin a second one under the same id (2.1.329, real). So give a second
+    transport for the same session these options. A fork is not forked again.
+
+    Args:
+        is_saved: whether the session has been saved. By default this machine's disk is searched, which is quick unless the disk is slow.
+            For a CLI on another machine, pass whether a prompt was sent.
+    """
+    if options.session_id is not None and is_saved is None:
+        env = build_environment(options, dict(os.environ))
+        is_saved = find_transcript(options.session_id, env=env, cwd=options.cwd) is not None
+    return options_to_continue(options) if is_saved else options
+
+
+def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
+    """Return what the options say about permissions; nothing when the options are not valid."""
+    try:
+        return tuple(PermissionSetting(*row) for row in permission_settings(options))
+    except (ConfigurationError, AttributeError, TypeError):
+        return ()
+
+
+def _initialize(options: ClaudeOptions, delivery: Delivery) -> dict[str, Any]:
+    """Return the fields of `initialize`. Without files, they include everything that a file would hold."""
+    try:
+        if delivery == "files":
+            return initialize_fields(options)
+        return build_payloads(options, delivery=delivery, permissions={}).initialize
+    except (ConfigurationError, AttributeError, TypeError):
+        return {}
+
+
+def _named_session(options: ClaudeOptions) -> str | None:
+    """Return the id of the session that the options name; None when they name none, or name it by its title."""
+    if options.session_id is not None:
+        return options.session_id
+    return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
 
 
 async def _in_thread(plan: Callable[[], PlannedLaunch]) -> PlannedLaunch:
     try:
         return await anyio.to_thread.run_sync(plan)
     except RuntimeError as exc:  # "can't start new thread"
-        raise SpawnError(f"the start of a session needs a thread: {exc}", path="claude") from exc
+        raise SpawnError(f"starting a session needs a thread, and none can be started: {exc}", path="claude") from exc
 
 
 def _plan(
     options: ClaudeOptions,
     *,
-    goes_on: bool,
-    was_prompted: bool,
     command: Sequence[str] | None,
     launcher: Launcher | None,
     permission_prompt: str | None,
     trace: Mapping[str, str],
 ) -> PlannedLaunch:
-    """What to run. Not a method: the thread that runs this must not be the last to know the transport, and so finalise it."""
+    """Plan what to run. Not a method: a thread must not hold the last reference to the transport, or it would finalise it."""
     inherited = dict(os.environ)
-    if goes_on and command is None and options.session_id is not None:
-        # the files of another end are not seen from here
-        elsewhere = launcher is not None and launcher.supervised
-        env = {} if elsewhere else build_environment(options, inherited)
-        is_saved = was_prompted if elsewhere else find_transcript(options.session_id, env=env, cwd=options.cwd) is not None
-        options = options_to_continue(options) if is_saved else options
     planned = plan_launch(
         options, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
     )
@@ -324,21 +314,21 @@ def _plan(
 
 
 def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
-    """`env` with the `trace` to go on with; the inherited state of another trace would be a wrong one."""
+    """Return `env` with the variables of `trace`. Inherited ones belong to another trace and are removed, but `given` ones win."""
     if not trace:
         return dict(env)
-    theirs = {name: value for name, value in env.items() if name not in _TRACE_VARIABLES or name in given}
-    return {**trace, **theirs}
+    kept = {name: value for name, value in env.items() if name not in _TRACE_VARIABLES or name in given}
+    return {**trace, **kept}
 
 
 async def _diagnose(error: ProcessError, *, cli: CLI | None, env: Mapping[str, str]) -> ProcessError:
-    """The same, or what is wrong with the version of the CLI. Not a method: the stream must not keep its transport alive."""
+    """Return `error`, or a `CLIVersionMismatch` that explains it. Not a method: the stream must not keep its transport alive."""
     match = _UNKNOWN_OPTION.search(error.stderr_tail)
     if match is None:
         return error
     version = await _ask_version(cli, env)
     return CLIVersionMismatch(
-        f"this claude ({version or 'of unknown version'}) does not know the option {match['flag']}",
+        f"this claude ({version or 'of unknown version'}) does not know the option {match['flag']}: update claude, or leave the option out",
         flag=match["flag"],
         version=version,
         exit_code=error.exit_code,
@@ -347,7 +337,7 @@ async def _diagnose(error: ProcessError, *, cli: CLI | None, env: Mapping[str, s
 
 
 async def _ask_version(cli: CLI | None, env: Mapping[str, str] | None) -> str | None:
-    """The version of a binary of this machine; its process, if there has to be one, is waited for in a thread."""
+    """Return the version of a binary on this machine. If it must be run for that, a thread waits for it."""
     if cli is None:
         return None
     known = read_cli_version(cli)
@@ -359,7 +349,7 @@ async def _ask_version(cli: CLI | None, env: Mapping[str, str] | None) -> str | 
 
 
 class _Opener(ByteStreamConnectable):
-    """The connectable of a `SubprocessTransport`; a weak reference, so that the two do not keep each other alive."""
+    """The opener of a `SubprocessTransport`. Its reference is weak, so that the two do not keep each other alive."""
 
     def __init__(self, transport: SubprocessTransport) -> None:
         self._transport = weakref.ref(transport)
@@ -372,20 +362,20 @@ class _Opener(ByteStreamConnectable):
 
 
 class _Payloads:
-    """The private files and directories of one launch: there from before the spawn until the process is gone, or the interpreter."""
+    """The private files and directories of one launch. They exist from before the spawn until the process or the interpreter ends."""
 
     def __init__(self) -> None:
         self._remove: weakref.finalize[..., _Payloads] | None = None
 
     def make(self, launch: Launch) -> Launch:
-        """Write what `launch` plans, readable for its user alone; the launch with the paths in it."""
+        """Write the files that `launch` plans, readable only by its user, and return the launch with their paths."""
         if not launch.files and not launch.directories:
             return launch
         try:
             files, directories = self._write(launch)
         except OSError as exc:
             raise SpawnError(
-                f"the files of a session cannot be written to the directory for temporary files: {exc}", path=launch.argv[0]
+                f"the private files of a session cannot be written to the temporary directory: {exc}", path=launch.argv[0]
             ) from exc
         return launch.with_paths(files=files, directories=directories)
 
@@ -414,10 +404,10 @@ class _Payloads:
         except LookupError as exc:
             raise ConfigurationError(f"there is no user {user!r} on this system", option="user") from exc
         except PermissionError:
-            logger.debug("files cannot be given to %s; starting the process as that user will say so", user)
+            logger.debug("files cannot be given to %s; starting the process as that user will fail, too", user)
 
     def remove(self) -> None:
-        """Delete everything. What cannot be deleted now is deleted when the interpreter ends. Does nothing the second time."""
+        """Delete everything, once. What cannot be deleted now is deleted when the interpreter ends."""
         if self._remove is not None and (planned := self._remove.peek()) is not None:
             _, delete, arguments, _ = planned
             if delete(*arguments):
@@ -429,16 +419,16 @@ def _remove_folder(folder: str, files: Sequence[str], owner: int) -> bool:
 
     The `files` may hold secrets. They are deleted one by one, because that needs no free file descriptor; `rmtree()` needs two.
     """
-    if os.getpid() != owner:  # a fork of the host ends, too, and must not take the files along
+    if os.getpid() != owner:  # a fork of this process must not delete the files when it ends
         return True
     for path in files:
         with contextlib.suppress(OSError):
-            os.unlink(path)  # noqa: PTH108 - also at the interpreter's exit, with as little as possible
+            os.unlink(path)  # noqa: PTH108 - it must work at the exit of the interpreter, too
     with contextlib.suppress(OSError):
         os.rmdir(folder)  # noqa: PTH106
         return True
     import shutil  # loaded already: `tempfile` needs it
 
-    with contextlib.suppress(OSError):  # not every error is ignored by it
+    with contextlib.suppress(OSError):  # rmtree() does not ignore every error
         shutil.rmtree(folder, ignore_errors=True)
     return not os.path.exists(folder)  # noqa: PTH110

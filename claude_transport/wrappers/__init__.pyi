@@ -15,14 +15,17 @@ from claude_transport.wrappers.metrics_snapshot import Timing as Timing
 from claude_transport.wrappers.metrics_snapshot import TokenCounts as TokenCounts
 from claude_transport.wrappers.metrics_snapshot import prometheus_text as prometheus_text
 from claude_transport.wrappers.recording import RecordingTransport as RecordingTransport
+from claude_transport.wrappers.recording import TapeSeries as TapeSeries
 from claude_transport.wrappers.retrying import RetryAttempt as RetryAttempt
 from claude_transport.wrappers.retrying import RetryingTransport as RetryingTransport
 from claude_transport.wrappers.retrying import WriteUncertain as WriteUncertain
+from claude_transport.wrappers.stateful import ConnectionState as ConnectionState
 from claude_transport.wrappers.stateful import StatefulTransport as StatefulTransport
 from claude_transport.wrappers.stateful import TransportState as TransportState
 from claude_transport.wrappers.tracing import TracingTransport as TracingTransport
 
 __all__ = [
+    "ConnectionState",
     "FaultyTransport",
     "LineWrapper",
     "LoggingTransport",
@@ -36,6 +39,7 @@ __all__ = [
     "RetryAttempt",
     "RetryingTransport",
     "StatefulTransport",
+    "TapeSeries",
     "Timing",
     "TokenCounts",
     "TracingTransport",

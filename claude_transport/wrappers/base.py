@@ -1,4 +1,8 @@
-"""`TransportWrapper`: a transport around another one, which does nothing yet. Subclasses change one thing and inherit the rest."""
+"""The three bases of wrappers: `TransportWrapper` forwards everything, `LineWrapper` takes part in reading, `ObservingWrapper` watches.
+
+A wrapper is a transport around another transport. It overrides what it changes and inherits the rest. The contract is in `transport`, and
+the laws that every wrapper keeps are in `tests/wrappers/test_laws.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,39 +19,35 @@ import anyio
 
 from claude_transport.errors import Busy, UsageError
 from claude_transport.protocol.codec import LineDecoder
-from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, read_lines_of
+from claude_transport.transport import (
+    Client,
+    DecodedLines,
+    SessionTerms,
+    Transport,
+    TransportInfo,
+    TransportLike,
+    attach_to,
+    info_of,
+    read_lines_of,
+)
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
 
 
-class _Rewrappable(Transport):
-    # A class of its own, so that the __init__ of a wrapper is nearer than this __new__, and help() shows its arguments.
+class TransportWrapper(Transport):
+    """A `Transport` that forwards every call to `transport`, which may be any object with the six methods.
 
-    _make_another: Callable[[TransportLike], Self]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # what it is made with, whatever a subclass takes besides the transport, for reconnect()
-        self = super().__new__(cls)
-        settings = {name: value for name, value in kwargs.items() if name != "transport"}
-        self._make_another = functools.partial(_make, cls, args[1:], settings)
-        return self
-
-
-class TransportWrapper(_Rewrappable):
-    """A `Transport` that hands every call to `transport`, which may be anything with the six methods, whoever wrote it.
-
-    It adds nothing and costs nothing: the iterators are those of the wrapped transport. Errors pass as they are. The wrapped
-    transport is closed exactly once, however often and from wherever the wrapper is.
-
-    A subclass takes the wrapped transport as its first argument and everything else as it likes; `reconnect()` makes another one with
-    the same arguments.
+    It adds nothing and costs nothing: its iterators are those of the transport inside, and errors pass unchanged. It closes the transport
+    inside exactly once, however often `close()` is called. A subclass overrides the methods that it changes.
     """
 
     def __init__(self, transport: TransportLike) -> None:
         self._transport = transport
-        # a transport written for the official SDK expects text
-        self._wants_bytes = isinstance(transport, Transport)
+        self._wants_bytes = isinstance(transport, Transport)  # a transport written for the official SDK expects text
         self._close_attempt: anyio.Event | None = None
         self._closed = False
-        self._reconnecting: set[int] = set()  # ids of the tasks
 
     @property
     def transport(self) -> TransportLike:
@@ -66,11 +66,11 @@ class TransportWrapper(_Rewrappable):
             await self._transport.write(_text_of(data))
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The messages of the transport inside."""
+        """Return the messages of the transport inside."""
         return self._transport.read_messages()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """The lines of the transport inside, encoded from its messages when it has no lines."""
+        """Return the lines of the transport inside, or its encoded messages when it has no lines."""
         return read_lines_of(self._transport)
 
     async def end_input(self) -> None:
@@ -78,12 +78,10 @@ class TransportWrapper(_Rewrappable):
         await self._transport.end_input()
 
     async def close(self) -> None:
-        """Close the transport inside; a second call waits for the first, and takes over from one that was cancelled."""
+        """Close the transport inside. A second call waits for the first one, and closes if the first one was cancelled."""
         while self._close_attempt is not None:
             await self._close_attempt.wait()
         if self._closed:
-            if self._reconnecting and not self._closes_to_reconnect() and isinstance(self._transport, TransportWrapper):
-                await self._transport.close()  # it is closed, but what waits in it to connect again is ended
             return
         self._close_attempt = attempt = anyio.Event()
         try:
@@ -96,118 +94,81 @@ class TransportWrapper(_Rewrappable):
             self._close_attempt = None
             attempt.set()
 
-    async def reconnect(self) -> Self:
-        """A new, connected wrapper made as this one was, around what the transport inside gives for its own `reconnect()`.
-
-        This one is closed. When it fails, with what the transport inside raises, or is cancelled, there is no new one and nothing is left
-        open; it may be called again.
-
-        Raises:
-            UsageError: the innermost transport has no `reconnect()`; nothing has happened.
-        """
-        innermost = self._transport
-        while isinstance(innermost, TransportWrapper):
-            innermost = innermost.transport
-        if not hasattr(innermost, "reconnect"):
-            raise UsageError(f"{type(innermost).__name__} has no reconnect(): make a new one instead")
-        task = anyio.get_current_task().id
-        self._reconnecting.add(task)
-        try:
-            await self.close()
-            another = self.rewrapped(await self._transport.reconnect())  # type: ignore[attr-defined]
-        finally:
-            self._reconnecting.discard(task)
-        try:
-            await another.connect()  # what is inside is connected already: this is for what the wrapper does at that moment
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await another.close()
-            raise
-        return another
-
-    def _closes_to_reconnect(self) -> bool:
-        """Whether it is `reconnect()` that calls `close()`, and not somebody who has had enough."""
-        return anyio.get_current_task().id in self._reconnecting
-
-    def rewrapped(self, transport: TransportLike) -> Self:
-        """A wrapper made as this one was, around `transport`, for `reconnect()`: override it to carry over what must not begin anew."""
-        return self._make_another(transport)
-
     def is_ready(self) -> bool:
-        """Whether the transport inside is."""
+        """Return whether the transport inside is ready."""
         return self._transport.is_ready()
 
     @property
     def info(self) -> TransportInfo:
-        """What is known of the transport inside."""
-        info = getattr(self._transport, "info", None)
-        return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
+        """What is known about the transport inside."""
+        return info_of(self._transport)
 
     def attach(self, client: Client) -> SessionTerms:
-        """Attach the transport inside and return its terms. Override it to change what is handed down, or to add to the terms."""
+        """Attach the transport inside and return its terms. Override it to change `client` on the way in, or the terms on the way out."""
         return attach_to(self._transport, client)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport!r})"
 
 
-def _make(cls: Callable[..., Any], positional: Sequence[Any], settings: dict[str, Any], transport: TransportLike) -> Any:
-    return cls(transport, *positional, **settings)
-
-
 def _text_of(data: bytes) -> str:
     try:
         return bytes(data).decode()
     except UnicodeDecodeError as exc:
-        raise UsageError(f"the transport inside takes text only, and these bytes are no UTF-8: {exc.reason}") from exc
-
-
-# --- `LineWrapper`: a wrapper that takes part in the reading, line by line, without becoming visible to the reader.
+        raise UsageError(f"the transport inside takes only text, and these bytes are not UTF-8: {exc.reason}") from exc
 
 
 class LineWrapper(TransportWrapper):
     """A `TransportWrapper` whose subclasses override `read_batch` to see or change what is read.
 
-    Both views are made of the lines that it returns. What one view has not handed out yet stays here, for the next view.
-    While `is_idle` is true, a new view is that of the transport inside, and costs nothing.
+    Both views consist of the lines that `read_batch` returns. Lines that one view has not handed out yet stay here for the next view.
+    While `is_idle` is True, a new view is that of the transport inside, and costs nothing.
     """
 
     def __init__(self, transport: TransportLike) -> None:
         super().__init__(transport)
         self._terms: SessionTerms | None = None
+        self._decoder: LineDecoder | None = None
         self._pending: deque[bytes] = deque()
         self._reading = False
+
+    @property
+    def is_idle(self) -> bool:
+        """True while there is nothing to do for what is read. It is asked once per iteration, at its beginning. Default: always False."""
+        return False
 
     def attach(self, client: Client) -> SessionTerms:
         """Attach the transport inside and return its terms."""
         self._terms = super().attach(client)
         return self._terms
 
-    @property
-    def is_idle(self) -> bool:
-        """True while there is nothing to do for what is read: asked once for each iteration, when it begins. By default, never."""
-        return False
-
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """The lines in batches."""
+        """Return the lines in batches."""
         source = read_lines_of(self.transport)
         return source if self.is_idle and not self._pending else _Batches(self, source)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The messages one by one, as dicts; lines that hold none are left out and counted."""
+        """Return the messages one by one, as dicts. Lines that hold no message are left out and counted."""
         if self.is_idle and not self._pending:
             return self.transport.read_messages()
-        terms = self._terms or self.attach(Client(initializes=False))  # nothing above has attached: the lines are decoded here
-        return _Messages(self, read_lines_of(self.transport), pending=self._pending, terms=terms)
+        # without a layer above that has attached, this wrapper is the one that decodes
+        terms = self._terms or self.attach(Client(initializes=False))
+        if self._decoder is None:
+            self._decoder = LineDecoder(strict=terms.strict)
+        return _Messages(self, read_lines_of(self.transport), pending=self._pending, decoder=self._decoder, terms=terms)
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """At least one line; `source` are the lines of the transport inside. Raises what the stream ended with."""
+        """Return at least one line of `source`, the lines of the transport inside. Raises what ended the stream."""
         return await anext(source)
 
     async def next_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """What is left of an earlier batch, or the next one (called by the views)."""
+        """Return the rest of an earlier batch, or the next batch. Called by the views.
+
+        Raises:
+            Busy: another task is reading.
+        """
         if self._reading:
-            raise Busy("somebody else is reading from this transport")
+            raise Busy("another task is already reading from this transport")
         if self._pending:
             batch = list(self._pending)
             self._pending.clear()
@@ -219,8 +180,8 @@ class LineWrapper(TransportWrapper):
             self._reading = False
 
 
-class _View:
-    """An iteration. It holds no state of its own, so leaving it loses nothing."""
+class _Batches:
+    """One iteration over batches. It holds no lines, so leaving it loses nothing."""
 
     def __init__(self, wrapper: LineWrapper, source: AsyncIterator[Sequence[bytes]]) -> None:
         self._wrapper = wrapper
@@ -229,55 +190,48 @@ class _View:
     def __aiter__(self) -> Self:
         return self
 
-    async def aclose(self) -> None:
-        """Close the iteration of the transport inside, when it is one that can be closed."""
-        aclose = getattr(self._source, "aclose", None)
-        if aclose is not None:
-            await aclose()
-
-
-class _Batches(_View):
     async def __anext__(self) -> Sequence[bytes]:
         return await self._wrapper.next_batch(self._source)
 
-
-class _Messages(_View):
-    def __init__(self, wrapper: LineWrapper, source: AsyncIterator[Sequence[bytes]], *, pending: deque[bytes], terms: SessionTerms) -> None:
-        super().__init__(wrapper, source)
-        self._pending = pending
-        self._as_dict = LineDecoder(strict=terms.strict).as_dict
-        self._on_failure = terms.on_failure
-
-    # what is done here is done for each message: one more coroutine on the way costs 6 % of reading small messages
-    async def __anext__(self) -> dict[str, Any]:
-        pending = self._pending
-        while True:
-            if not pending:
-                pending.extend(await self._wrapper.next_batch(self._source))
-            message = self._as_dict(pending.popleft())
-            if isinstance(message, dict):
-                return message
-            if message is not None and self._on_failure is not None:
-                self._on_failure(message)
+    async def aclose(self) -> None:
+        await _aclose(self._source)
 
 
-# --- `ObservingWrapper`: a wrapper that is told of everything that happens, and changes none of it.
+class _Messages(DecodedLines):
+    """One iteration over messages."""
+
+    def __init__(
+        self,
+        wrapper: LineWrapper,
+        source: AsyncIterator[Sequence[bytes]],
+        *,
+        pending: deque[bytes],
+        decoder: LineDecoder,
+        terms: SessionTerms,
+    ) -> None:
+        next_batch = functools.partial(wrapper.next_batch, source)
+        super().__init__(next_batch, pending=pending, decoder=decoder, on_failure=terms.on_failure)
+        self._source = source
+
+    async def aclose(self) -> None:
+        await _aclose(self._source)
 
 
-logger: logging.Logger = logging.getLogger(__name__)
-
-P = ParamSpec("P")
+async def _aclose(source: AsyncIterator[Sequence[bytes]]) -> None:
+    """Close the iteration of the transport inside, if it can be closed."""
+    aclose = getattr(source, "aclose", None)
+    if aclose is not None:
+        await aclose()
 
 
 class ObservingWrapper(LineWrapper):
-    """A `TransportWrapper` whose subclasses override what they want to be told of; the rest of it does nothing.
+    """A `TransportWrapper` whose subclasses override the `on_…` methods they want; the other ones do nothing.
 
-    Each of these is an ordinary method, called between the event and whoever caused it, so it must not block. What it raises is logged,
-    once for each wrapper, and changes nothing. An `async` one, which nobody would await, is refused when the class is made
-    (`UsageError`). Lines are told as they were read, in batches, without their terminators; `data` of a write
-    as it was given.
+    Each of these methods is an ordinary method and must not block. It is called between the event and the caller that caused the event.
+    An exception in it is logged once per wrapper and changes nothing. An `async` one is refused when the class is created (`UsageError`).
+    Lines come as they were read, in batches, without terminators. The `data` of a write comes as it was given.
 
-    While `is_idle` is true nobody is told anything, and reading costs nothing: override it when that can be known beforehand.
+    While `is_idle` is True, none of them is called and reading costs nothing.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -285,7 +239,7 @@ class ObservingWrapper(LineWrapper):
         for name in filter(_is_hook, dir(ObservingWrapper)):
             hook = getattr(cls, name)
             if inspect.iscoroutinefunction(hook) or inspect.isasyncgenfunction(hook):
-                raise UsageError(f"{cls.__name__}.{name} is an ordinary method, which is called and not awaited: leave out `async`")
+                raise UsageError(f"{cls.__name__}.{name} must be an ordinary method, because it is not awaited: leave out `async`")
 
     def __init__(self, transport: TransportLike) -> None:
         super().__init__(transport)
@@ -294,42 +248,42 @@ class ObservingWrapper(LineWrapper):
         self._end_told = False
         self._complained = False
 
-    # --------------------------------------------------------------------------------------------------------- to override
+    # The methods to override.
 
     def on_connecting(self) -> None:
-        """An attempt to connect begins. Not told any more once one has succeeded."""
+        """Called when an attempt to connect begins. Not called again once an attempt has succeeded."""
 
     def on_connected(self) -> None:
-        """It succeeded."""
+        """Called when the attempt has succeeded."""
 
     def on_connect_failed(self, error: BaseException) -> None:
-        """It failed, or was cancelled."""
+        """Called when the attempt has failed or was cancelled."""
 
     def on_writing(self, data: str | bytes) -> None:
-        """A write begins."""
+        """Called when a write begins."""
 
     def on_written(self, data: str | bytes) -> None:
-        """It has been handed over."""
+        """Called when the write has been handed over."""
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """It was refused, failed, or was cancelled."""
+        """Called when the write was refused, failed or was cancelled."""
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
-        """These lines were read."""
+        """Called for each batch of lines that was read."""
 
     def on_read_end(self, error: Exception | None) -> None:
-        """There is nothing more to read: all was well, or `error`. Told once, unless the error was one of use (`UsageError`)."""
+        """Called once when there is nothing more to read, with the error that ended the stream, or None. A `UsageError` does not count."""
 
     def on_input_ended(self) -> None:
-        """The input was ended by `end_input()`."""
+        """Called when `end_input()` has ended the input."""
 
     def on_closing(self) -> None:
-        """It is being closed. Told once."""
+        """Called once, when closing begins."""
 
     def on_closed(self, error: BaseException | None) -> None:
-        """It is closed, as far as it will ever be; `error` is what closing raised, or the cancellation that cut it short."""
+        """Called once, when closing is over. `error` is the exception that closing raised, or the cancellation that cut it short."""
 
-    # -------------------------------------------------------------------------------------------------------- the contract
+    # The contract.
 
     async def connect(self) -> None:
         """Connect the transport inside."""
@@ -359,14 +313,14 @@ class ObservingWrapper(LineWrapper):
         self._tell(self.on_written, data)
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """The next lines of the transport inside."""
+        """Return the next lines of the transport inside."""
         try:
             batch = await anext(source)
         except StopAsyncIteration:
             self._read_ended(None)
             raise
         except UsageError:
-            raise  # whoever reads did something wrong: there may be more to read
+            raise  # a mistake of the reader: there may be more to read
         except Exception as error:
             self._read_ended(error)
             raise
@@ -401,11 +355,11 @@ class ObservingWrapper(LineWrapper):
     def _tell(self, hook: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             hook(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - an onlooker must never be what ends a conversation
+        except Exception as error:  # noqa: BLE001 - an observer must never end a conversation
             if not self._complained:
                 self._complained = True
                 place = traceback.extract_tb(error.__traceback__)[-1]
-                # The handler that failed may be the one this goes to. And the error's text may hold what was said: it is not shown.
+                # The log handler may be the one that failed. The text of the error may quote the conversation, so it is not logged.
                 with contextlib.suppress(Exception):
                     logger.warning("%s: %s raised in %s, line %s", type(self).__name__, type(error).__name__, place.filename, place.lineno)
 

@@ -1,12 +1,11 @@
-"""`FaultyTransport`: a transport on which things go wrong, the same things at the same places every time."""
+"""`FaultyTransport`: injects faults into a transport, the same faults at the same places every time. The faults are in `faults`."""
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Self, get_args
+from typing import get_args
 
 import anyio
 import msgspec
@@ -26,17 +25,24 @@ from claude_transport.wrappers.faults import Corrupt, Cut, Delay, Drop, Duplicat
 
 _FAULTS = get_args(Fault)
 
+_CONNECT = "connect "
+"""How the entries of `done` about failed attempts to connect begin."""
+
 
 class FaultyTransport(LineWrapper):
-    """`transport` with these `faults` (see `claude_transport.wrappers.faults`), for tests of whatever talks through it.
+    """Injects `faults` (see `claude_transport.wrappers.faults`) into `transport`, to test the code that uses it.
 
     Args:
         seed: decides everything that the faults leave open. The same faults and seed on the same stream do the same.
-        sleep: does the waiting of `Delay`, in seconds; give your own to wait without time passing.
+        sleep: waits the given seconds for `Delay`; pass your own function to wait without time passing.
+        done: the list to which each fault that happened is added, in words. Give the list of an earlier transport to count on in it:
+            `FailConnect` then counts the attempts of both.
 
-    What is read is put back together to a stream of bytes, spoilt, and framed again, so a fault can hit any byte of any transport.
-    The order is: lines are dropped, duplicated and delayed; then bytes are corrupted, cut and split. `done` says what has happened.
-    Without faults for reading, lines pass as they are.
+    The lines that are read are joined to a stream of bytes, changed, and framed again, so a fault can hit any byte of any transport. First
+    lines are dropped, duplicated and delayed; then bytes are corrupted, cut and split. Without faults for reading, lines pass unchanged.
+
+    Raises:
+        ConfigurationError: an item of `faults` is not a fault.
     """
 
     def __init__(
@@ -46,30 +52,29 @@ class FaultyTransport(LineWrapper):
         *,
         seed: int = 0,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+        done: list[str] | None = None,
     ) -> None:
         super().__init__(transport)
         self._faults = tuple(faults)
         for fault in self._faults:
             if not isinstance(fault, _FAULTS):
-                raise ConfigurationError(f"{fault!r} is no fault: see claude_transport.wrappers.faults", option="faults")
-        self._seed = seed
+                raise ConfigurationError(f"{fault!r} is not a fault: see claude_transport.wrappers.faults", option="faults")
         self._sleep = sleep
         self._line_faults = _LineFaults(self._faults, random.Random(seed))  # noqa: S311 - to be repeated, not to be secret
         self._byte_faults = _ByteFaults(self._faults, random.Random(seed + 1))  # noqa: S311
-        self._attempts = itertools.count(1)
         self._writes = 0
         self._write_broken = False
-        self._waiting: deque[tuple[float, list[bytes]]] = deque()  # lines that were read and not yet handed on, with the delay before them
+        self._waiting: deque[tuple[float, list[bytes]]] = deque()  # lines not yet handed on, with the delay before them
         self._ready: deque[Sequence[bytes]] = deque()
-        self._delay: anyio.CancelScope | None = None  # the one that a reader waits for
+        self._delay: anyio.CancelScope | None = None  # the delay that a reader waits for
         self._closing = False
         self._end: ClaudeTransportError | StopAsyncIteration | None = None
-        self.done: list[str] = []
-        """What has gone wrong so far, in words, in order."""
+        self.done: list[str] = [] if done is None else done
+        """The faults that happened so far, in words, in order."""
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What goes wrong."""
+        """The faults to inject."""
         return self._faults
 
     @property
@@ -77,24 +82,18 @@ class FaultyTransport(LineWrapper):
         """True when no fault is about reading."""
         return not self._line_faults.any and not self._byte_faults.any
 
-    def rewrapped(self, transport: TransportLike) -> Self:
-        """The same faults, from the beginning of the new stream; attempts to connect are counted on."""
-        another = type(self)(transport, self._faults, seed=self._seed, sleep=self._sleep)  # they may have been given as an iterator
-        another._attempts = self._attempts  # noqa: SLF001 - one of us
-        return another
-
     async def connect(self) -> None:
         """Fail as often as asked, then connect the transport inside."""
-        attempt = next(self._attempts)
+        attempt = sum(each.startswith(_CONNECT) for each in self.done) + 1
         times = max((fault.times for fault in self._faults if isinstance(fault, FailConnect)), default=0)
         if attempt <= times:
-            self.done.append(f"connect {attempt} failed")
+            self.done.append(f"{_CONNECT}{attempt} failed")
             await anyio.lowlevel.checkpoint()
             raise CLIConnectionError(f"injected fault: attempt {attempt} of {times} to connect fails")
         await super().connect()
 
     def is_ready(self) -> bool:
-        """Whether the transport inside is, and nothing here is broken."""
+        """Return whether the transport inside is ready and no fault has broken the connection."""
         return not self._write_broken and self._end is None and super().is_ready()
 
     async def write(self, data: str | bytes) -> None:
@@ -115,15 +114,15 @@ class FaultyTransport(LineWrapper):
             raise TransportClosed(f"injected fault: write {number} fails {moment} it was handed over")
 
     async def close(self) -> None:
-        """Close the transport inside; nobody goes on waiting for a line that is delayed."""
+        """Close the transport inside. A reader that waits for a delayed line is woken."""
         self._closing = True
         if self._delay is not None:
             self._delay.cancel()
         await super().close()
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """The next lines that survive."""
-        if self.is_idle:  # a view of what was left of an earlier batch
+        """Return the next lines that the faults leave."""
+        if self.is_idle:  # a view of the rest of an earlier batch
             return await super().read_batch(source)
         while not self._ready:
             if self._end is None and self._byte_faults.is_cut(self.done):
@@ -151,7 +150,7 @@ class FaultyTransport(LineWrapper):
             self._waiting.clear()
             self._end = StopAsyncIteration()
             return
-        self._waiting.popleft()  # not before: a cancelled reader loses nothing
+        self._waiting.popleft()  # not before: a cancelled reader must lose nothing
         for line in lines:
             self._ready.extend(self._byte_faults.feed(line, self.done))
             if self._byte_faults.is_cut(self.done):
@@ -159,7 +158,7 @@ class FaultyTransport(LineWrapper):
                 self._finish(None)
                 return
         if not self._waiting or self._waiting[0][0]:
-            # a chunk ends where there is nothing more at the moment, as it does on a real connection
+            # a chunk ends when no more bytes are there, as on a real connection
             self._ready.extend(self._byte_faults.flush())
 
     async def _is_closed_during(self, delay: float) -> bool:
@@ -170,7 +169,7 @@ class FaultyTransport(LineWrapper):
         return self._closing
 
     def _finish(self, error: ClaudeTransportError | None) -> None:
-        """The stream ends here, with `error` or with what the faults made of it."""
+        """End the stream here, with `error` or with the end that the faults made."""
         self._ready.extend(self._byte_faults.finish())
         self._end = error or self._byte_faults.end()
 
@@ -185,14 +184,14 @@ class _LineFaults:
         self.any = bool(self._faults)
 
     def spoil(self, batch: Sequence[bytes], done: list[str]) -> list[tuple[float, list[bytes]]]:
-        """What becomes of each line: the seconds before it, and how often it comes."""
+        """Return for each line the seconds to wait before it, and the line as often as it comes."""
         return [self._spoil(line, done) for line in batch] if self.any else [(0.0, list(batch))]
 
     def _spoil(self, line: bytes, done: list[str]) -> tuple[float, list[bytes]]:
         self._number += 1
         delay, copies = 0.0, 1
         for fault in self._faults:
-            # the dice are thrown for every line and fault, hit or not, so that one fault does not move another
+            # throw the dice for every line and fault, so that one fault does not shift another
             by_chance = fault.line is None and self._dice.random() < fault.rate
             if fault.line != self._number and not by_chance:
                 continue
@@ -224,7 +223,7 @@ class _ByteFaults:
         self._tail = b""
 
     def feed(self, line: bytes, done: list[str]) -> list[Sequence[bytes]]:
-        """The batches of lines that are complete with this one: one for each chunk that completes any."""
+        """Return the batches that this line completes: one for each chunk that completes any line."""
         if not self.any or isinstance(line, OversizedLine):
             return [(line,)]
         data = self._corrupted(line + b"\n", done)
@@ -235,7 +234,7 @@ class _ByteFaults:
         return self._framed(data)
 
     def is_cut(self, done: list[str]) -> bool:
-        """Whether the stream is cut where it is now."""
+        """Return whether the stream is cut at this position."""
         for cut in self._cuts:
             if self.cut is None and (_reached(cut.after_bytes, self._bytes) or _reached(cut.after_lines, self._lines)):
                 self.cut = cut
@@ -243,13 +242,13 @@ class _ByteFaults:
         return self.cut is not None
 
     def flush(self) -> list[Sequence[bytes]]:
-        """The lines that the bytes of an unfinished chunk complete."""
+        """Return the lines that are complete with the bytes of an unfinished chunk."""
         chunk, self._chunk = b"".join(self._chunk), []
         lines = self._framer.feed(chunk) if chunk else []
         return [tuple(lines)] if lines else []
 
     def finish(self) -> list[Sequence[bytes]]:
-        """What is still on its way when the stream ends: an unfinished chunk, and a last line that lacks only its newline."""
+        """Return what is left at the end of the stream: an unfinished chunk, and a last line that lacks only its newline."""
         batches = self.flush()
         tail = self._framer.finish()
         if tail and (not tail.lstrip().startswith(b"{") or _is_json(tail)):
@@ -258,7 +257,7 @@ class _ByteFaults:
         return batches
 
     def end(self) -> ClaudeTransportError | StopAsyncIteration:
-        """What the stream ends with, when what it is made of does not fail by itself."""
+        """Return the exception that ends a stream whose transport has not failed by itself."""
         if self.cut is not None and not self.cut.clean:
             return ConnectionLost(f"injected fault: the connection broke after {self._bytes} bytes")
         if self._tail:

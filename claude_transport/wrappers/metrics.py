@@ -53,7 +53,8 @@ class MetricsRegistry:
 
     def __init__(self) -> None:
         self._running: dict[int, Counted] = {}
-        self._over = MetricsSnapshot(sessions=0)
+        self._paused: dict[int, MetricsSnapshot] = {}  # sessions whose transport is closed and whose counts may go on
+        self._over = MetricsSnapshot(sessions=0)  # sessions whose counts are gone
         self._listeners: list[Callable[[float, ResultMessage], None]] = []
         self._complained = False
         # Whoever scrapes does so from a thread of its own, and must not catch a session between running and over. Reentrant, because
@@ -66,24 +67,34 @@ class MetricsRegistry:
         return len(self._running)
 
     def add(self, metrics: Counted) -> None:
-        """Count this session, too."""
+        """Add a session, or go on with one whose transport was closed."""
         with self._lock:
+            if self._paused.pop(id(metrics), None) is None and id(metrics) not in self._running:
+                weakref.finalize(metrics, self._forget, id(metrics)).atexit = False
             self._running[id(metrics)] = metrics
         metrics.on_result(self._tell)
 
     def retire(self, metrics: Counted) -> None:
-        """This session is over; does nothing the second time."""
+        """Take a session whose transport is closed out of the running ones; its counts stay in the sum. The second call does nothing."""
         with self._lock:
             if self._running.pop(id(metrics), None) is not None:
-                self._over = self._over.plus(metrics.snapshot())
+                self._paused[id(metrics)] = metrics.snapshot()
+
+    def _forget(self, key: int) -> None:
+        """Keep only the sum of a session whose counts no longer exist, so that they cannot go on."""
+        with self._lock:
+            snapshot = self._paused.pop(key, None)
+            if snapshot is not None:
+                self._over = self._over.plus(snapshot)
 
     def snapshot(self) -> MetricsSnapshot:
         """All sessions together."""
         with self._lock:
-            over, running = self._over, tuple(self._running.values())
-            while over is not self._over:  # one was retired by a collection of garbage, between the two
-                over, running = self._over, tuple(self._running.values())
-        return MetricsSnapshot.total([over, *(metrics.snapshot() for metrics in running)])
+            while True:
+                over, paused, running = self._over, tuple(self._paused.values()), tuple(self._running.values())
+                if over is self._over and len(paused) == len(self._paused):
+                    break  # otherwise the garbage collector has moved a session meanwhile
+        return MetricsSnapshot.total([over, *paused, *(metrics.snapshot() for metrics in running)])
 
     def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
         """All sessions together in Prometheus' text format; see `prometheus_text`."""
@@ -175,6 +186,11 @@ class TokenLedger:
     def cost_usd(self) -> float:
         """Everything that was paid, in US dollars."""
         return self._cost
+
+    def begin_process(self) -> None:
+        """The cumulative numbers to come are those of a new process, which counts from zero."""
+        self._open.clear()
+        self._cumulative, self._cumulative_cost = {}, 0.0
 
     def message(self, message_id: str, usage: Usage | None, *, is_subagent: bool = False) -> None:
         """An API message, or another piece of it; what its pieces say differently grows, so the most counts."""
@@ -338,7 +354,12 @@ class Metrics:
         """Have `listener` told of every prompt that gets a result: after how many seconds, and which."""
         self._on_result = listener
 
-    # ------------------------------------------------------------------------------------------------------- what it is told
+    def begin_connection(self) -> None:
+        """Count a new connection, whose peer knows nothing of the prompts and the costs of the one before."""
+        self._watch = PromptWatch()
+        self._tokens.begin_process()
+        self._asked.clear()
+        self._silent.clear()
 
     def connected(self, seconds: float) -> None:
         """Connecting succeeded, and took this long."""
@@ -477,27 +498,34 @@ def _timed(timing: Timing, seconds: float) -> Timing:
 
 
 class MetricsTransport(ObservingWrapper):
-    """Counts what passes through `transport`; `metrics.snapshot()` says how much it was.
+    """Counts what passes through `transport`. `metrics.snapshot()` returns the counts.
 
     Args:
-        registry: sums this session up with others, also when it is over, for one page or one set of instruments for all of them.
+        metrics: the counts to add to; by default new ones. Give the same `Metrics` to each transport of a session that reconnects, and
+            the counts go on.
+        registry: adds this session to the sum of all its sessions, and keeps it there when the session is over.
 
-    Counting changes nothing, and never fails a session. A `reconnect()` begins a new count.
+    Counting changes nothing, and never fails a session.
     """
 
-    def __init__(self, transport: TransportLike, *, registry: MetricsRegistry | None = None) -> None:
+    def __init__(self, transport: TransportLike, *, metrics: Metrics | None = None, registry: MetricsRegistry | None = None) -> None:
         super().__init__(transport)
-        self._metrics = Metrics()
-        self._registry = registry
+        if metrics is not None and not isinstance(metrics, Metrics):
+            raise ConfigurationError(f"metrics must be a Metrics, not {type(metrics).__name__}", option="metrics")
+        self._metrics = Metrics() if metrics is None else metrics
+        self._metrics.begin_connection()
         self._connecting_since: float | None = None
+        self._retire: Callable[[], object] | None = None
         if registry is not None:
             registry.add(self._metrics)
-            # a transport that is dropped without being closed must not take its counts along, nor leave them for ever
-            weakref.finalize(self, registry.retire, self._metrics).atexit = False
+            # a transport that is dropped without being closed must not take its counts along, nor leave them running for ever
+            retire = weakref.finalize(self, registry.retire, self._metrics)
+            retire.atexit = False
+            self._retire = retire
 
     @property
     def metrics(self) -> Metrics:
-        """What was counted."""
+        """The counts."""
         return self._metrics
 
     def on_connecting(self) -> None:
@@ -531,5 +559,5 @@ class MetricsTransport(ObservingWrapper):
 
     def on_closed(self, error: BaseException | None) -> None:
         """The count is final."""
-        if self._registry is not None:
-            self._registry.retire(self._metrics)
+        if self._retire is not None:
+            self._retire()

@@ -1,4 +1,7 @@
-"""`RecordingTransport`: everything that is said, on a tape, to be replayed, inspected or sent to somebody who can help."""
+"""`RecordingTransport`: records both directions of a conversation on a tape, to replay it, inspect it or send it with a bug report.
+
+`TapeFile` writes the file in a thread of its own. The format of tapes is in `protocol/tape.py`, and `transports/replay.py` plays them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Self
 
 import anyio
 import anyio.lowlevel
@@ -35,217 +37,71 @@ from claude_transport.transport import Transport, TransportLike
 from claude_transport.wrappers.base import LineWrapper, TransportWrapper
 from claude_transport.wrappers.redactor import redactor_for
 
-# --- `TapeFile`: a tape that is being written, by a thread of its own, so that no disk can hold up or fail the conversation.
-
-
 logger: logging.Logger = logging.getLogger(__name__)
 
+DEFAULT_FLUSH_TIMEOUT = 2.0
+"""Seconds that `close()` waits for the disk. A healthy disk needs milliseconds."""
+
 DEFAULT_MAX_PENDING_BYTES = 64 * 2**20
-"""Bytes of memory waiting for the disk, over which it counts as failed: a conversation is not kept in memory because a disk hangs."""
+"""Bytes of memory that may wait for the disk before it counts as failed: a hanging disk must not fill the memory."""
 
 _BESIDE_BYTES = 192
-"""Of each record beside its line: the record, its time, the header of its bytes, its place in the queue. Measured: 183."""
+"""Bytes of memory per record besides its line: the record, its time, the header of its bytes, its place in the queue. Measured: 183."""
 
 _BATCH_BYTES = 2**20
-"""Of records that are put into one write: they are in memory twice meanwhile."""
+"""Bytes of records that are put into one write; they are in memory twice meanwhile."""
 
 _EXIT_PATIENCE = 1.0
-"""Seconds for what is still waiting, when the interpreter ends or nobody holds the file any more."""
+"""Seconds for records that still wait when the interpreter ends or the file is dropped."""
 
 
-class TapeFile:
-    """Appends records to a new file at `path` (mode 0600), redacted by `redactor` before they reach the disk.
+class TapeSeries:
+    """The paths of the tapes of one session: `x.ndjson`, `x.2.ndjson`, `x.3.ndjson`, …
 
-    `put` never waits and never raises. Whole lines are appended as they come, each batch in one write, so a crash costs what came
-    in the last moment, and at most tears the last line. When the file cannot be written, that is logged once, `failure` is set, and
-    everything later is dropped; a file that was begun stays as far as it got. That is also what happens when more than
-    `max_pending_bytes` of memory wait for the disk.
+    Give the same object to each `RecordingTransport` of a session that reconnects. Every connection then has a tape of its own, and none is
+    overwritten.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        header: TapeHeader,
-        redactor: Redactor | None,
-        max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
-    ) -> None:
-        self._max_pending_bytes = max_pending_bytes
-        self._writer = _Writer(os.fspath(path), header, redactor)
-        self._put_bytes = 0
-        self._finish = weakref.finalize(self, self._writer.finish, patience=_EXIT_PATIENCE)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._first = Path(path)
+        self._paths: list[Path] = []
 
     @property
-    def failure(self) -> Exception | None:
-        """Why nothing more is written; None while all is well."""
-        return self._writer.failure
+    def paths(self) -> tuple[Path, ...]:
+        """The paths that were given out, in order."""
+        return tuple(self._paths)
 
-    def put(self, t: float, direction: Direction, line: bytes) -> None:
-        """Have a record written."""
-        if self._writer.failure is not None or not self._finish.alive:
-            return
-        self._put_bytes += len(line) + _BESIDE_BYTES
-        if self._put_bytes - self._writer.written_bytes > self._max_pending_bytes:
-            self._writer.fail(OSError(f"the disk is too slow: more than {self._max_pending_bytes} bytes wait for it"))
-            return
-        self._writer.inbox.put(TapeRecord(t, direction, line))
-
-    async def aclose(self, *, timeout: float) -> None:
-        """Return when everything is on its way to the disk, or after `timeout` seconds; nothing can be put any more.
-
-        Whoever calls it while another one waits, waits as well; once the disk was given up, nobody does.
-        """
-        if self._finish.detach() is not None:
-            self._writer.finish()
-        elif self._writer.failure is not None:
-            return
-        finished = anyio.Event()
-        loop = HostLoop()
-        self._writer.when_finished(lambda: loop.call_soon(finished.set))
-        with anyio.move_on_after(timeout, shield=True):
-            await finished.wait()
-            self._writer.join()
-            return
-        self._writer.fail(OSError(f"the disk has not taken everything within {timeout:g} s"))
-
-
-class _Writer:
-    """The thread. It knows nothing of its `TapeFile`, so that dropping that one ends it."""
-
-    def __init__(self, path: str, header: TapeHeader, redactor: Redactor | None) -> None:
-        self.inbox: queue.SimpleQueue[TapeRecord | None] = queue.SimpleQueue()
-        self.written_bytes = 0
-        self.failure: Exception | None = None
-        self._path = path
-        self._header = header
-        self._redactor = redactor
-        self._on_finished: list[Callable[[], object]] = []
-        self._finished = False
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"claude tape {path}", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as error:  # the system has no thread to spare: that costs the tape, and no more
-            self._finished = True
-            self.fail(error)
-
-    def when_finished(self, call: Callable[[], object]) -> None:
-        """Have `call` called, once, when nothing more will be written; perhaps at once, perhaps from the thread."""
-        with self._lock:
-            if not self._finished:
-                self._on_finished.append(call)
-                return
-        call()
-
-    def finish(self, *, patience: float = 0.0) -> None:
-        """Write what is there and end; wait at most `patience` seconds for it."""
-        self.inbox.put(None)
-        if patience:
-            self._join(patience)
-
-    def join(self) -> None:
-        """Wait for the last steps of a thread that has finished writing."""
-        self._join(_EXIT_PATIENCE)
-
-    def fail(self, error: Exception) -> None:
-        """Note, once, that nothing more can be written."""
-        with self._lock:
-            if self.failure is not None:
-                return
-            self.failure = error
-        logger.warning("recording to %s has stopped: %s", printable(self._path), printable(error))
-
-    def _join(self, patience: float) -> None:
-        if self._thread.ident is not None:  # else it was never started
-            self._thread.join(patience)
-
-    def _run(self) -> None:
-        try:
-            descriptor = _create(self._path)
-            try:
-                _append(descriptor, self._header.encode())
-                while batch := self._take():
-                    _append(descriptor, b"".join(self._encode(record) for record in batch))
-                    self.written_bytes += _size(batch)
-            finally:
-                os.close(descriptor)
-        except Exception as error:  # noqa: BLE001 - whatever it is: what cannot be redacted and written safely is not written
-            self.fail(error)
-        with self._lock:
-            self._finished = True
-        for call in self._on_finished:
-            call()
-
-    def _take(self) -> list[TapeRecord]:
-        """What waits, at least one record, and not much more than `_BATCH_BYTES`; an empty list at the end."""
-        batch: list[TapeRecord] = []
-        size = 0
-        record = self.inbox.get()
-        while record is not None:
-            batch.append(record)
-            size += len(record.line) + _BESIDE_BYTES
-            if size >= _BATCH_BYTES:
-                return batch
-            try:
-                record = self.inbox.get_nowait()
-            except queue.Empty:
-                return batch
-        if batch:
-            self.inbox.put(None)  # the end comes again, after this batch
-        return batch
-
-    def _encode(self, record: TapeRecord) -> bytes:
-        if self._redactor is None:
-            return record.encode()
-        return TapeRecord(record.t, record.dir, self._redactor.line(record.line)).encode()
-
-
-def _size(batch: list[TapeRecord]) -> int:
-    return sum(len(record.line) + _BESIDE_BYTES for record in batch)
-
-
-def _create(path: str) -> int:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # the mode of a device or a pipe is nobody's to change
-            # a file that was there may have had another mode
-            os.chmod(descriptor if os.chmod in os.supports_fd else path, 0o600)  # noqa: PTH101 - pathlib knows no descriptors
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _append(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-DEFAULT_FLUSH_TIMEOUT = 2.0
-"""Seconds that closing waits for the disk; a healthy one needs milliseconds."""
+    def next(self) -> Path:
+        """Return the path for the next tape."""
+        number = len(self._paths) + 1
+        path = self._first if number == 1 else self._first.with_suffix(f".{number}{self._first.suffix}")
+        self._paths.append(path)
+        return path
 
 
 class RecordingTransport(LineWrapper):
-    """Records both directions of `transport` to a tape at `path`, as raw lines with their times; the file is created by `connect()`.
+    """Records both directions of `transport` to a tape at `path`, as raw lines with their times. `connect()` creates the file.
 
     Args:
-        path: the file (mode 0600); one that is there is overwritten.
-        scrub: take secrets, home directories, user names and e-mail addresses out before anything reaches the disk. Besides what
-            looks secret, these are values of secretly named variables of this process and of the transport's options.
-        redactor: does the scrubbing in a way of its own.
-        created_at: for the header, instead of now; in UTC.
+        path: the file (mode 0600); an existing file is overwritten. A `TapeSeries` gives each connection a file of its own.
+        scrub: remove secrets, home directories, user names and e-mail addresses before anything reaches the disk. Secrets are texts that
+            look like one, and the values of variables of this process, and of the transport's options, whose names say so.
+        redactor: the `Redactor` that scrubs, in place of the default one.
+        created_at: the time for the header in UTC, in place of now.
         flush_timeout: seconds that `close()` may wait for the disk.
 
-    Recorded besides: the end of the input, the exit code, the last words on standard error, failures, and the closing. The
-    conversation never waits for the disk, and never fails because of it: a disk that fails is reported once, by a warning in the
-    log, and `failure` says why the recording has stopped. After `reconnect()` the new one goes on in a file of its own.
+    The tape also has the end of the input, the exit code, the end of standard error, failures, and the closing. The conversation never
+    waits for the disk and never fails because of it. A failing disk is reported once, as a warning in the log, and `failure` says why the
+    recording has stopped.
+
+    Raises:
+        ConfigurationError: `scrub` is False although there is a redactor.
     """
 
     def __init__(
         self,
         transport: TransportLike,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | TapeSeries,
         *,
         scrub: bool = True,
         redactor: Redactor | None = None,
@@ -255,15 +111,15 @@ class RecordingTransport(LineWrapper):
         if not scrub and redactor is not None:
             raise ConfigurationError("scrub=False and a redactor contradict each other", option="redactor")
         super().__init__(transport)
-        self._path = self._first_path = Path(path)
-        self._number = 1
+        self._series = path if isinstance(path, TapeSeries) else TapeSeries(path)
+        self._path: Path | None = None
         self._redactor = (redactor or redactor_for(transport)) if scrub else None
         self._created_at = created_at
         self._flush_timeout = flush_timeout
         self._file: TapeFile | None = None
         self._failed_attempts: list[tuple[float, bytes]] = []
         self._start: float | None = None
-        self._write_lock = anyio.Lock(fast_acquire=True)  # what waits for its turn has not been said, and is not on the tape
+        self._write_lock = anyio.Lock(fast_acquire=True)  # a line that waits here was not sent, and is not on the tape
         self._input_ended = False
         self._output_ended = False
         self._exit_noted = False
@@ -272,46 +128,39 @@ class RecordingTransport(LineWrapper):
 
     @property
     def path(self) -> Path:
-        """Where the tape is."""
+        """The file of the tape."""
+        if self._path is None:
+            self._path = self._series.next()
         return self._path
 
     @property
     def failure(self) -> Exception | None:
-        """Why the recording has stopped; None while all is well."""
+        """The exception that stopped the recording; None while it goes on."""
         return None if self._file is None else self._file.failure
 
     @property
     def is_complete(self) -> bool:
-        """True once the transport is closed, and everything that was said is in the file (or never will be: see `failure`)."""
+        """True once the transport is closed and the file is complete, as far as it ever will be (see `failure`)."""
         return self._complete
 
-    # ------------------------------------------------------------------------------------------------------------ the contract
-
-    def rewrapped(self, transport: TransportLike) -> Self:
-        """A recorder that writes beside this one's tape: `x.ndjson` is followed by `x.2.ndjson`, so that nothing is overwritten."""
-        another = super().rewrapped(transport)
-        another._first_path, another._number = self._first_path, self._number + 1  # noqa: SLF001 - one of us
-        another._path = self._first_path.with_suffix(f".{another._number}{self._first_path.suffix}")  # noqa: SLF001
-        return another
-
     async def connect(self) -> None:
-        """Connect the transport inside; a failure is recorded, too."""
+        """Connect the transport inside. A failure is recorded as well."""
         self._elapsed()
         try:
             await super().connect()
         except Exception as error:
-            # kept for later: a failed connect() leaves nothing open, not even a tape
+            # kept for later, because a failed connect() leaves nothing open, not even a tape
             self._failed_attempts.append((self._elapsed(), _failure_note("connect", error)))
             raise
         self._open_file()
 
     async def write(self, data: str | bytes) -> None:
-        """Record the lines, then write them: on the tape, an answer never comes before its question.
+        """Record the lines, then write them, so that an answer never comes before its question on the tape.
 
-        Lines of which certainly nothing went out, since the write failed or was cancelled before, are noted as withdrawn.
+        When the write fails or is cancelled, and certainly nothing was sent, a note on the tape withdraws the lines.
         """
         async with self._write_lock:
-            await anyio.lowlevel.checkpoint_if_cancelled()  # here nothing is on the tape yet
+            await anyio.lowlevel.checkpoint_if_cancelled()  # nothing is on the tape yet
             recorded = 0
             if not self._closing and not self._input_ended and (self._file is not None or self.is_ready()):
                 raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
@@ -344,13 +193,13 @@ class RecordingTransport(LineWrapper):
             await super().end_input()
         except BaseException as error:
             if ends:
-                self._input_ended = False  # as far as anybody knows: what is written from now on counts
+                self._input_ended = False  # it may still be open, so later lines are recorded
             if isinstance(error, Exception):
                 self._note_failure("end_input", error)
             raise
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """The next lines, recorded."""
+        """Return the next lines, and record them."""
         try:
             batch = await super().read_batch(source)
         except StopAsyncIteration:
@@ -378,10 +227,8 @@ class RecordingTransport(LineWrapper):
                 await file.aclose(timeout=self._flush_timeout)
             self._complete = True
 
-    # --------------------------------------------------------------------------------------------------------------- the tape
-
     def _elapsed(self) -> float:
-        """Seconds since the first attempt to connect."""
+        """Return the seconds since the first attempt to connect."""
         now = anyio.current_time()
         if self._start is None:
             self._start = now
@@ -394,7 +241,7 @@ class RecordingTransport(LineWrapper):
                 created_at=self._created_at or dt.datetime.now(dt.UTC),
                 scrubbed=self._redactor is not None,
             )
-            self._file = TapeFile(self._path, header=header, redactor=self._redactor)
+            self._file = TapeFile(self.path, header=header, redactor=self._redactor)
             for t, note in self._failed_attempts:
                 self._file.put(t, "note", note)
         return self._file
@@ -404,18 +251,18 @@ class RecordingTransport(LineWrapper):
         self._open_file().put(t, direction, line)
 
     def _is_unsaid(self, error: BaseException, before: int) -> bool:
-        """Whether certainly nothing went out of a write that ended with `error`, `before` bytes having been written when it began."""
+        """Return whether certainly nothing was sent by a write that raised `error`. `before` is the count of bytes when it began."""
         if isinstance(error, UsageError) and not isinstance(error, TransportClosed):
-            return True  # by the contract such a refusal comes before anything is handed over
+            return True  # by the contract such a refusal comes before anything is sent
         innermost = self.transport
         while isinstance(innermost, TransportWrapper):
             innermost = innermost.transport
-        # By the contract, one that has sent a part of a line cannot be written to any more; whether it has sent all of it is for its
-        # count of bytes to say, if it has one.
+        # By the contract, a transport that has sent a part of a line cannot be written to any more. Whether it has sent the whole line,
+        # its count of bytes says, if it has one.
         return isinstance(innermost, Transport) and self.is_ready() and self.info.bytes_written == before
 
     def _note_failure(self, where: str, error: Exception) -> None:
-        if self._file is not None:  # else it was never connected, and there is nothing to record yet
+        if self._file is not None:  # otherwise it was never connected, and there is no tape yet
             self._put("note", _failure_note(where, error))
 
     def _note_end(self, error: Exception | None = None) -> None:
@@ -425,7 +272,7 @@ class RecordingTransport(LineWrapper):
             self._note_exit(error)
 
     def _note_exit(self, error: Exception | None = None) -> None:
-        """How the peer ended, and its last words, as soon as they are known."""
+        """Record how the peer ended, and the end of its standard error, once they are known."""
         if self._exit_noted:
             return
         info = self.info
@@ -434,7 +281,7 @@ class RecordingTransport(LineWrapper):
             return
         self._exit_noted = True
         last_words = getattr(error, "stderr_tail", "") or info.stderr_tail
-        if self._redactor is not None:  # before it comes apart: a private key has many lines, and only the first one says what it is
+        if self._redactor is not None:  # before splitting: a private key has many lines, and only the first one is recognised
             last_words = self._redactor.text(last_words)
         for line in last_words.encode("utf-8", "surrogatepass").split(b"\n"):
             if line:
@@ -447,3 +294,171 @@ def _failure_note(where: str, error: Exception) -> bytes:
     if isinstance(error, ClaudeTransportError):
         about["code"] = error.code
     return encode_line(about)[:-1]
+
+
+class TapeFile:
+    """Appends records to a new file at `path` (mode 0600), redacted by `redactor` before they reach the disk.
+
+    A thread of its own writes the file, so no disk can hold up or fail the conversation. Whole lines are appended as they come, each batch
+    in one write. So a crash loses the last moment and tears at most the last line. When the file cannot be written, or more than
+    `max_pending_bytes` of memory wait for the disk, one warning is logged, `failure` is set, and later records are dropped.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        header: TapeHeader,
+        redactor: Redactor | None,
+        max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
+    ) -> None:
+        self._max_pending_bytes = max_pending_bytes
+        self._writer = _Writer(os.fspath(path), header, redactor)
+        self._put_bytes = 0
+        self._finish = weakref.finalize(self, self._writer.finish, patience=_EXIT_PATIENCE)
+
+    @property
+    def failure(self) -> Exception | None:
+        """The exception that stopped the writing; None while it goes on."""
+        return self._writer.failure
+
+    def put(self, t: float, direction: Direction, line: bytes) -> None:
+        """Append a record. Never waits and never raises."""
+        if self._writer.failure is not None or not self._finish.alive:
+            return
+        self._put_bytes += len(line) + _BESIDE_BYTES
+        if self._put_bytes - self._writer.written_bytes > self._max_pending_bytes:
+            self._writer.fail(OSError(f"the disk is too slow: more than {self._max_pending_bytes} bytes wait for it"))
+            return
+        self._writer.inbox.put(TapeRecord(t, direction, line))
+
+    async def aclose(self, *, timeout: float) -> None:
+        """Wait until everything is on its way to the disk, at most `timeout` seconds. Nothing can be put any more.
+
+        Several callers wait together. After a failure no call waits.
+        """
+        if self._finish.detach() is not None:
+            self._writer.finish()
+        elif self._writer.failure is not None:
+            return
+        finished = anyio.Event()
+        loop = HostLoop()
+        self._writer.when_finished(lambda: loop.call_soon(finished.set))
+        with anyio.move_on_after(timeout, shield=True):
+            await finished.wait()
+            self._writer.join()
+            return
+        self._writer.fail(OSError(f"the disk has not taken everything within {timeout:g} s"))
+
+
+class _Writer:
+    """The thread. It has no reference to its `TapeFile`, so that dropping the `TapeFile` ends it."""
+
+    def __init__(self, path: str, header: TapeHeader, redactor: Redactor | None) -> None:
+        self.inbox: queue.SimpleQueue[TapeRecord | None] = queue.SimpleQueue()
+        self.written_bytes = 0
+        self.failure: Exception | None = None
+        self._path = path
+        self._header = header
+        self._redactor = redactor
+        self._on_finished: list[Callable[[], object]] = []
+        self._finished = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"claude tape {path}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system has no thread left: only the tape is lost
+            self._finished = True
+            self.fail(error)
+
+    def when_finished(self, call: Callable[[], object]) -> None:
+        """Call `call` once when nothing more will be written: at once, or later from the thread."""
+        with self._lock:
+            if not self._finished:
+                self._on_finished.append(call)
+                return
+        call()
+
+    def finish(self, *, patience: float = 0.0) -> None:
+        """Write what is there and end. Wait at most `patience` seconds for that."""
+        self.inbox.put(None)
+        if patience:
+            self._join(patience)
+
+    def join(self) -> None:
+        """Wait for the thread, which has finished writing, to end."""
+        self._join(_EXIT_PATIENCE)
+
+    def fail(self, error: Exception) -> None:
+        """Remember and log the first error that stops the writing."""
+        with self._lock:
+            if self.failure is not None:
+                return
+            self.failure = error
+        logger.warning("recording to %s has stopped: %s", printable(self._path), printable(error))
+
+    def _join(self, patience: float) -> None:
+        if self._thread.ident is not None:  # otherwise it was never started
+            self._thread.join(patience)
+
+    def _run(self) -> None:
+        try:
+            descriptor = _create(self._path)
+            try:
+                _append(descriptor, self._header.encode())
+                while batch := self._take():
+                    _append(descriptor, b"".join(self._encode(record) for record in batch))
+                    self.written_bytes += _size(batch)
+            finally:
+                os.close(descriptor)
+        except Exception as error:  # noqa: BLE001 - a record that cannot be redacted or written is never written in another way
+            self.fail(error)
+        with self._lock:
+            self._finished = True
+        for call in self._on_finished:
+            call()
+
+    def _take(self) -> list[TapeRecord]:
+        """Wait for records, and return at least one and not much more than `_BATCH_BYTES`; an empty list at the end."""
+        batch: list[TapeRecord] = []
+        size = 0
+        record = self.inbox.get()
+        while record is not None:
+            batch.append(record)
+            size += len(record.line) + _BESIDE_BYTES
+            if size >= _BATCH_BYTES:
+                return batch
+            try:
+                record = self.inbox.get_nowait()
+            except queue.Empty:
+                return batch
+        if batch:
+            self.inbox.put(None)  # the end mark, to be read again after this batch
+        return batch
+
+    def _encode(self, record: TapeRecord) -> bytes:
+        if self._redactor is None:
+            return record.encode()
+        return TapeRecord(record.t, record.dir, self._redactor.line(record.line)).encode()
+
+
+def _size(batch: list[TapeRecord]) -> int:
+    return sum(len(record.line) + _BESIDE_BYTES for record in batch)
+
+
+def _create(path: str) -> int:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # the mode of a device or a pipe is left alone
+            # an existing file may have had another mode
+            os.chmod(descriptor if os.chmod in os.supports_fd else path, 0o600)  # noqa: PTH101 - pathlib knows no descriptors
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,4 +1,8 @@
-"""`RetryingTransport`: what certainly has not happened is tried again; what may have happened is said to be uncertain."""
+"""`RetryingTransport`: connects in several attempts, repeats writes that certainly sent nothing, and makes the next transport of a session.
+
+Which failed calls of a whole conversation are worth another one is decided in `backoff` (`RetryPolicy`). Why a write is repeated or not is
+explained in `docs/explanation/retry-and-resume.md`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import msgspec
@@ -28,20 +32,25 @@ logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LINK_ERRORS = (TransportClosed, ConnectionLost, OSError)
-"""What a write fails with when it is the connection's doing, and may go well the next time."""
+"""Errors of a write that the connection caused, so that another attempt may succeed."""
 
 RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
-"""Which errors of `connect()` are worth another attempt: these types, or those for which this gives True."""
+"""Which errors of `connect()` are worth another attempt: errors of these types, or those for which the function returns True."""
+
+MakeTransport: TypeAlias = Callable[[], TransportLike | Awaitable[TransportLike]]
+"""An ordinary or async function that returns a new transport, which is not connected."""
+
+_Action: TypeAlias = Literal["connect", "reconnect", "write"]
 
 
 class RetryAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt that is over: the `number`-th, from 1, of at most `attempts`.
+    """One finished attempt: number `number`, counted from 1, of at most `attempts`.
 
-    `error` is what it failed with, None when it succeeded. `delay` is the number of seconds until the next attempt; None when there
-    is none, because this one succeeded, was the last, or failed in a way that is not tried again.
+    `error` is the exception of the attempt, None when it succeeded. `delay` is the time until the next attempt in seconds. It is None when
+    there is no next attempt: this one succeeded, was the last one, or failed in a way that is not tried again.
     """
 
-    action: Literal["connect", "reconnect", "write"]
+    action: _Action
     number: int
     attempts: int
     error: Exception | None = None
@@ -49,30 +58,32 @@ class RetryAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteUncertain(OutcomeUncertain, TransportClosed):
-    """The connection broke during a write, and nobody can know whether the peer has got the line: an `OutcomeUncertain` with the facts
-    of a `TransportClosed`, and caught as either."""
+    """The connection broke during a write, and it is unknown whether the peer has received the line.
+
+    It can be caught as `OutcomeUncertain` and as `TransportClosed`, and carries the exit code and the signal of the latter.
+    """
 
     category = "transport"
 
 
 class RetryingTransport(TransportWrapper):
-    """Connects `transport` in up to `attempts` attempts, with a growing delay before each but the first.
+    """Connects `transport` in up to `attempts` attempts, with a growing delay between them. `reconnect()` makes the next transport.
 
     Args:
-        attempts: how often in all, 1 or more.
-        backoff: the delays between them; by default 1 s, then 2 s, each ± 25 %.
-        on: which errors are worth another attempt; by default those of this library that say so (`retryable`). Types narrow this: of
-            this library's errors only these, if they are retryable, and also these errors of others. A function decides alone.
-        on_attempt: told of each attempt when it is over, before the delay: an ordinary function. What it raises is logged, and no more.
-        sleep: does the waiting, in seconds; give your own to wait without time passing.
+        attempts: the number of attempts in all, 1 or more.
+        backoff: the delays between attempts; by default 1 s, then 2 s, each ± 25 %.
+        on: which errors are worth another attempt; by default this library's errors whose `retryable` is True. Types narrow this to
+            retryable errors of these types, and add exceptions of other libraries. A function decides alone.
+        on_attempt: an ordinary function, called after each attempt and before the delay. What it raises is logged.
+        sleep: waits the given seconds; pass your own function to wait without time passing.
+        make_transport: returns the transport for `reconnect()`, not connected: an ordinary or async function without arguments.
 
-    `connect()` raises the error of the last attempt as it is, with a note about the others. A `close()` ends the waiting at once, with
-    `TransportClosed`; a cancellation as well. Errors of use (`UsageError`) are never tried again. `reconnect()` is tried again likewise,
-    until it is cancelled or this transport, the old one, is closed by somebody else meanwhile.
+    `connect()` raises the error of the last attempt, with a note about the earlier ones. A cancellation ends the waiting at once, and so
+    does `close()`, with `TransportClosed`. Errors of use (`UsageError`) are never tried again.
 
-    A `write()` that failed is tried again only if it is certain that nothing of it has gone out, and the connection still stands. If that
-    much is certain but the connection is gone, its error comes as it is, with a note. In all other cases it raises `OutcomeUncertain`,
-    which is a `TransportClosed` (`WriteUncertain`) where the write raised that. Lines stay in the order of the calls.
+    A failed `write()` is repeated only if nothing of it was sent and the connection still works. If nothing was sent but the connection is
+    gone, its error is raised with a note. In all other cases `OutcomeUncertain` is raised; it is a `WriteUncertain` when the write raised
+    `TransportClosed`. Lines stay in the order of the calls.
     """
 
     def __init__(
@@ -84,59 +95,85 @@ class RetryingTransport(TransportWrapper):
         on: RetryOn | None = None,
         on_attempt: Callable[[RetryAttempt], object] | None = None,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+        make_transport: MakeTransport | None = None,
     ) -> None:
         super().__init__(transport)
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise ConfigurationError(f"attempts is a number of attempts, 1 or more, not {attempts!r}", option="attempts")
+            raise ConfigurationError(f"attempts must be a whole number of at least 1, not {attempts!r}", option="attempts")
         if backoff is not None and not isinstance(backoff, Backoff):
-            raise ConfigurationError(f"backoff is a Backoff, not {type(backoff).__name__}", option="backoff")
-        _check_hook(on_attempt)
+            raise ConfigurationError(f"backoff must be a Backoff, not {type(backoff).__name__}", option="backoff")
+        if on_attempt is not None and (not callable(on_attempt) or inspect.iscoroutinefunction(on_attempt)):
+            raise ConfigurationError("on_attempt must be an ordinary function, because it is not awaited", option="on_attempt")
+        if make_transport is not None and not callable(make_transport):
+            raise ConfigurationError(
+                f"make_transport must be a function that returns a transport, not {type(make_transport).__name__}", option="make_transport"
+            )
+        self._make_transport = make_transport
+        self._settings: dict[str, Any] = {
+            "attempts": attempts,
+            "backoff": backoff or Backoff(),
+            "on": on,
+            "on_attempt": on_attempt,
+            "sleep": sleep,
+        }
         self._attempts = attempts
-        self._backoff = backoff or Backoff()
+        self._backoff: Backoff = self._settings["backoff"]
         self._is_worth_it = _predicate(on)
         self._on_attempt = on_attempt
         self._sleep = sleep
         self._connect_lock = anyio.Lock(fast_acquire=True)
-        self._write_lock = anyio.Lock(fast_acquire=True)  # held during a delay, too: the lines behind must not overtake
-        self._pauses: set[anyio.CancelScope] = set()
+        self._write_lock = anyio.Lock(fast_acquire=True)  # held during a delay, too: later lines must not overtake
+        self._runs: set[_Run] = set()
         self._closing = False
-        self._closes = 0  # other than those that reconnect() begins with
-        self._reconnect_pauses: set[anyio.CancelScope] = set()
         self._cannot_be_written = False  # a write was torn, so by the contract every later one is refused
+        self._client: Client | None = None
         self._session_id: str | None = None
-        self._unsent: Exception | None = None  # the error of a write that provably handed nothing over
-
-    # ---------------------------------------------------------------------------------------------------------- the contract
+        self._unsent: Exception | None = None  # the error of a write that provably sent nothing
 
     def attach(self, client: Client) -> SessionTerms:
-        """Attach the transport inside and return its terms; an `OutcomeUncertain` names the session that they name."""
+        """Attach the transport inside and return its terms.
+
+        `client` is kept for the transports that `reconnect()` makes. An `OutcomeUncertain` will name the session of the terms.
+        """
         terms = super().attach(client)
+        self._client = client
         self._session_id = None if terms.forks_session else terms.session_id  # of a fork, that is the id of the original
         return terms
 
-    def rewrapped(self, transport: TransportLike) -> Self:
-        """Another one that knows the session."""
-        another = super().rewrapped(transport)
-        another._session_id = self._session_id  # noqa: SLF001 - one of us; the options have not changed with the process
-        return another
-
     async def connect(self) -> None:
-        """Connect the transport inside, in several attempts if need be."""
+        """Connect the transport inside, in several attempts if necessary."""
         if self.is_ready():
             await super().connect()
             return
         async with self._connect_lock:
-            await self._persist("connect", super().connect, may_repeat=self._is_worth_it)
+            await self._persist(_Run("connect", is_over=self._closing), super().connect, may_repeat=self._is_worth_it)
 
-    async def reconnect(self) -> Self:
-        """As `TransportWrapper.reconnect()`, in several attempts if need be."""
-        return await self._persist("reconnect", super().reconnect, may_repeat=self._is_worth_it)
+    async def reconnect(self) -> RetryingTransport:
+        """Close this transport, and return a new connected one around what `make_transport` returns.
+
+        The new one has the same settings, and is attached to the layer above as this one was. Each attempt makes a new transport. Nothing
+        that was written is written again. `close()` of this transport ends a `reconnect()` that is under way, with `TransportClosed`. After
+        a failure or a cancellation nothing is open, and `reconnect()` may be called again.
+
+        Raises:
+            UsageError: there is no `make_transport`. Nothing has happened.
+        """
+        if self._make_transport is None:
+            raise UsageError("this RetryingTransport cannot reconnect: give it make_transport=, a function that returns the next transport")
+        run = _Run("reconnect")
+        self._closing = True
+        for other in tuple(self._runs):
+            if other.action != "reconnect":
+                other.give_up()
+        replace = functools.partial(self._replace, run, self._make_transport)
+        return await self._persist(run, replace, may_repeat=self._is_worth_it)
 
     async def write(self, data: str | bytes) -> None:
-        """Write to the transport inside; see above for what happens when that fails."""
+        """Write to the transport inside. The class says what happens when that fails."""
         async with self._write_lock:
+            run = _Run("write", is_over=self._closing)
             try:
-                await self._persist("write", functools.partial(self._write_once, data), may_repeat=lambda error: error is self._unsent)
+                await self._persist(run, functools.partial(self._write_once, data), may_repeat=lambda error: error is self._unsent)
             finally:
                 self._unsent = None
 
@@ -146,76 +183,81 @@ class RetryingTransport(TransportWrapper):
             await super().end_input()
 
     async def close(self) -> None:
-        """Close the transport inside; nothing is tried again any more, not even a `reconnect()` that is under way."""
+        """Close the transport inside, and end all attempts that are under way, those of `reconnect()` included."""
         self._closing = True
-        pauses = self._pauses
-        if not self._closes_to_reconnect():
-            self._closes += 1
-            pauses = pauses | self._reconnect_pauses
-        for pause in tuple(pauses):
-            pause.cancel()
+        runs = tuple(self._runs)
+        for run in runs:
+            run.give_up()
+        try:
+            await super().close()
+        finally:
+            for run in runs:
+                if run.successor is not None:
+                    await run.successor.close()
+
+    async def _replace(self, run: _Run, make_transport: MakeTransport) -> RetryingTransport:
+        """Close this transport, then make, attach and connect the next one."""
         await super().close()
+        made = make_transport()
+        inside = await made if inspect.isawaitable(made) else made
+        if isinstance(inside, type) or not isinstance(inside, TransportLike):
+            raise UsageError(f"make_transport returned {inside!r}, not a transport with its six methods")
+        successor = RetryingTransport(inside, make_transport=make_transport, **self._settings)
+        run.successor = successor
+        try:
+            if run.is_over:  # close() was called while the successor was made
+                await successor.close()
+            if self._client is not None:
+                successor.attach(self._client)
+            await inside.connect()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await successor.close()
+            raise
+        finally:
+            run.successor = None
+        return successor
 
-    # --------------------------------------------------------------------------------------------------------- trying again
+    # Trying again.
 
-    async def _persist(
-        self,
-        action: Literal["connect", "reconnect", "write"],
-        attempt: Callable[[], Awaitable[T]],
-        *,
-        may_repeat: Callable[[Exception], bool],
-    ) -> T:
-        """What `attempt` gives, in the end; or its last error."""
+    async def _persist(self, run: _Run, attempt: Callable[[], Awaitable[T]], *, may_repeat: Callable[[Exception], bool]) -> T:
+        """Call `attempt` until it succeeds, and return its result; raise its last error when it must not be tried again."""
         failed: list[str] = []
-        closes = self._closes
-        while True:
-            number = len(failed) + 1
-            try:
-                result = await attempt()
-            except Exception as error:
-                delay = None
-                if number < self._attempts and not self._is_pointless(action, error, closes) and may_repeat(error):
-                    delay = self._backoff.delay(number - 1)
-                self._tell(RetryAttempt(action=action, number=number, attempts=self._attempts, error=error, delay=delay))
-                if delay is None:
-                    if failed:
-                        error.add_note(f"attempt {number} of {self._attempts} to {action}; before it: {', '.join(failed)}")
-                    raise
-                failed.append(type(error).__name__)
-                cause = error
-            else:
-                if failed or action != "write":
-                    self._tell(RetryAttempt(action=action, number=number, attempts=self._attempts))
-                return result
-            try:
-                await self._pause(delay, action=action)
-                if self._is_over(action, closes):
-                    raise TransportClosed(f"the transport was closed while it waited to {action} again") from cause
-            finally:
-                del cause  # it holds this frame, which must not hold it in return
-
-    def _is_pointless(self, action: str, error: Exception, closes: int) -> bool:
-        """Whether this must not be tried again whatever the caller thinks of the error."""
-        return self._is_over(action, closes) or (isinstance(error, UsageError) and error is not self._unsent)
-
-    def _is_over(self, action: str, closes: int) -> bool:
-        """Whether somebody has closed this transport, `closes` times having been before."""
-        # by the time a reconnect() fails this transport is closed, which alone is no reason to give up
-        return self._closes != closes if action == "reconnect" else self._closing
-
-    async def _pause(self, delay: float, *, action: str) -> None:
-        pauses = self._reconnect_pauses if action == "reconnect" else self._pauses
-        with anyio.CancelScope() as pause:
-            pauses.add(pause)
-            try:
-                await self._sleep(delay)
-            finally:
-                pauses.discard(pause)
+        self._runs.add(run)
+        try:
+            while True:
+                number = len(failed) + 1
+                try:
+                    result = await attempt()
+                except Exception as error:
+                    is_pointless = run.is_over or (isinstance(error, UsageError) and error is not self._unsent)
+                    delay = None
+                    if number < self._attempts and not is_pointless and may_repeat(error):
+                        delay = self._backoff.delay(number - 1)
+                    self._tell(RetryAttempt(action=run.action, number=number, attempts=self._attempts, error=error, delay=delay))
+                    if delay is None:
+                        if failed:
+                            error.add_note(f"attempt {number} of {self._attempts} to {run.action}; before it: {', '.join(failed)}")
+                        raise
+                    failed.append(type(error).__name__)
+                    cause = error
+                else:
+                    if failed or run.action != "write":
+                        self._tell(RetryAttempt(action=run.action, number=number, attempts=self._attempts))
+                    return result
+                try:
+                    await run.pause(self._sleep, delay)
+                    if run.is_over:
+                        raise TransportClosed(f"the transport was closed while it waited to {run.action} again") from cause
+                finally:
+                    del cause  # it holds this frame, which must not hold it in return
+        finally:
+            self._runs.discard(run)
 
     def _tell(self, attempt: RetryAttempt) -> None:
         if attempt.delay is not None:
             logger.info(
-                "%s failed (%s), attempt %d of %d; again in %.2f s",
+                "%s failed (%s), attempt %d of %d; trying again in %.2f s",
                 *(attempt.action, type(attempt.error).__name__, attempt.number, attempt.attempts, attempt.delay),
             )
         if self._on_attempt is None:
@@ -223,10 +265,9 @@ class RetryingTransport(TransportWrapper):
         try:
             self._on_attempt(attempt)
         except Exception:
-            # whoever watches must not decide what happens
-            logger.exception("on_attempt failed")
+            logger.exception("on_attempt failed; the attempts go on")
 
-    # -------------------------------------------------------------------------------------------------------------- writing
+    # Writing.
 
     async def _write_once(self, data: str | bytes) -> None:
         before = self.info
@@ -235,12 +276,12 @@ class RetryingTransport(TransportWrapper):
             await super().write(data)
         except Exception as error:
             if isinstance(error, UsageError) and not isinstance(error, TransportClosed):
-                raise  # not connected, input ended, no text: by the contract that is said before anything is handed over
+                raise  # not connected, input ended, not text: by the contract these come before anything is sent
             if refuses:
-                error.add_note("nothing of it was handed over: the connection could not be written to any more before this write began")
+                error.add_note("nothing of it was sent: the connection could not be written to any more before this write began")
                 raise
-            # A transport that is still ready after a failed write has not sent a part of a line, or the next one would be glued to it.
-            # That it has not sent all of it is for its own count of bytes to say; one that has never moved is no count.
+            # A transport that is still ready after a failed write has sent no part of a line, or the next line would be glued to it.
+            # Whether it has sent the whole line, its count of bytes says. A count that has never moved proves nothing.
             counted = 0 < before.bytes_written == self.info.bytes_written
             if counted and self.is_ready() and isinstance(error, _LINK_ERRORS):
                 self._unsent = error
@@ -253,20 +294,36 @@ class RetryingTransport(TransportWrapper):
 
     def _uncertain(self, error: Exception) -> OutcomeUncertain:
         session_id = self._session_id
-        message = f"whether the line has arrived is not known: {error}"
+        message = f"it is unknown whether the line has arrived: {error}"
         if not isinstance(error, TransportClosed):
             return OutcomeUncertain(message, session_id=session_id)
         facts = {"exit_code": error.exit_code, "signal": error.signal, "stderr_tail": error.stderr_tail}
         return WriteUncertain(message, session_id=session_id, **facts)
 
 
-def _check_hook(hook: object) -> None:
-    if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
-        raise ConfigurationError("on_attempt is an ordinary function, which is called and not awaited", option="on_attempt")
+class _Run:
+    """One `connect()`, `reconnect()` or `write()` that is under way, with all its attempts."""
+
+    def __init__(self, action: _Action, *, is_over: bool = False) -> None:
+        self.action: _Action = action
+        self.is_over = is_over
+        self.successor: RetryingTransport | None = None  # the transport that a reconnect() is connecting
+        self._pause: anyio.CancelScope | None = None
+
+    def give_up(self) -> None:
+        """Make the current attempt the last one, and end the delay after it."""
+        self.is_over = True
+        if self._pause is not None:
+            self._pause.cancel()
+
+    async def pause(self, sleep: Callable[[float], Awaitable[object]], delay: float) -> None:
+        with anyio.CancelScope() as self._pause:
+            await sleep(delay)
+        self._pause = None
 
 
 def _predicate(on: object) -> Callable[[Exception], bool]:
-    """Whether an error is worth another attempt, as a function that does not fail."""
+    """Return a function that tells whether an error is worth another attempt, and never raises."""
     if on is None:
         on = ClaudeTransportError
     given: tuple[object, ...] = on if isinstance(on, tuple) else (on,)
@@ -274,15 +331,14 @@ def _predicate(on: object) -> Callable[[Exception], bool]:
     if len(types) == len(given):
         return lambda error: isinstance(error, types) and (not isinstance(error, ClaudeTransportError) or error.retryable)
     if isinstance(on, type | tuple) or not callable(on) or inspect.iscoroutinefunction(on):
-        raise ConfigurationError(f"on is a type of exception, several in a tuple, or a function of one; {on!r} is neither", option="on")
+        raise ConfigurationError(f"on must be an exception type, a tuple of them, or an ordinary function, not {on!r}", option="on")
     decide: Callable[[Exception], object] = on
 
     def decided(error: Exception) -> bool:
         try:
             return bool(decide(error))
         except Exception:
-            # the error that is asked about is the one to be raised
-            logger.exception("on failed: not trying again")
+            logger.exception("on failed, so this error is not tried again")
             return False
 
     return decided

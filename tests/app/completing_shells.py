@@ -1,4 +1,7 @@
-"""What real shells offer at the end of a command line once they have read the program's script: bash, zsh and fish, each asked itself."""
+"""What real shells offer at the end of a command line once they have read the program's script: bash, zsh and fish, each asked itself.
+
+The scripts run the program, so a directory with a `claude-transport` in it is first on the shells' path.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from program_process import PATIENCE
 
-from claude_transport.app.arguments import build_parser
-from claude_transport.app.shell_completion import render_bash, render_fish, render_zsh
+from claude_transport.app.shell_completion import script_for
 
 Offers = dict[str, str]
 """What a shell offers, and how it explains it."""
-ENVIRONMENT = {"PATH": "/usr/bin:/bin:/usr/local/bin", "LANG": "C.UTF-8", "TERM": "dumb"}
+PATH = "/usr/bin:/bin:/usr/local/bin"
+ENVIRONMENT = {"LANG": "C.UTF-8", "TERM": "dumb"} | {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 
 
 def why_no_shell(name: str) -> str | None:
@@ -37,12 +41,15 @@ def run_in(name: str, *arguments: str, cwd: Path, stdin: str = "") -> list[str]:
         pytest.skip(reason)
     home = cwd.with_name(f"{cwd.name}-home")
     home.mkdir(exist_ok=True)
+    installed = home / "claude-transport"
+    installed.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W error -m claude_transport "$@"\n', "utf-8")
+    installed.chmod(0o755)
     ran = subprocess.run(
         [str(shutil.which(name)), *arguments],
         input=stdin.encode(),
         capture_output=True,
         cwd=cwd,
-        env={**ENVIRONMENT, "HOME": str(home)},
+        env={**ENVIRONMENT, "HOME": str(home), "PATH": f"{home}:{PATH}"},
         timeout=PATIENCE,
         check=False,
     )
@@ -58,16 +65,16 @@ def offered_by_bash(line: str, cwd: Path) -> set[str]:
     ask = f"""
 COMP_WORDS=({" ".join(shlex.quote(word) for word in words)})
 COMP_CWORD={len(words) - 1}
-_claude_transport
+_claude_transport_completion claude-transport
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    found = run_in("bash", "--norc", "--noprofile", "-c", render_bash(build_parser()) + ask, cwd=cwd)
+    found = run_in("bash", "--norc", "--noprofile", "-c", script_for("bash") + ask, cwd=cwd)
     return {word for word in found if word}
 
 
 def explained_by_fish(lines: Sequence[str], cwd: Path) -> list[Offers]:
     """What fish offers at the end of each line. A directory ends with a slash, and a value comes with its option: both are cut."""
-    script = "\n".join([render_fish(build_parser()), *(f"complete -C {shlex.quote(line)}; echo '<end>'" for line in lines)])
+    script = "\n".join([script_for("fish"), *(f"complete -C {shlex.quote(line)}; echo '<end>'" for line in lines)])
     offers: list[Offers] = [{}]
     for row in run_in("fish", "--no-config", "-c", script, cwd=cwd):
         word, _, told = row.partition("\t")
@@ -132,7 +139,7 @@ def explained_by_zsh(lines: Sequence[str], cwd: Path, *, on_fpath: bool = False)
     place = cwd.with_name(f"{cwd.name}-zsh")
     place.mkdir(exist_ok=True)
     script = place / "_claude-transport"
-    script.write_text(render_zsh(build_parser()), "utf-8")
+    script.write_text(script_for("zsh"), "utf-8")
     found_by_itself = f"fpath=({shlex.quote(str(place))} $fpath)"
     before, after = (found_by_itself, "") if on_fpath else ("", f'eval "$(<{shlex.quote(str(script))})"')
     (place / "inner").write_text(INNER.replace("@BEFORE@", before).replace("@AFTER@", after), "utf-8")

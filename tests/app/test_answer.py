@@ -11,10 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from claude_transport.app.answer import AnswerReader, Paragraph, Remark, ToolCall, Words, gist_of
 from claude_transport.app.arguments import split_rules
+from claude_transport.app.render import AnswerReader, Paragraph, Remark, ToolCall, Words, gist_of, summarize
 from claude_transport.app.render_rich import split_blocks
-from claude_transport.app.summary import summarize
 from claude_transport.app.terminal import Look, choose_look, one_line, visible
 from claude_transport.protocol.blocks import TextBlock, ToolUseBlock
 from claude_transport.protocol.codec import decode_message
@@ -110,11 +109,11 @@ def test_the_turn_that_a_resumed_session_begins_with_is_not_the_answer() -> None
     [
         (
             APIRetryMessage(attempt=2, max_retries=10, retry_delay_ms=3100, error_status=529),
-            "the API did not answer well (529); trying again in 3 s, 2 of 10",
+            "the API request failed (529); trying again in 3 s, 2 of 10",
         ),
-        (ModelFallback(original_model="big", fallback_model="small"), "small has taken over from big"),
-        (OversizedMessage(size=9, limit=5), "a message of 9 bytes was left out: longer than 5"),
-        (RateLimitEvent(rate_limit_info=RateLimitInfo(status="rejected")), "the account is near its limit, or over it (rejected)"),
+        (ModelFallback(original_model="big", fallback_model="small"), "small has replaced big"),
+        (OversizedMessage(size=9, limit=5), "a message of 9 bytes was skipped: the limit is 5"),
+        (RateLimitEvent(rate_limit_info=RateLimitInfo(status="rejected")), "the account is near or over its limit (rejected)"),
     ],
 )
 def test_what_happens_beside_the_answer_is_remarked_on(message: Any, text: str) -> None:

@@ -19,11 +19,9 @@ import pytest
 from program_process import PATIENCE, Program
 from program_terminal import Terminal
 
-from claude_transport.app.answer import ToolCall, Words
-from claude_transport.app.progress import Progress
-from claude_transport.app.render import Face
-from claude_transport.app.terminal import Look
-from claude_transport.app.ticking import while_ticking
+from claude_transport.app.event_loop import while_ticking
+from claude_transport.app.render import Face, ToolCall, Words
+from claude_transport.app.terminal import Look, Progress
 from claude_transport.testing import FakeMessagesAPI, replies
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, Turn

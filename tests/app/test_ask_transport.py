@@ -165,7 +165,7 @@ def test_row_4_neither_path_is_exit_code_2_with_every_place_and_the_remedy(progr
 def test_a_named_claude_and_the_api_contradict_each_other(program: Program, named: tuple[str, ...]) -> None:
     ran = program.run("ask", *named, "--transport", "api", "hi", env={"ANTHROPIC_API_KEY": SECRET})
     assert ran.returncode == 2
-    assert f"{named[0]} names a claude to run".encode() in ran.stderr
+    assert f"{named[0]} runs a claude, and --transport api runs none".encode() in ran.stderr
 
 
 def test_a_variable_that_is_no_choice_is_exit_code_2(program: Program) -> None:

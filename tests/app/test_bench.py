@@ -10,8 +10,8 @@ import anyio
 import pytest
 from program_process import PATIENCE, Program
 
-from claude_transport.app.bench_run import Bench
-from claude_transport.app.interruption import run_interruptibly
+from claude_transport.app.bench import Bench
+from claude_transport.app.event_loop import run_interruptibly
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

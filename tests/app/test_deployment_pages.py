@@ -8,15 +8,15 @@ import shlex
 import signal
 import ssl
 import subprocess
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from claude_transport.app.arguments import build_parser
+from claude_transport.app.arguments import parse
 from claude_transport.gateway.door import GatewayTokens
 from claude_transport.streams.address import parse_address
 
@@ -33,9 +33,11 @@ def command_lines() -> Iterator[str]:
             yield from (line for line in block.splitlines() if line.startswith("claude-transport serve"))
 
 
-def parsed(arguments: list[str]) -> Namespace:
+def parsed(arguments: list[str]) -> SimpleNamespace:
     """What the program makes of its arguments; a mistake in them fails the test with the program's own words."""
-    return build_parser().parse_args(arguments)
+    read = parse(arguments)
+    assert read is not None
+    return read
 
 
 def manifests(name: str) -> dict[str, Any]:

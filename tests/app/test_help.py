@@ -7,12 +7,11 @@ import shlex
 
 import pytest
 
-from claude_transport.app.arguments import build_parser
+from claude_transport.app.arguments import MANUAL, parse, program
 from claude_transport.app.main import main
-from claude_transport.app.manual import MANUAL
 
-SECTIONS = ("usage:", "options:", "examples:", "exit codes:", "environment:", "files:")
-COMMANDS = ("", *build_parser().commands)
+SECTIONS = ("Usage:", "Options:", "Examples:", "Exit codes:", "Environment:", "Files:")
+COMMANDS = ("", *program.commands)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -48,7 +47,6 @@ def test_help_has_no_colours_when_none_are_wanted(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_example_in_the_help_can_be_read_by_the_program(command: str) -> None:
-    parser = build_parser()
     read = 0
     for example in MANUAL[command].examples:
         (words,) = re.findall(r"claude-transport ([^|<)#]*)", example)
@@ -57,19 +55,20 @@ def test_every_example_in_the_help_can_be_read_by_the_program(command: str) -> N
             continue
         if "--" in arguments:
             arguments = arguments[: arguments.index("--")]
-        named = parser.parse_args(arguments).command
-        assert named == command or not command
+        values = parse(arguments)
+        assert values is not None
+        assert values.command == command or not command
         read += 1
     assert read > 0
 
 
 def test_every_command_has_a_manual_and_every_manual_a_command() -> None:
-    assert set(MANUAL) == {"", *build_parser().commands}
+    assert set(MANUAL) == {"", *program.commands}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_explains_every_variable_that_its_options_name(command: str) -> None:
-    parser = build_parser().commands[command] if command else build_parser()
-    named = {name for argument in parser.arguments() for name in re.findall(r"\b(?:CLAUDE|ANTHROPIC|NO)_[A-Z_]+", argument.help)}
+    params = program.commands[command].params if command else program.params
+    named = {name for param in params for name in re.findall(r"\b(?:CLAUDE|ANTHROPIC|NO)_[A-Z_]+", getattr(param, "help", ""))}
     explained = {name for names, _ in MANUAL[command].environment for name in names.split(", ")}
     assert named - explained == set()

@@ -13,13 +13,10 @@ import pytest
 from hostile_words import HOSTILE, assert_lines_are_safe
 
 from claude_transport.app import failures
-from claude_transport.app.answer import Remark, ToolCall
-from claude_transport.app.permission import Keyboard, PermissionAsker
-from claude_transport.app.render import Face
-from claude_transport.app.render_inspection import inspection_lines
-from claude_transport.app.render_report import ReportLines
-from claude_transport.app.report import CLIFinding, Failure
-from claude_transport.app.summary import summarize
+from claude_transport.app.ask import Keyboard, PermissionAsker
+from claude_transport.app.doctor import CLIFinding, Failure, ReportLines
+from claude_transport.app.inspect_tape import inspection_lines
+from claude_transport.app.render import Face, Remark, ToolCall, summarize
 from claude_transport.app.terminal import Look, json_for_terminals, one_line
 from claude_transport.client.questions import CallbackContext
 from claude_transport.errors import ConnectTimeout, ProcessError, ResultError

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from program_process import Program
 
+from claude_transport.app.inspect_tape import inspection_lines
 from claude_transport.app.main import main
-from claude_transport.app.progress import Progress, open_progress
-from claude_transport.app.render_inspection import inspection_lines
-from claude_transport.app.terminal import Look
+from claude_transport.app.terminal import Look, Progress, open_progress
 from claude_transport.inspection import summarize
 from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord
 

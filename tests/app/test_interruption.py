@@ -8,7 +8,7 @@ import signal
 import anyio
 import pytest
 
-from claude_transport.app.interruption import run_interruptibly
+from claude_transport.app.event_loop import run_interruptibly
 
 
 async def nothing() -> None:

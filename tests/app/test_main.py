@@ -10,7 +10,7 @@ import typing
 import pytest
 from program_process import PATIENCE, Program
 
-from claude_transport.app import ask, failures
+from claude_transport.app import arguments, ask, failures
 from claude_transport.app.arguments import PERMISSION_MODES
 from claude_transport.app.main import main
 from claude_transport.errors import (
@@ -28,17 +28,17 @@ from claude_transport.launch.options import PermissionMode
 OPTIONAL = {"anthropic", "claude_agent_sdk", "mcp", "opentelemetry", "rich", "trio", "websockets", "claude_transport.testing"}
 
 
-def loaded_by(program: Program, *arguments: str) -> set[str]:
+def loaded_by(program: Program, *line: str) -> set[str]:
     """Every module that a run of the program has loaded at its end."""
-    code = f"import json, sys; from claude_transport.app.main import main; main({list(arguments)!r}); print(json.dumps(list(sys.modules)))"
+    code = f"import json, sys; from claude_transport.app.main import main; main({list(line)!r}); print(json.dumps(list(sys.modules)))"
     ran = subprocess.run([program.argv()[0], "-c", code], capture_output=True, env=program.env, timeout=PATIENCE, check=True)
     return set(json.loads(ran.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("ask", "--help"), ("doctor", "--help"), ("--version",)])
-def test_help_and_version_load_nothing_optional(program: Program, arguments: tuple[str, ...]) -> None:
-    loaded = loaded_by(program, *arguments)
-    assert {"argparse", "claude_transport.app.arguments"} <= loaded
+@pytest.mark.parametrize("line", [("--help",), ("ask", "--help"), ("doctor", "--help"), ("--version",)])
+def test_help_and_version_load_nothing_optional(program: Program, line: tuple[str, ...]) -> None:
+    loaded = loaded_by(program, *line)
+    assert {"click", "claude_transport.app.arguments"} <= loaded
     assert loaded & OPTIONAL == set()
     assert "claude_transport.app.ask" not in loaded
 
@@ -49,10 +49,40 @@ def test_asking_a_real_claude_loads_nothing_of_the_simulated_one(program: Progra
     assert loaded & OPTIONAL == set()
 
 
+def test_the_bridge_is_started_without_click(program: Program) -> None:
+    loaded = loaded_by(program, "mcp-bridge", "--server", "tools")
+    assert "claude_transport.app.mcp_bridge" in loaded
+    assert loaded & (OPTIONAL | {"click", "argparse", "claude_transport.app.arguments", "claude_transport.app.terminal"}) == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        (("--url=unix:///no/such.sock", "--server", "tools"), "config.invalid", "needs CLAUDE_TRANSPORT_BRIDGE_TOKEN in its environment"),
+        (("--sever", "tools"), "usage.error", "'--sever'"),
+        (("--server",), "usage.error", "--server needs a value"),
+    ],
+)
+def test_the_bridge_reads_its_arguments_without_click(program: Program, line: tuple[str, ...], code: str, said: str) -> None:
+    ran = program.run("mcp-bridge", *line, without=["click"])
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    (told,) = ran.stderr.decode().splitlines()
+    assert said in told
+    assert told.endswith(f"[{code}]")
+
+
+@pytest.mark.parametrize("line", [(), ("--help",), ("ask", "--offline", "hi"), ("doctor",), ("mcp-bridge", "--help")])
+def test_without_click_every_other_command_says_what_to_install(program: Program, line: tuple[str, ...]) -> None:
+    ran = program.run(*line, without=["click"])
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    (told,) = ran.stderr.decode().splitlines()
+    assert "pip install 'claude-transport[cli]'" in told
+
+
 def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("ask", "doctor", "exit codes", "130  interrupted"))
+    assert all(word in shown for word in ("ask", "doctor", "Exit codes", "130  interrupted"))
 
 
 def test_version_is_printed_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +96,40 @@ def test_arguments_that_mean_nothing_are_exit_code_2(capsys: pytest.CaptureFixtu
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "claude-transport" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [
+        (["sing"], "'sing'"),
+        (["ask", "a", "b"], "(b)"),
+        (["ask", "--lou\x1bd"], "--lou"),
+        (["ask", "--backend", "curio", "hi"], "'curio'"),
+        (["ask", "--max-turns", "0", "hi"], "'0'"),
+        (["ask", "--timeout", "inf", "hi"], "'inf'"),
+        (["replay", "--speed", "fast", "tape"], "'fast'"),
+        (["inspect"], "TAPE"),
+        (["serve"], "--listen"),
+        (["ask", "-v", "-q", "hi"], "--quiet"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_value_and_a_hint(capsys: pytest.CaptureFixture[str], argv: list[str], value: str) -> None:
+    assert main(argv) == 2
+    mistake, hint = capsys.readouterr().err.splitlines()
+    assert mistake.startswith("claude-transport: ")
+    assert mistake.endswith(" [usage.error]")
+    assert value in mistake
+    assert mistake.isprintable()
+    assert hint.endswith("--help`.")
+
+
+@pytest.mark.parametrize("where", ["parse", "run"])
+def test_ctrl_c_outside_of_the_event_loop_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def interrupt(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(arguments if where == "parse" else ask, where, interrupt)
+    assert main(["ask", "hi"]) == 130
 
 
 def test_permission_modes_are_those_of_the_options() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from claude_transport.app.arguments import build_parser
+from claude_transport.app.arguments import COMMANDS
 
 GENERATOR = Path(__file__).parents[2] / "docs" / "generate_program.py"
 
@@ -48,18 +48,18 @@ def test_a_command_without_a_table_is_an_error(generator: Any, page: str) -> Non
 
 def test_every_command_has_its_section_and_its_table_is_inside_of_it(page: str) -> None:
     sections = re.split(r"^## `(.*)`$", page, flags=re.MULTILINE)
-    assert sorted(sections[1::2]) == sorted(build_parser().commands)
+    assert sorted(sections[1::2]) == sorted(str(command.name) for command in COMMANDS)
     for name, text in zip(sections[1::2], sections[2::2], strict=True):
         assert f"<!-- options of {name}:" in text
 
 
 def test_every_option_that_the_page_names_is_one_of_the_program(page: str) -> None:
-    real = {flag for command in build_parser().commands.values() for argument in command.arguments() for flag in argument.flags}
+    real = {flag for command in COMMANDS for param in command.params for flag in param.opts}
     assert set(re.findall(r"(?<![\w<-])--[a-z][a-z-]+", page)) - real - {"--version"} == set()
 
 
 def test_every_row_of_a_table_has_the_columns_of_its_head(generator: Any) -> None:
-    for command in build_parser().commands.values():
+    for command in COMMANDS:
         rows = generator.table(command).splitlines()
         assert {row.replace("\\|", "").count("|") for row in rows} == {3}
         assert all(len(row.split(" | ")[1].strip("| ")) > 3 for row in rows[2:])

@@ -10,12 +10,10 @@ import pytest
 
 from claude_transport import errors
 from claude_transport.app import failures
-from claude_transport.app.bench import BenchReport
-from claude_transport.app.bench_run import Row
+from claude_transport.app.arguments import MANUAL
+from claude_transport.app.bench import BenchReport, Row
+from claude_transport.app.doctor import CLIFinding, EnvironmentFinding, Failure, PathFinding, Report, Step, TestRun
 from claude_transport.app.failures import exit_code_of
-from claude_transport.app.manual import MANUAL
-from claude_transport.app.path_choice import PathFinding
-from claude_transport.app.report import CLIFinding, EnvironmentFinding, Failure, Report, Step, TestRun
 from claude_transport.launch.credentials import CredentialReport
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "program.md").read_text("utf-8")

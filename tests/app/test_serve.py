@@ -136,7 +136,7 @@ async def test_a_second_signal_does_not_wait_for_the_turn(
         (("--listen", "tcp://127.0.0.1:0", "--token-env", "NOT_SET_ANYWHERE"), b"NOT_SET_ANYWHERE is not set"),
         (("--listen", "tls://127.0.0.1:0"), b"needs a certificate"),
         (("--listen", "tls://127.0.0.1:0", "--certificate", "/nowhere"), b"the certificate cannot be used"),
-        (("--listen", "tcp://127.0.0.1:0", "--client-ca", "/nowhere"), b"go with --certificate"),
+        (("--listen", "tcp://127.0.0.1:0", "--client-ca", "/nowhere"), b"need --certificate"),
         (("--listen", "tcp://127.0.0.1:0", "--choice", "moddel"), b"there is no option moddel"),
     ],
 )

@@ -1,18 +1,16 @@
-"""Completion scripts: what a shell offers once it has read one. Each shell itself is asked; all three are also held to the parser."""
+"""Completion scripts: what a shell offers once it has read one. Each shell itself is asked; all three are also held to the commands."""
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import click
 import pytest
 from completing_shells import OFFERED_BY, Offers, explained_by_fish, explained_by_zsh, offered_by_bash
 
-from claude_transport.app.arguments import PERMISSION_MODES, SHELLS, build_parser
+from claude_transport.app.arguments import PERMISSION_MODES, SHELLS, program
 from claude_transport.app.main import main
-from claude_transport.app.shell_completion import render_fish, render_zsh
 
 Explained = Callable[[Sequence[str], Path], list[Offers]]
 
@@ -57,35 +55,37 @@ def test_a_shell_offers_what_may_stand_there_and_nothing_else(shell: str, line: 
 
 @SHELL
 def test_a_shell_offers_every_command_first(shell: str, place: Path) -> None:
-    assert OFFERED_BY[shell]("claude-transport ", place) == set(build_parser().commands)
+    assert OFFERED_BY[shell]("claude-transport ", place) == set(program.commands)
 
 
 @SHELL
 def test_a_shell_offers_every_option_of_a_command(shell: str, place: Path) -> None:
-    flags = {flag for argument in build_parser().commands["record"].arguments() for flag in argument.flags}
+    flags = {flag for param in program.commands["record"].params for flag in param.opts if flag.startswith("-")}
     assert OFFERED_BY[shell]("claude-transport record -", place) == flags
 
 
+def test_bash_offers_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
+    place = tmp_path / "patterns"
+    place.mkdir()
+    for name in ("[t]ape", "tape"):
+        (place / name).touch()
+    assert offered_by_bash("claude-transport inspect ", place) == {"[t]ape", "tape"}
+
+
 def test_bash_offers_every_option_of_every_command(place: Path) -> None:
-    for name, command in build_parser().commands.items():
-        assert offered_by_bash(f"claude-transport {name} -", place) == {flag for argument in command.arguments() for flag in argument.flags}
+    for name, command in program.commands.items():
+        flags = {flag for param in command.params for flag in param.opts if flag.startswith("-")}
+        assert offered_by_bash(f"claude-transport {name} -", place) == flags
 
 
 @pytest.mark.parametrize("explained", [explained_by_zsh, explained_by_fish])
 def test_every_option_and_command_is_explained_in_the_words_of_the_help(explained: Explained, place: Path) -> None:
-    commands = build_parser().commands
-    options = {
-        f"claude-transport {name} {flag}": (flag, argument.help)
-        for name, command in commands.items()
-        for argument in command.arguments()
-        for flag in argument.flags
-        if flag.startswith("--")
-    }
-    of_commands, *of_options = explained(["claude-transport ", *options], place)
-    assert of_commands == {name: command.summary for name, command in commands.items()}
-    assert [offers.get(flag) for offers, (flag, _) in zip(of_options, options.values(), strict=True)] == [
-        told for _, told in options.values()
-    ]
+    commands = program.commands
+    of_commands, *of_options = explained(["claude-transport ", *(f"claude-transport {name} --" for name in commands)], place)
+    assert of_commands == {name: command.short_help for name, command in commands.items()}
+    for offers, command in zip(of_options, commands.values(), strict=True):
+        options = [param for param in command.params if isinstance(param, click.Option)]
+        assert offers == {flag: option.help for option in options for flag in option.opts if flag.startswith("--")}
 
 
 def test_zsh_finds_the_script_as_a_file_on_its_path(place: Path) -> None:
@@ -93,37 +93,39 @@ def test_zsh_finds_the_script_as_a_file_on_its_path(place: Path) -> None:
     assert (set(first), set(second)) == ({"doctor"}, {"--offline"})
 
 
-def test_zsh_is_told_of_every_option_with_its_values() -> None:
-    parser = build_parser()
-    script = render_zsh(parser)
-    for name, command in parser.commands.items():
-        (block,) = re.findall(rf"^        {name}\)\n(.*?)\n            ;;$", script, re.MULTILINE | re.DOTALL)
-        told = [spec for line in block.splitlines()[1:] for spec in shlex.split(line.removesuffix(" \\"))]
-        specs = {matched[1]: spec for spec in told if (matched := re.match(r"(?:\*|\([^)]*\))?(-[\w-]+)[=+]?\[", spec))}
-        arguments = command.arguments()
-        assert set(specs) == {flag for argument in arguments for flag in argument.flags}
-        for argument in arguments:
-            for flag in argument.flags:
-                assert specs[flag].endswith("]") is (argument.kind == "switch")
-                assert specs[flag].endswith("]" if not argument.choices else f"({' '.join(argument.choices)})") or argument.kind != "choice"
-                assert specs[flag].endswith(":_files -/") is (argument.kind == "directory")
-                assert specs[flag].endswith(":_files") is (argument.kind == "file")
-        assert len(told) - len(specs) == sum(not argument.flags for argument in arguments)
+@SHELL
+@pytest.mark.parametrize("before", ["claude-transport inspect --html=", "claude-transport record --output="])
+def test_a_value_that_is_joined_to_its_option_is_completed_with_files(shell: str, before: str, place: Path) -> None:
+    assert OFFERED_BY[shell](f"{before}fo", place) == {"folder"}
 
 
-def test_fish_is_told_of_every_option_with_its_values() -> None:
-    parser = build_parser()
-    lines = [shlex.split(line.replace("\\'", "")) for line in render_fish(parser).splitlines() if "-n '__claude_transport_is" in line]
-    for name, command in parser.commands.items():
-        mine = [words[4:] for words in lines if words[4] == f'__claude_transport_is "{name}"']
-        for argument in command.arguments():
-            wanted = [word for flag in argument.flags for word in (("-l", flag[2:]) if flag.startswith("--") else ("-s", flag[1:]))]
-            if not wanted:
+@SHELL
+def test_a_shell_is_told_the_values_of_every_option_of_every_command(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the program answers to a script at the end of `claude-transport COMMAND OPTION `: values, or that a file may stand there."""
+
+    def answers(*words: str) -> set[str]:
+        monkeypatch.setenv("_CLAUDE_TRANSPORT_COMPLETE", f"{shell}_complete")
+        monkeypatch.setenv("COMP_WORDS", f"claude-transport {' '.join(words)} ")
+        monkeypatch.setenv("COMP_CWORD", "" if shell == "fish" else str(1 + len(words)))
+        assert main([]) == 0
+        lines = [] if (said := capsys.readouterr().out) == "\n" else said.splitlines()
+        pairs = zip(lines[::3], lines[1::3], strict=True) if shell == "zsh" else (line.split(",", 1) for line in lines)
+        return {value if kind == "plain" else kind for kind, value in pairs}
+
+    for name, command in program.commands.items():
+        for option in command.params:
+            if not isinstance(option, click.Option):
                 continue
-            (words,) = [words for words in mine if words[1 : 1 + len(wanted)] == wanted]
-            assert ("-r" in words) is (argument.kind != "switch")
-            assert ("-F" in words) is (argument.kind == "file")
-            assert (" ".join(argument.choices) in words) is (argument.kind == "choice")
+            for flag in option.opts:
+                if option.is_flag:
+                    assert answers(name, flag) == answers(name)
+                elif isinstance(option.type, click.Choice):
+                    assert answers(name, flag) == set(option.type.choices)
+                else:
+                    kind = {"FILE": {"file"}, "TAPE": {"file"}, "PATH": {"file"}, "DIR": {"dir"}}
+                    assert answers(name, flag) == kind.get(str(option.metavar), set())
 
 
 @SHELL

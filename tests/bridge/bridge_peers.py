@@ -1,4 +1,4 @@
-"""Both ends of a bridge: the CLI's, as it speaks to a stdio MCP server, and tools of a host that do what a test wants."""
+"""Clients for the tests of a bridge: the CLI's end of a stdio MCP server, and a connection to the host without a bridge."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Client:
         self._framer = LineFramer()
         self._lines: list[bytes] = []
         self.heard: list[dict[str, Any]] = []
-        """Every message so far, in the order they came."""
+        """All messages so far, in order."""
 
     async def line(self) -> bytes:
-        """The next line."""
+        """Wait for the next line."""
         with anyio.fail_after(PATIENCE):
             while not self._lines:
                 self._lines = self._framer.feed(await self.stream.receive())
         return self._lines.pop(0)
 
     async def next(self) -> dict[str, Any]:
-        """The next message."""
+        """Wait for the next message."""
         self.heard.append(json.loads(await self.line()))
         return self.heard[-1]
 
@@ -49,7 +49,7 @@ class Client:
         await self.send(json.dumps(message if id is None else {**message, "id": id}).encode())
 
     async def ask(self, method: str, *, id: Any = 1, **params: Any) -> dict[str, Any]:  # noqa: A002 - the wire's word
-        """The answer to a request; what comes before it is in `heard`."""
+        """Send a request and return its answer; messages before it are in `heard`."""
         await self.say(method, id=id, **params)
         return await self.answer(id)
 
@@ -70,7 +70,7 @@ class Client:
 
 @asynccontextmanager
 async def bridge_process(config: Mapping[str, Any]) -> AsyncIterator[Client]:
-    """The program itself, started as the CLI starts it from an entry of `mcp_servers`."""
+    """The program of the bridge, started as the CLI starts it from an entry of `mcp_servers`."""
     env = {"PATH": "/usr/bin:/bin", **config["env"]}
     with anyio.fail_after(2 * PATIENCE):
         stream = await ProcessConnectable([config["command"], *config["args"]], env=env).connect()
@@ -82,7 +82,7 @@ async def bridge_process(config: Mapping[str, Any]) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def knock(config: Mapping[str, Any], *, token: str | None = None, server: str | None = None) -> AsyncIterator[tuple[Client, Welcome]]:
-    """A connection to the host without a bridge in between, and what it answered to the greeting."""
+    """A connection to the host without a bridge, and the host's answer to the greeting."""
     settings = read_bridge_settings(config["env"])
     with anyio.fail_after(2 * PATIENCE):
         stream = await SocketConnectable(settings.address).connect()
@@ -95,5 +95,5 @@ async def knock(config: Mapping[str, Any], *, token: str | None = None, server: 
 
 
 def text_of(answer: Mapping[str, Any]) -> str:
-    """The text of a tool's result."""
+    """Return the text of a tool's result."""
     return "".join(block["text"] for block in answer["result"]["content"])

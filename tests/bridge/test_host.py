@@ -1,4 +1,4 @@
-"""`BridgeHost`: who is let in, what tools get and give, and that no bridge can take more than its share. No process is started here."""
+"""`BridgeHost`: admission, arguments and results of tools, and the bounds of each bridge. No process is started here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from claude_transport.streams.sockets import SocketConnectable
 
 
 class Workshop:
-    """Tools that wait for the test, in the two ways in which a host can have them."""
+    """Tools that wait for the test, as plain functions and as an `mcp` server."""
 
     def __init__(self) -> None:
         self.waiting = anyio.Event()
@@ -115,7 +115,7 @@ async def test_a_tool_that_raises_is_a_failed_tool_and_the_next_call_works(tools
         await client.shake_hands()
         failed = await client.call("fail")
         assert failed["result"]["isError"] is True
-        assert ("out of order" if kind == "plain" else "fail") in text_of(failed)  # what mcp 2.3 tells of its tools is their name
+        assert ("out of order" if kind == "plain" else "fail") in text_of(failed)  # mcp 2.3 reports the name of the tool only
         assert text_of(await client.call("add", id=3, a=2, b=2)) == "the sum is 4"
 
 
@@ -186,7 +186,7 @@ async def test_a_second_request_under_the_same_id_is_refused_and_the_first_is_an
         assert (refused["id"], refused["error"]["code"]) == (None, -32600)
 
 
-# ---------------------------------------------------------------------------------------------------------------- who is let in
+# Who is let in
 
 
 @pytest.mark.parametrize(
@@ -259,11 +259,11 @@ async def test_the_socket_is_for_its_owner_alone_and_gone_afterwards(workshop: W
     assert not path.parent.exists()
 
 
-# ------------------------------------------------------------------------------------------------------------ many, and the end
+# Many, and the end
 
 
 async def test_bridges_have_sessions_of_their_own(tools: Any, workshop: Workshop) -> None:
-    """The same id, at the same time; one of them hangs up, and the other one's call goes on."""
+    """Two bridges use the same id at the same time. One closes, and the call of the other goes on."""
     async with (
         ct.bridge.BridgeHost({"box": tools, "shed": [ct.bridge.HostTool(name="hello", call=hello)]}) as host,
         anyio.create_task_group() as tasks,
@@ -370,7 +370,7 @@ async def test_half_a_character_that_the_cli_has_written_reaches_the_tool(anyio_
         assert text_of(await client.call("echo", text="a \ud800 alone")) == "a \ud800 alone"
 
 
-# --------------------------------------------------------------------------------------------------------------- what tools give
+# What tools give
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ async def test_every_bad_request_gets_its_error_and_the_next_one_its_answer(work
         assert (await client.ask("ping", id="p"))["result"] == {}
 
 
-# ---------------------------------------------------------------------------------------------------------------- what is refused
+# What is refused
 
 
 async def nothing(_given: dict[str, Any], _context: ct.bridge.ToolContext) -> None: ...

@@ -1,4 +1,4 @@
-"""What a bridge, or the host of one, says in place of a name forges no record of the log and no line of standard error."""
+"""Hostile text from a bridge or its host forges no log record and no line of standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bridge itself, as the process that the CLI starts: it hands messages on, and answers for a host that is not there."""
+"""The program of the bridge, as a process: it carries messages, and answers requests itself when the host is gone."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_when_the_host_goes_open_and_later_calls_are_answered_with_an_erro
 
 
 async def test_a_host_that_was_killed_is_told_of_at_once(anyio_backend: object, tmp_path: Path) -> None:
-    """A process of its own, which answers nothing but the greeting and the handshake, and is killed with a call open."""
+    """A host in its own process: it answers the greeting and the handshake only, and is killed while a call is open."""
     path = str(tmp_path / "s")
     code = (
         "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True); c, _ = s.accept()\n"

@@ -1,4 +1,4 @@
-"""An interrupt before the query is ready is queued behind the prompts that wait, and stops them (C3). The clocks jump."""
+"""An interrupt before the query is ready is queued behind the prompts that wait, and stops them. The clocks jump."""
 
 from __future__ import annotations
 

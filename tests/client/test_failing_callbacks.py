@@ -1,4 +1,4 @@
-"""A callback that raises, overruns or returns nonsense denies by default, and `on_callback_error` decides otherwise (C11)."""
+"""A callback that raises, overruns or returns nonsense denies by default, and `on_callback_error` decides otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hook that fails says no by itself, on every CLI: older ones do not know `onFailure`, and let things go on when a hook fails (C11).
+"""A hook that fails says no by itself, on every CLI: older ones do not know `onFailure`, and let things go on when a hook fails.
 
 The clocks jump: a time limit of minutes takes no time here.
 """

@@ -1,4 +1,4 @@
-"""In-process MCP servers, seen from the CLI: every call gets one answer under its own id, whatever the server does (C13, R8)."""
+"""In-process MCP servers, seen from the CLI: every call gets one answer under its own id, whatever the server does."""
 
 from __future__ import annotations
 

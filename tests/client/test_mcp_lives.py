@@ -1,4 +1,4 @@
-"""The lives of in-process MCP servers: one object in many conversations, a lifespan for each handshake, nothing left at the end (C13)."""
+"""The lives of in-process MCP servers: one object in many conversations, a lifespan for each handshake, nothing left at the end."""
 
 from __future__ import annotations
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from peers import ForeignTransport
 
 from claude_transport import Message
-from claude_transport.client.storage import AllMessages, Mailbox, Storage, Turn, cost_of
+from claude_transport.client.connection import Connection
+from claude_transport.client.storage import AllMessages, Mailbox, Storage, cost_of
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Conversation
 
@@ -56,10 +58,9 @@ class Real:
     """The storage with two turns whose handles are held."""
 
     def __init__(self) -> None:
-        self.storage = Storage(max_buffered_bytes=1)
-        self.turns = {uuid: Turn(uuid, conversation=Conversation(), reading=self.storage) for uuid in UUIDS}
-        for turn in self.turns.values():
-            self.storage.add_turn(turn)
+        self.connection = Connection(ForeignTransport(), Conversation(), close_timeout=1)
+        self.storage = Storage(self.connection, max_buffered_bytes=1)
+        self.turns = {uuid: self.storage.open_turn(uuid, Conversation()) for uuid in UUIDS}
         self.reader: AllMessages | None = None
 
     def take(self, whose: str) -> Message | None:
@@ -85,7 +86,7 @@ def test_everything_comes_to_each_reader_once_and_in_order(steps: list[tuple[str
                 assert message is (None if place is None else messages[place])
         elif step == "subscribe" and real.reader is None:
             naive.subscribe()
-            real.reader = AllMessages(real.storage)
+            real.reader = AllMessages(real.storage, real.connection)
         elif step == "unsubscribe":
             naive.is_subscribed, real.reader = False, None
         waiting = [place for places in naive.waiting.values() for place in places]
@@ -98,7 +99,7 @@ def test_what_its_turn_left_unread_is_not_lost_by_a_message_between_turns() -> N
     messages = [message_of(place) for place in range(3)]
     real.storage.put(messages[:2], ("a",))
     real.storage.put(messages[2:], ())
-    real.reader = AllMessages(real.storage)
+    real.reader = AllMessages(real.storage, real.connection)
     assert [real.take("all") for _ in range(4)] == [*messages, None]
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from anyio.abc import ByteStream, ByteStreamConnectable
+from anyio.abc import ByteStream
 from peers import PATIENCE, ForeignTransport, Frame, in_time, result, soon
 
 from claude_transport import Message, Query
 from claude_transport.client.connection import Connection
+from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.transport import PouredLines
 from claude_transport.transports.stream import StreamTransport
@@ -111,7 +112,7 @@ class Endless(ByteStream):
         pass
 
 
-class OpensEndless(ByteStreamConnectable):
+class OpensEndless:
     """An opener."""
 
     async def connect(self) -> Endless:
@@ -181,7 +182,7 @@ async def test_others_get_their_turn_while_a_stream_never_waits() -> None:
     handed_on = 0
     async with transport, anyio.create_task_group() as tasks:
         tasks.start_soon(take_turns)
-        async with Connection(transport, close_timeout=PATIENCE).batches() as batches:
+        async with Connection(transport, Conversation(), close_timeout=PATIENCE).batches() as batches:
             assert await in_time(batches.pour(count))
         tasks.cancel_scope.cancel()
     assert turns > 100

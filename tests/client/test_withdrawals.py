@@ -1,4 +1,4 @@
-"""A question that the CLI withdraws cancels its callback and is not answered, whenever the withdrawal comes (C8).
+"""A question that the CLI withdraws cancels its callback and is not answered, whenever the withdrawal comes.
 
 The races are made, not waited for: a callback itself says "withdrawn" on the peer's behalf, and a request that is answered
 afterwards proves that it was read. The clocks jump, so that a callback that is never let go costs a failing test no time.

@@ -1,4 +1,4 @@
-"""S1.4: a path that nobody chose is announced once, where library users expect it."""
+"""A path that nobody chose is announced once, where library users expect it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S2, S4.4: what the lines of a run come to, as a table: NDJSON in, text and tokens and warnings out. Nothing is run."""
+"""What the lines of a run come to, as a table: NDJSON in, text and tokens and warnings out. Nothing is run."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def decoded(*lines: Any) -> Sequence[Message]:
     return LineDecoder().messages([line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines])
 
 
-# ----------------------------------------------------------------------------------------------------------- S2, as a table
+# ----------------------------------------------------------------------------------------------------------- as a table
 
 TOOL = {"type": "tool_use", "id": "toolu_01", "name": "WebSearch", "input": {"query": "parks"}}
 
 TABLE: list[Any] = [
-    # S2.1: lines
+    # lines
     pytest.param([INIT, b"", said("a"), b"   ", RESULT], {"text": "a", "warnings": ()}, id="blank-lines-are-skipped"),
     pytest.param([said("a"), b"[1, 2]", b"7", b'"x"', RESULT], {"text": "a"}, id="what-is-no-object-is-left-out"),
     pytest.param(
@@ -60,7 +60,7 @@ TABLE: list[Any] = [
         id="lost-lines-are-counted",
     ),
     pytest.param([{"type": "news_from_the_future", "x": 1}, said("a"), RESULT], {"text": "a", "warnings": ()}, id="unknown-types-pass"),
-    # S2.2: apiKeySource
+    # apiKeySource
     pytest.param([INIT, RESULT], {"api_key_source": "ANTHROPIC_API_KEY"}, id="the-source-of-the-key"),
     pytest.param([INIT, {**INIT, "apiKeySource": "other"}, RESULT], {"api_key_source": "ANTHROPIC_API_KEY"}, id="the-first-init-counts"),
     pytest.param(
@@ -70,7 +70,7 @@ TABLE: list[Any] = [
     pytest.param(
         [{"type": "system", "subtype": "hook", "apiKeySource": "x"}, RESULT], {"api_key_source": None}, id="only-init-names-a-source"
     ),
-    # S2.3: text
+    # text
     pytest.param(
         [said("one", TOOL, "two"), said("three"), RESULT], {"text": "one\ntwo\nthree", "text_blocks": ("one", "two", "three")}, id="text"
     ),
@@ -84,7 +84,7 @@ TABLE: list[Any] = [
     pytest.param(
         [{**said("API Error: 500", model="<synthetic>"), "error": "server_error"}, RESULT], {"text": ""}, id="errors-are-no-answer"
     ),
-    # S2.4: the result
+    # the result
     pytest.param([RESULT], {"usage": Usage(input_tokens=1423, output_tokens=512), "stop_reason": "end_turn"}, id="tokens"),
     pytest.param([{**RESULT, "usage": None}], {"usage": Usage()}, id="null-usage"),
     pytest.param([{key: RESULT[key] for key in RESULT if key != "usage"}], {"usage": Usage()}, id="no-usage"),
@@ -94,7 +94,7 @@ TABLE: list[Any] = [
     pytest.param([{**RESULT, "is_error": "true"}], {"failure": None}, id="is_error-as-text-is-no-failure"),
     pytest.param([{**RESULT, "is_error": 1}], {"failure": None}, id="is_error-as-a-number-is-no-failure"),
     pytest.param([{key: RESULT[key] for key in RESULT if key != "is_error"}], {"failure": None}, id="is_error-missing-is-no-failure"),
-    # S2.6: no result
+    # no result
     pytest.param(
         [INIT, said("a")], {"text": "a", "usage": Usage(), "cost_usd": None, "result": None, "warnings": (NO_RESULT,)}, id="no-result"
     ),
@@ -170,7 +170,7 @@ def test_no_shape_of_a_line_ever_raises(lines: list[dict[str, Any]]) -> None:
     assert isinstance(assembly.text, str)
 
 
-# --------------------------------------------------------------------------------------------------- S4.4: the whole message
+# --------------------------------------------------------------------------------------------------- the whole message
 
 
 def completion_of(*lines: Any) -> Completion:

@@ -1,4 +1,4 @@
-"""S1.6, S2.4, S2.5, S4.5: a failure is told the same way, whichever path met it."""
+"""A failure is told the same way, whichever path met it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def result(**fields: Any) -> ResultMessage:
     return ResultMessage(subtype="success", is_error=True, num_turns=1, **fields)
 
 
-# ------------------------------------------------------------------------------------- S1.6: one family, whichever path
+# ------------------------------------------------------------------------------------- one family, whichever path
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_s1_7_the_moment_a_limit_lifts_is_read_or_not_known(header: str, expecte
     assert found.resets_at == expected
 
 
-# ------------------------------------------------------------------------------- S1.6: the CLI path's own failures
+# ------------------------------------------------------------------------------- the CLI path's own failures
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_s1_6_a_message_without_the_suffix_has_none(message: str) -> None:
     assert read_suffix(message) is None
 
 
-# -------------------------------------------------------------------------------------------------------- S2.4 and S2.5
+# -------------------------------------------------------------------------------------------------------- details and words
 
 
 def test_s2_4_the_cause_of_a_failed_result_is_what_the_cli_said() -> None:
@@ -322,7 +322,7 @@ def test_s2_5_a_field_that_says_something_wins_over_any_words() -> None:
     assert isinstance(found, errors.AuthFailed)
 
 
-# ------------------------------------------------------------------------------------------------------------------ S4.5
+# ------------------------------------------------------------------------------------------------------------------ the documented codes
 
 
 @pytest.mark.parametrize(

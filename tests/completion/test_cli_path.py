@@ -295,7 +295,7 @@ async def test_s1_1_blind_callers_catch_one_class_and_others_what_only_the_cli_r
     assert isinstance(caught.value, ct.ProcessError)
 
 
-# ------------------------------------------------------------------------------------------------------------ A2: falling back
+# ------------------------------------------------------------------------------------------------------------ falling back
 
 
 def both(options: ct.ClaudeOptions, api: FakeMessagesAPI) -> ct.ClaudeOptions:
@@ -370,7 +370,7 @@ async def test_a2_a_billing_policy_that_forbids_the_api_forbids_falling_back_to_
     assert caught.value.option == "billing"
 
 
-# --------------------------------------------------------------------------------------------------------- S1.2, S1.3: which path
+# --------------------------------------------------------------------------------------------------------- which path
 
 
 async def test_s1_2_auto_is_the_cli_where_there_is_one_and_else_the_api(cli_options: Options, fake_messages_api: FakeMessagesAPI) -> None:

@@ -1,4 +1,4 @@
-"""S2.7: what a run that reports success is still suspected of."""
+"""What a run that reports success is still suspected of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`on_event`: what one call does, a tool that the CLI runs above all, is told while it happens (S4.6)."""
+"""`on_event`: what one call does, a tool that the CLI runs above all, is told while it happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S1.8: what the API path knows of models: their full names, their longest answers, and what they cost, cache included."""
+"""What the API path knows of models: their full names, their longest answers, and what they cost, cache included."""
 
 from __future__ import annotations
 

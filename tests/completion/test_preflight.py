@@ -1,4 +1,4 @@
-"""S1.5 and S3.1: what stands in the way of a call, which credential would win, and who would pay; found out without spending anything."""
+"""What stands in the way of a call, which credential would win, and who would pay; found out without spending anything."""
 
 from __future__ import annotations
 

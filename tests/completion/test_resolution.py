@@ -1,4 +1,4 @@
-"""S1.2 and S1.3: the matrix of authentication, cell by cell, and who of four decides."""
+"""The matrix of authentication, cell by cell, and who of four decides."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_documented_transport_keeps_the_contract(example: str) -> None:
 
 
 def test_a_transport_over_a_byte_stream_is_documented_in_less_than_forty_lines() -> None:
-    """R1. The file is the transport, and a program that holds it to the contract."""
+    """The file is the transport, and a program that holds it to the contract."""
     assert len((DOCS / "examples" / "own_medium.py").read_text("utf-8").splitlines()) < 40
 
 

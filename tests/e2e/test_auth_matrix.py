@@ -1,4 +1,4 @@
-"""S1.2 on the real binary, or its absence: four states of authentication, three choices; and what arrives where, cell by cell.
+"""On the real binary, or without it: four states of authentication, three choices; and what arrives where, cell by cell.
 
 The API sees which credential came, and from whom; `/proc` shows what the binary was given: exactly the environment and the arguments that
 were promised, and no secret among the arguments.

@@ -1,4 +1,4 @@
-"""`claude-transport mcp-bridge` on the real CLI: its model calls tools of this test through a process that the CLI starts (S4.3)."""
+"""`claude-transport mcp-bridge` on the real CLI: its model calls tools of this test through a process that the CLI starts."""
 
 from __future__ import annotations
 

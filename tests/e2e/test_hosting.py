@@ -1,4 +1,4 @@
-"""Hosting the real CLI: what stands on its command line, what does not, and what it says it can do (S3.5, S3.6, S4.1, S4.2, S5.6)."""
+"""Hosting the real CLI: what stands on its command line, what does not, and what it says it can do."""
 
 from __future__ import annotations
 

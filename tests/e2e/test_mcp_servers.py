@@ -1,4 +1,4 @@
-"""In-process MCP servers on the real CLI: its model calls tools that run in this test, over the control channel (C13, R8)."""
+"""In-process MCP servers on the real CLI: its model calls tools that run in this test, over the control channel."""
 
 from __future__ import annotations
 

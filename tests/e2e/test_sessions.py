@@ -13,6 +13,7 @@ from live_session import PATIENCE, Live, LiveSession, of_type
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.testing import FakeMessagesAPI, replies
+from claude_transport.transports import options_to_resume
 
 OWN_ID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 FIRST, SECOND = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
@@ -43,7 +44,9 @@ async def test_a_reconnected_transport_goes_on_in_the_session_that_was_chosen_on
 ) -> None:
     async with FakeMessagesAPI(["The word is xyzzy.", "It was xyzzy.", "Still."]) as api:
         options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact", session_id=OWN_ID)
-        transport = ct.SubprocessTransport(options)
+        transport = ct.RetryingTransport(
+            ct.SubprocessTransport(options), make_transport=lambda: ct.SubprocessTransport(options_to_resume(options))
+        )
         heard = []
         with anyio.fail_after(PATIENCE):
             async with ct.Query(transport):
@@ -64,7 +67,10 @@ async def test_a_session_that_is_not_saved_begins_again_when_its_transport_is_re
 ) -> None:
     async with FakeMessagesAPI(["The word is xyzzy.", "Which word?"]) as api:
         options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact", session_id=OWN_ID)
-        first = ct.SubprocessTransport(msgspec.structs.replace(options, no_session_persistence=True))
+        unsaved = msgspec.structs.replace(options, no_session_persistence=True)
+        first = ct.RetryingTransport(
+            ct.SubprocessTransport(unsaved), make_transport=lambda: ct.SubprocessTransport(options_to_resume(unsaved))
+        )
         with anyio.fail_after(PATIENCE):
             async with ct.Query(first) as query:
                 await (await query.send("Tell me a word")).result()

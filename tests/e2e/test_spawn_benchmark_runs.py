@@ -1,4 +1,4 @@
-"""S1.9. `benchmarks/bench_spawn.py` runs to its end on the real CLI and a loopback API: table, chart and figures are complete."""
+"""`benchmarks/bench_spawn.py` runs to its end on the real CLI and a loopback API: table, chart and figures are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway of its own process, to an echo. Prints its URL. Arguments: where to listen, a token, a file for what the echo hears."""
+"""A gateway to an echo, in a process of its own. Prints its URL. Arguments: URL to listen at, token, file for the input of the echo."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def main(host: str, token: str, heard: str) -> None:
         command=["tee", heard],
         listen=[f"tcp://{host}:0"],
         tokens={"tester": token},
-        allow_plaintext=True,  # the cable is ours
+        allow_plaintext=True,  # the cable is private
         limits=ct.gateway.GatewayLimits(heartbeat=0.3, lease=60.0),
         on_started=announce,
     )

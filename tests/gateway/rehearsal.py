@@ -1,4 +1,4 @@
-"""A gateway whose processes are played by the test, reached through memory: nothing is spawned, nothing listens, no clock is real."""
+"""A gateway in memory whose processes are played by the test: no process, no socket, no real clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKENS = {"alice": ALICE, "bob": BOB}
 
 
 class Processes:
-    """What is launched, and the other end of each, for the test to play."""
+    """The launched transports, and the other end of each, which the test plays."""
 
     def __init__(self) -> None:
         self.options: list[ClaudeOptions] = []
@@ -38,7 +38,7 @@ class Processes:
         return StreamTransport(opener)
 
     async def next(self) -> Talker:
-        """The process that was started first among those that nobody plays yet."""
+        """Wait for the oldest process that the test does not play yet."""
         with anyio.fail_after(30):
             while not self._openers:
                 await anyio.lowlevel.checkpoint()
@@ -46,13 +46,13 @@ class Processes:
 
 
 class Talker:
-    """One end of a stream, spoken to in lines, or in frames whose data is lines."""
+    """One end of a stream that carries lines, or frames with lines in them."""
 
     def __init__(self, stream: MemoryStream) -> None:
         self.stream = stream
         self._unread = b""
-        self._said = 0  # the position behind the last line of data
-        self._data = b""  # of lines that came as data
+        self._said = 0  # the position behind the last line that was sent
+        self._data = b""  # received data that is not a whole line yet
 
     async def say(self, *lines: bytes | dict[str, Any]) -> None:
         await self.stream.send(b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines))
@@ -61,12 +61,12 @@ class Talker:
         await self.stream.send(encode_frame(frame))
 
     async def send_line(self, line: bytes) -> None:
-        """Say `line` as data, behind the lines before."""
+        """Send `line` as data, at the next position."""
         await self.frame(Data(self._said, line + b"\n"))
         self._said += len(line) + 1
 
     async def hear(self) -> bytes:
-        """The next line. Raises `anyio.EndOfStream` when there is none."""
+        """Return the next line. Raises `anyio.EndOfStream` when there is none."""
         with anyio.fail_after(60):
             while b"\n" not in self._unread:
                 self._unread += await self.stream.receive()
@@ -85,27 +85,27 @@ class Talker:
         return Data(position, data)
 
     async def hear_frame(self, kind: type[Any]) -> Any:
-        """The next frame of this kind; others are skipped."""
+        """Return the next frame of this kind; skip others."""
         while not isinstance(frame := await self._frame(), kind):
             pass
         return frame
 
     async def hear_data(self, size: int) -> bytes:
-        """The next `size` bytes of data."""
+        """Return the next `size` bytes of data."""
         while len(self._data) < size:
             self._data += (await self.hear_frame(Data)).data
         data, self._data = self._data[:size], self._data[size:]
         return data
 
     async def hear_line(self) -> bytes:
-        """The next line of data, however it was cut; other frames are skipped."""
+        """Return the next line of data, from any number of frames; skip other frames."""
         while b"\n" not in self._data:
             self._data += (await self.hear_frame(Data)).data
         line, _, self._data = self._data.partition(b"\n")
         return line
 
     async def rest(self, *, patience: float = 60.0) -> bytes:
-        """Everything until the end."""
+        """Return all bytes until the end."""
         data, self._unread = self._unread, b""
         with anyio.fail_after(patience):
             try:
@@ -116,7 +116,7 @@ class Talker:
 
 
 class Rehearsal:
-    """A gateway and its processes; `connect()` gives the client's end of a new connection."""
+    """A gateway and its processes; `connect()` returns the client's end of a new connection."""
 
     def __init__(self, gateway: Gateway, processes: Processes, tasks: TaskGroup) -> None:
         self.gateway = gateway
@@ -126,7 +126,7 @@ class Rehearsal:
         self.medium = "memory"
 
     def leave(self) -> None:
-        """Every client is gone."""
+        """Break the connections of all clients."""
         for client in self._clients:
             client.stream.break_connection()
 
@@ -137,25 +137,25 @@ class Rehearsal:
         return self._clients[-1]
 
     async def link(self, *, token: str | None = ALICE, **hello: Any) -> Talker:
-        """A connection that has said hello."""
+        """Return a connection that has sent its hello."""
         client = self.connect()
         await client.frame(Hello(version=1, token=token, **hello))
         return client
 
     async def plain(self, *, token: str | None = ALICE, **more: Any) -> Talker:
-        """A connection that has said who it is."""
+        """Return a connection that has sent its authenticate line."""
         client = self.connect()
         await client.say({"type": "authenticate", "token": token, **more})
         return client
 
     async def end(self, client: Talker, process: Talker) -> None:
-        """The process ends, and its client takes note of it."""
+        """End the process, and let its client acknowledge the end."""
         await process.stream.aclose()
         end = await client.hear_frame(ProcessEnd)
         await client.frame(Ack(end.after + 1))
 
     async def until(self, *, sessions: int) -> None:
-        """Return when there are so many sessions."""
+        """Wait until there are this many sessions."""
         with anyio.fail_after(30):
             while len(self.gateway.sessions) != sessions:
                 await anyio.lowlevel.checkpoint()
@@ -163,7 +163,7 @@ class Rehearsal:
 
 @asynccontextmanager
 async def rehearsal(**settings: Any) -> AsyncIterator[Rehearsal]:
-    """A gateway with the tokens of Alice and Bob, unless `settings` say otherwise."""
+    """A gateway with the tokens of Alice and Bob, or with those in `settings`."""
     processes = Processes()
     settings = {"tokens": TOKENS, "launch": processes.launch, **settings}
     async with anyio.create_task_group() as tasks, Gateway(**settings) as gateway:

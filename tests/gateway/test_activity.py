@@ -1,4 +1,4 @@
-"""Whether a turn runs, seen from the bytes of a session: what begins it, and which line of a batch ends it."""
+"""`Activity` finds out from the bytes of a session whether a turn runs: what begins it, and which line of a batch ends it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IDLE = b'{"type":"system","subtype":"session_state_changed","state":"idle"}'
 
 @pytest.fixture
 def turn() -> Activity:
-    """One that has begun."""
+    """An activity whose turn has begun."""
     activity = Activity()
     activity.said([PROMPT])
     return activity

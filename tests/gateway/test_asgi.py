@@ -25,14 +25,14 @@ BEARER = [(b"authorization", b"Bearer " + TOKEN.encode())]
 
 @asynccontextmanager
 async def served(**options: Any) -> AsyncIterator[GatewayApplication]:
-    """A gateway of simulated Claudes, as an application."""
+    """An application around a gateway of simulated Claudes."""
     with FakeClaude(Scenario.simulated(pace=0)) as fake:
         async with Gateway(command=fake.command, tokens={"alice": TOKEN}, **options) as gateway:
             yield GatewayApplication(gateway)
 
 
 class Events:
-    """Events on their way, in order."""
+    """Events in order, on their way from one end to the other."""
 
     def __init__(self) -> None:
         self.waiting: list[MutableMapping[str, Any]] = []
@@ -53,7 +53,7 @@ class Events:
 
 
 class Server:
-    """What an ASGI server is to an application, for one connection."""
+    """The ASGI server's side of one connection."""
 
     def __init__(self, kind: str = "websocket", **scope: Any) -> None:
         self.scope = {"type": kind, "path": "/", "headers": [], **scope}
@@ -72,7 +72,7 @@ class Server:
         await application(self.scope, self._told.get, self._said.put)
 
     async def answers(self, application: GatewayApplication) -> list[MutableMapping[str, Any]]:
-        """All that is said to a connection that is over by itself."""
+        """Return all events of a connection that ends by itself."""
         with anyio.fail_after(30):
             await self.run(application)
         return self._said.waiting

@@ -1,4 +1,4 @@
-"""What a client chooses: every malformed value is refused in words, and no value allows more than the gateway's own options."""
+"""Options that a client chooses: malformed values are refused with a message, and no value allows more than the gateway's options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from claude_transport.transports.subprocess import SubprocessTransport
 
 EVERYTHING = Choices(ClaudeOptions.__struct_fields__)
 
-# Options that limit nothing: what is said to the model, what is put on stdout, which conversation it is.
+# Options without a limit: text for the model, output on stdout, and the choice of the conversation.
 FREE = {
     *("model", "betas", "autocompact", "append_system_prompt", "append_subagent_system_prompt", "exclude_dynamic_system_prompt_sections"),
     *("system_prompt_snapshot", "plan_mode_instructions", "output_format", "agent_progress_summaries", "supported_dialog_kinds"),
@@ -48,7 +48,7 @@ def test_of_every_option_it_is_known_whether_it_limits_a_session() -> None:
     assert not FREE.intersection(LIMITED)
 
 
-# ------------------------------------------------------------------------------------------------------------ malformed values
+# Malformed values
 
 JSON = st.recursive(
     st.none()
@@ -161,9 +161,9 @@ async def test_a_malformed_choice_is_a_typed_refusal_on_the_wire(chosen: Mapping
     assert not [record for record in caplog.records if record.exc_info]
 
 
-# ---------------------------------------------------------------------------------------------------------------------- limits
+# Limits
 
-ALLOWS = {  # an independent account of what a mode lets happen without or with a question
+ALLOWS = {  # what each mode allows with or without a question, written down independently
     "dontAsk": {"rules"},
     "plan": {"read"},
     "default": {"rules", "read", "ask"},
@@ -204,7 +204,7 @@ THINKING = st.one_of(
 
 
 def budget(options: ClaudeOptions) -> float:
-    """Tokens that may be thought."""
+    """The tokens that the model may think."""
     if options.max_thinking_tokens is not None:
         return options.max_thinking_tokens
     if options.thinking is None or options.thinking["type"] == "adaptive":

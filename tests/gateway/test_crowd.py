@@ -1,4 +1,4 @@
-"""Strangers at the door: bounded whatever they do, and an honest client gets in beside all of them."""
+"""Connections that are not admitted: their number is bounded, and an honest client gets in beside them."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ async def test_below_half_all_stay_and_from_there_on_one_leaves_by_the_chance_th
     draws: list[float] = []
     crowd = Crowd(full=10, per_source=10, draw=lambda: draws.pop(0))
     visitors = Visitors(crowd)
-    scopes = [visitors.come("a") for _ in range(6)]  # without a single draw
-    draws += [0.2, 0.5]  # 6 stand: 1 of 5. Not below it: all stay
+    scopes = [visitors.come("a") for _ in range(6)]  # no random number is drawn
+    draws += [0.2, 0.5]  # 6 connections: probability 1/5. The draw is not below it: all stay
     draws.pop()
     visitors.come("a")
     assert crowd.evicted == 0
-    draws += [0.39, 0.0]  # 7 stand: 2 of 5. Below it; the first of them is drawn
+    draws += [0.39, 0.0]  # 7 connections: probability 2/5. The draw is below it, and the first one is drawn
     visitors.come("a")
     assert crowd.evicted == 1
     assert [scope.cancel_called for scope in scopes] == [True, False, False, False, False, False]
     assert draws == []
-    for _ in range(3):  # 7, 8, 9: each stays, by the highest draw there is
+    for _ in range(3):  # 7, 8, 9: each stays, because the draw is the highest one
         draws.append(0.999)
         visitors.come("a")
-    draws.append(0.999)  # full: one leaves, whatever is drawn, and here it is the last
+    draws.append(0.999)  # full: one leaves for any draw; this draw picks the last one
     visitors.come("b")
     assert (len(crowd), crowd.evicted, draws) == (10, 2, [])
 
@@ -195,11 +195,11 @@ async def test_beside_1500_refused_sockets_an_honest_client_gets_in() -> None:
             with anyio.fail_after(120):
                 for _ in range(MANY):
                     stream = await anyio.connect_tcp("127.0.0.1", port)
-                    await stream.send(wrong)  # and it never hangs up
+                    await stream.send(wrong)  # and it never closes
                     refused.append(stream)
             async with await anyio.connect_tcp("127.0.0.1", port) as honest:
                 await honest.send(encode_frame(Hello(version=1, token=ALICE)))
-                with anyio.fail_after(10):  # it takes some hundredths of a second; a promise of one second
+                with anyio.fail_after(10):  # takes some hundredths of a second; one second is promised
                     assert (await honest.receive()).startswith(b"W ")
                 assert int(gateway.prometheus_text().rpartition("half_open ")[2]) <= GatewayLimits().half_open_per_address
             for stream in refused:

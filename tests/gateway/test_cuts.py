@@ -17,12 +17,12 @@ from claude_transport.protocol.envelope import encode_line
 
 SESSIONS = 10  # at once, each with its own seed
 CUTS = 18  # of each session; with three ways to cut and two event loops that is 1080 in all
-AHEAD = 40  # lines that are said before their echoes are back
-PADS = (0, 20, 100, 300, 8000)  # bytes; the last is longer than any connection lasts in one direction
+AHEAD = 40  # lines sent before their echoes are back
+PADS = (0, 20, 100, 300, 8000)  # bytes; the last one is longer than a connection carries in one direction
 
 
 class Storm:
-    """Where each connection of one session is cut, by its seed, until there were enough."""
+    """Yields after how many bytes each connection of a session is cut, by its seed, until there were enough cuts."""
 
     def __init__(self, seed: int, *, where: str) -> None:
         self._random = random.Random(seed)
@@ -32,7 +32,7 @@ class Storm:
     def __call__(self, cuts: int) -> Cut | None:
         if cuts >= CUTS:
             return None
-        # the first one has to get as far as the welcome: nobody comes back to a session that was never heard of
+        # the first one must reach the welcome: a client cannot come back to a session that it does not know
         least = 1500 if self._first else 1
         self._first = False
         up, down = (self._random.randrange(least, least + 3000) for _ in range(2))
@@ -41,7 +41,7 @@ class Storm:
 
 
 class Session:
-    """One client that talks to an echo until its connection was cut often enough."""
+    """A client that talks to an echo until its connection was cut often enough."""
 
     def __init__(self, name: int, *, token: str) -> None:
         self.token = token
@@ -72,7 +72,7 @@ class Session:
 
 
 def echoes(folder: Path) -> Callable[[ct.ClaudeOptions], ct.Transport]:
-    """What launches processes that say back what they hear, and keep it in files of this folder."""
+    """Return a launch of echo processes, which also write their input to files in this folder."""
     numbers: Iterator[int] = itertools.count()
     return lambda options: ct.SubprocessTransport(options, command=["tee", str(folder / f"heard-{next(numbers)}")])
 

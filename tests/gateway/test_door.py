@@ -1,4 +1,4 @@
-"""Who may come in, where a gateway may listen, what a client may choose: all of it decided before anything is opened."""
+"""Tokens, addresses and choices of a gateway: all of them are checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_no_other_token_opens_the_door() -> None:
 
 
 class Compared:
-    """Stands for `hmac.compare_digest`, and notes what it is asked."""
+    """Replaces `hmac.compare_digest`, and records its arguments."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[bytes, bytes]] = []
@@ -72,7 +72,7 @@ def test_every_known_token_is_compared_in_constant_time_whichever_is_shown(shown
 
 
 def test_nothing_but_that_comparison_says_whose_token_it_is() -> None:
-    """With a comparison that always says no, the right token opens nothing; with one that says yes, a wrong one does."""
+    """A comparison that returns False refuses the right token; one that returns True accepts a wrong one."""
     assert GatewayTokens({"alice": TOKEN}, compare=lambda _known, _shown: False).owner(TOKEN) is None
     assert GatewayTokens({"alice": TOKEN}, compare=lambda _known, _shown: True).owner("wrong-token-0123456789") == "alice"
 

@@ -1,4 +1,4 @@
-"""A real process behind the gateway, by every medium, in both languages, for a client that is a `Query`."""
+"""A real process behind the gateway, over every medium and in both modes, with a `Query` as the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger says in place of a name or a reason never forges a record of the log, nor fills it: one printable line for each."""
+"""Hostile text in place of a name or a reason forges no log record and does not fill the log: each becomes one printable line."""
 
 from __future__ import annotations
 
@@ -129,7 +129,10 @@ async def test_what_a_certificate_calls_a_client_is_logged_on_one_line(words: st
             tasks.start_soon(stage.gateway.attend, Arrival(ours, medium="memory", certified=words))
             await client.frame(Hello(version=1))
             process = await stage.processes.next()
-            assert [session.owner for session in stage.gateway.sessions] in ([], [f"cert:{words}"])  # as it is: two owners stay two
+            assert [session.owner for session in stage.gateway.sessions] in (
+                [],
+                [f"cert:{words}"],
+            )  # unchanged: two owners stay two
             await client.frame(Bye())
             await process.rest()
             client.stream.break_connection()
@@ -190,7 +193,7 @@ def test_the_program_writes_one_line_for_each_record_whatever_is_in_it(words: st
         logger.warning("a careless record: %s", words, extra={"gateway_peer": words})
         logger.error("a mistake, with its traceback", exc_info=RuntimeError(words))
     lines = stderr.getvalue().rstrip("\n").split("\n")
-    assert_lines_are_safe(lines, longest=60_000 if as_json else 5000)  # a traceback in JSON, all of whose letters are escapes
+    assert_lines_are_safe(lines, longest=60_000 if as_json else 5000)  # a traceback in JSON, with an escape for every letter
     if as_json:
         assert [json.loads(line)["level"] for line in lines] == ["warning", "error"]
     else:

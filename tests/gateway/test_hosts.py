@@ -77,7 +77,7 @@ def test_what_is_no_host_name_is_refused_when_the_gateway_is_made(names: Any) ->
 
 
 async def ask(port: int, path: str, *host: str, address: str = "127.0.0.1") -> bytes:
-    """The status line of an answer to plain HTTP."""
+    """Return the status line of the answer to a plain HTTP request."""
     headers = b"".join(b"Host: %s\r\n" % each.encode() for each in host)
     async with await anyio.connect_tcp(address, port) as stream:
         await stream.send(b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), headers))
@@ -112,7 +112,7 @@ async def test_where_it_listens_at_every_address_the_one_that_was_asked_counts_a
         port = int(gateway.urls[0].rpartition(":")[2].rstrip("/"))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
-                probe.connect(("192.0.2.1", 9))  # sends nothing; says which address this machine would use
+                probe.connect(("192.0.2.1", 9))  # sends nothing; finds the address that this machine would use
                 own = probe.getsockname()[0]
             except OSError:
                 own = "127.0.0.1"  # a machine without a network

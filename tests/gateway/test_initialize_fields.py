@@ -1,4 +1,4 @@
-"""The gateway's options win over fields of `initialize`, and its thinking budget over later wishes, however they are written."""
+"""The gateway's options replace fields of `initialize`, and bound later thinking budgets, in any spelling of the JSON."""
 
 from __future__ import annotations
 

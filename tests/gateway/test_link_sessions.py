@@ -39,7 +39,7 @@ async def test_a_client_that_was_cut_off_gets_what_it_missed_and_nothing_twice()
         await process.say(b'{"n":3}')
         again = await stage.link(session=key, received=11)
         assert (await again.hear_frame(Welcome)).session == key
-        assert [await again.hear_line() for _ in range(2)] == [b'":2}', b'{"n":3}']  # what is behind the eleventh byte
+        assert [await again.hear_line() for _ in range(2)] == [b'":2}', b'{"n":3}']  # the bytes behind the eleventh
         assert "claude_transport_gateway_resumed_total 1\n" in stage.gateway.prometheus_text()
         assert len(stage.gateway.sessions) == 1
 
@@ -250,7 +250,7 @@ async def test_a_client_that_reads_on_later_than_the_lease_gets_all_that_an_ende
         await process.say(b"x" * 5000)
         await process.stream.aclose()
         said = await client.hear_data(1000)
-        for number in range(10):  # nothing is read, the connection is well
+        for number in range(10):  # nothing is read, and the connection stays intact
             await anyio.sleep(10)
             await client.frame(Ping(number))
         for position in range(1000, 6000, 1000):
@@ -316,14 +316,14 @@ async def test_the_token_of_somebody_else_opens_no_session_of_mine() -> None:
         thief = await stage.link(token="bob-has-another-one-987654321", session=key)
         refusal = await thief.hear_frame(Refusal)
         guess = await stage.link(session="no such key")
-        assert refusal == await guess.hear_frame(Refusal)  # the same words: whether there is one is nobody's business
+        assert refusal == await guess.hear_frame(Refusal)  # the same words: they must not show whether the session exists
         assert (refusal.code, ALICE in refusal.text) == ("session", False)
         await process.say(b'{"n":1}')
         assert await client.hear_line() == b'{"n":1}'
 
 
 async def test_lines_in_any_script_get_through_a_websocket_wherever_they_are_cut() -> None:
-    # longer than a frame, so that they are cut inside of characters
+    # longer than a frame, so that frames end inside characters
     lines = [b'{"text":"%b"}' % (text * 30_000).encode() for text in ("é", "€", "\U0001f600", "\u2028x")]
     async with Gateway(listen=["ws://127.0.0.1:0"], command=["cat"]) as gateway, NetworkTransport(gateway.urls[0]) as transport:
         heard: list[bytes] = []

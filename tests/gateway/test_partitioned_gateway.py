@@ -1,6 +1,6 @@
-"""A gateway and a client between which nothing gets through any more, and nobody says so: it is noticed, and nothing is lost by it.
+"""A network between a gateway and a client goes silent without closing: both ends notice, and nothing is lost.
 
-Once with a relay that only stops carrying, on every machine; once with two network namespaces and a cable, where root may make them.
+Once with a relay that stops carrying, on every machine; once with two network namespaces and a cable, where root may make them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SYN_SENT = "02"  # of /proc/net/tcp
 
 
 class Conversation:
-    """Lines that are said to an echo, and what came back so far."""
+    """Lines sent to an echo, and the lines that came back so far."""
 
     def __init__(self, transport: ct.NetworkTransport) -> None:
         self.transport = transport
@@ -54,7 +54,7 @@ class Conversation:
 
 @asynccontextmanager
 async def conversation(url: str) -> AsyncIterator[Conversation]:
-    """One that is under way, and has come to its good end behind the block."""
+    """A conversation that runs inside the block, and has ended well behind it."""
     with anyio.fail_after(PATIENCE):
         async with ct.NetworkTransport(url, token=ALICE, heartbeat=HEARTBEAT, connect_timeout=15.0) as transport:
             talk = Conversation(transport)
@@ -84,7 +84,7 @@ async def test_a_silence_is_noticed_and_the_session_goes_on_behind_it(tmp_path: 
             asked = relay.asked
             relay.fall_silent(directions)
             await talk.say(20)
-            await relay.until(lambda: relay.asked > asked)  # nobody has closed anything: the client has noticed by itself
+            await relay.until(lambda: relay.asked > asked)  # no end closed anything: the client has noticed by itself
             if directions == BOTH_WAYS:
                 while gateway.sessions[0].attached:  # and so does the gateway
                     await anyio.lowlevel.checkpoint()
@@ -126,7 +126,7 @@ async def test_two_hosts_whose_cable_swallows_everything_for_a_while_miss_nothin
 
 
 def calls_in_vain(host: str) -> bool:
-    """Whether somebody here waits for this host to answer a call."""
+    """Return True while a process on this machine waits for this host to accept a connection."""
     number = socket.inet_aton(host)[::-1].hex().upper()
     rows = (row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return any(row[2].startswith(f"{number}:") and row[3] == SYN_SENT for row in rows)

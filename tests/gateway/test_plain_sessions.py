@@ -92,7 +92,7 @@ async def test_a_torn_last_line_of_the_process_stays_torn() -> None:
 
 
 class RuledStream(ByteStream):
-    """A medium with rules of its own, which `b"rude"` breaks."""
+    """A medium that refuses the bytes `b"rude"` as a protocol error."""
 
     def __init__(self, inner: MemoryStream) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""The table of refusals on the page of the link protocol is what the gateway says, and what the client makes of it."""
+"""The table of refusals on the page of the link protocol has the gateway's reasons and the client's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attacker may try, one test each: refused, logged without a secret, bounded in memory, and no other session notices."""
+"""Attacks, one test each: refused, logged without a secret, bounded in memory, and without effect on another session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from claude_transport.testing.scenario import Scenario
 
 
 class Bystander:
-    """A session of Bob's, which has to be as it was after everything."""
+    """A session of Bob. The attacks must not change it."""
 
     def __init__(self, client: Talker, process: Talker) -> None:
         self._client = client
@@ -76,7 +76,7 @@ async def test_without_the_right_token_nobody_gets_in(token: str | None, log: py
         assert json.loads(await plain.hear())["error"]["code"] == "auth"
         assert await plain.rest() == b""
         assert refusals_of(stage) == {"auth": 2}
-        assert len(stage.processes.options) == 1  # nothing was started for them
+        assert len(stage.processes.options) == 1  # the attackers started nothing
     assert "refused a client (auth)" in log.text
     assert not token or token.strip() not in log.text
 
@@ -151,7 +151,7 @@ async def test_a_refusal_is_not_said_in_the_middle_of_a_frame_where_it_would_be_
         process = await stage.processes.next()
         await client.hear_frame(Welcome)
         await process.say(b"x" * 5000)
-        assert await client.hear() == b"D 0 5001"  # which does not fit, and nobody reads on
+        assert await client.hear() == b"D 0 5001"  # the line does not fit, and the client does not read on
         await client.stream.send(b"no frame\n")
         with anyio.fail_after(30):
             while not refusals_of(stage):
@@ -191,7 +191,7 @@ async def test_a_line_over_the_limit_ends_the_session_and_is_never_held() -> Non
                 for _ in range(50):
                     await client.stream.send(b"x" * 1_000_000)
                 await client.stream.send(b'"}\n')
-            assert tracemalloc.get_traced_memory()[1] < 12_000_000  # the memory stream between us holds one million of it
+            assert tracemalloc.get_traced_memory()[1] < 12_000_000  # the memory stream between the ends holds one million of them
         finally:
             tracemalloc.stop()
         assert await first.rest() == b""
@@ -320,7 +320,7 @@ async def test_a_page_in_a_browser_starts_nothing(scheme: str, path: str, behind
                 assert answer.startswith(b"HTTP/1.1 403" if path == "/" else b"HTTP/1.1 200")
             assert b"101" not in answer.partition(b"\r\n")[0]
             assert not gateway.metrics.sessions
-            await (await anyio.connect_tcp("127.0.0.1", port)).aclose()  # it is still there for others
+            await (await anyio.connect_tcp("127.0.0.1", port)).aclose()  # the gateway still accepts others
         assert fake.calls() == []
 
 
@@ -373,7 +373,7 @@ async def test_a_deflated_bomb_on_a_websocket_ends_its_connection_alone() -> Non
 
 
 class _Defective(MemoryStream):
-    """A stream with a mistake in it."""
+    """A stream whose receive() raises an unknown error."""
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         raise RuntimeError("a mistake")

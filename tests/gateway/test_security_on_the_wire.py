@@ -1,4 +1,4 @@
-"""What an attacker may try over real sockets: refused and bounded, no secret in the log, and a session of somebody else does not notice."""
+"""Attacks over real sockets: refused and bounded, without a secret in the log, and without effect on another session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UPGRADE = (
 
 
 class Siege:
-    """A gateway under attack, and Bob, who talks to an echo behind it all the while."""
+    """A gateway under attack, and Bob, who talks to an echo behind it during the attack."""
 
     def __init__(self, gateway: ct.Gateway, bystander: ct.NetworkTransport) -> None:
         self.gateway = gateway
@@ -82,7 +82,7 @@ async def siege(limits: ct.gateway.GatewayLimits | None = None) -> AsyncIterator
 
 @pytest.fixture(autouse=True)
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """The log of everything, in which there must be no secret."""
+    """The log of all levels. It must hold no secret."""
     caplog.set_level(logging.DEBUG, "claude_transport")
     yield caplog
     everything = "".join(record.getMessage() + repr(vars(record)) for record in caplog.get_records("call"))
@@ -91,7 +91,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 
 
 async def rest_of(stream: anyio.abc.SocketStream) -> bytes:
-    """What is said until the gateway hangs up."""
+    """Return all bytes until the gateway closes."""
     said = b""
     try:
         while True:
@@ -156,19 +156,19 @@ async def test_a_bomb_of_somebody_who_was_admitted_costs_one_session_and_no_memo
 
 
 def claimed() -> bytes:
-    """The head of a frame that is said to have a terabyte behind it."""
+    """The head of a frame that announces a terabyte."""
     return bytes([0x82, 0x80 | 127]) + (2**40).to_bytes(8, "big") + bytes(4)
 
 
 def deflated() -> bytes:
-    """A frame of a hundred kilobytes that are a hundred megabytes."""
+    """A compressed frame of a hundred kilobytes, which inflates to a hundred megabytes."""
     deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
     payload = (deflate.compress(b"{" + b"x" * 100 * MEGABYTE) + deflate.flush(zlib.Z_SYNC_FLUSH))[:-4]
     return bytes([0xC1, 0x80 | 127]) + len(payload).to_bytes(8, "big") + bytes(4) + payload
 
 
 def in_pieces() -> bytes:
-    """A message of forty frames, of which none is the last and none is large."""
+    """A message of forty small frames without a last one."""
     head = bytes([0x80 | 127]) + (MEGABYTE // 4).to_bytes(8, "big") + bytes(4)
     return b"\x02" + head + b"{".ljust(MEGABYTE // 4, b"x") + (b"\x00" + head + b"x" * (MEGABYTE // 4)) * 39
 
@@ -183,10 +183,10 @@ async def test_a_message_without_measure_ends_its_websocket_and_is_never_held(fr
             tracemalloc.start()
             try:
                 try:
-                    for start in range(0, len(attack), 2**16):  # at once, asyncio would keep what is not sent yet
+                    for start in range(0, len(attack), 2**16):  # in pieces: asyncio would keep all unsent bytes of one large write
                         await stream.send(attack[start : start + 2**16])
                 except anyio.BrokenResourceError:
-                    pass  # it has hung up already
+                    pass  # the gateway has closed already
                 await rest_of(stream)
                 assert tracemalloc.get_traced_memory()[1] < 12 * MEGABYTE
             finally:
@@ -207,11 +207,11 @@ async def test_a_line_over_the_limit_is_an_error_of_its_own_client() -> None:
 
 
 async def test_a_connection_that_is_played_again_byte_by_byte_does_nothing_twice(tmp_path: Path) -> None:
-    """The attacker has recorded, before TLS, all that a client said when it came back, key and token among it."""
+    """The attacker has recorded, without TLS, all bytes of a client that came back, with its key and its token."""
     heard = tmp_path / "heard"
     lines = [b'{"n":%d,"pad":"%b"}' % (number, b"x" * 60) for number in range(60)]
     cuts = iter([Cut(up=800, down=None, hard=True)])
-    listener = ["sh", "-c", 'cat >"$0"', str(heard)]  # one that says nothing: then what was recorded fits at any time
+    listener = ["sh", "-c", 'cat >"$0"', str(heard)]  # a process without output: so the recorded bytes fit at any time
     async with (
         ct.Gateway(command=listener, listen=["tcp://127.0.0.1:0"], tokens=TOKENS) as gateway,
         relay_to(gateway.urls[0], cut_next=lambda _: next(cuts, None)) as relay,
@@ -220,13 +220,13 @@ async def test_a_connection_that_is_played_again_byte_by_byte_does_nothing_twice
             async with ct.NetworkTransport(relay.url, token=ALICE) as transport:
                 for line in lines[:20]:
                     await transport.write(line)
-                await relay.until(lambda: len(relay.passages) == 2)  # it was cut, and came back
+                await relay.until(lambda: len(relay.passages) == 2)  # the client was cut off and came back
                 for line in lines[20:40]:
                     await transport.write(line)
                 await relay.until(lambda: lines[39] in relay.passages[1].carried["up"])
                 async with await anyio.connect_tcp("127.0.0.1", int(gateway.urls[0].rpartition(":")[2])) as attacker:
                     await attacker.send(bytes(relay.passages[1].carried["up"]))
-                    assert (await rest_of(attacker)).startswith(b"W ")  # until the client, sent away, is back again
+                    assert (await rest_of(attacker)).startswith(b"W ")  # until the client, which was replaced, is back
                 for line in lines[40:]:
                     await transport.write(line)
                 await transport.end_input()
@@ -248,7 +248,7 @@ async def test_a_crowd_at_the_door_costs_a_bounded_number_of_tasks_and_bytes() -
                 await crowd[-1].send(b"H " + b"x" * 60_000)
             while stage.gateway.metrics.refused["handshake"] < 100 or len(anyio.get_running_tasks()) > tasks_before + 20:
                 await anyio.lowlevel.checkpoint()
-            gc.collect()  # what is left of those who had to go is in cycles
+            gc.collect()  # objects of closed connections are in reference cycles
             assert tracemalloc.get_traced_memory()[0] < 20 * 100_000 + 120 * 20_000
         finally:
             tracemalloc.stop()

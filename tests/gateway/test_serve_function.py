@@ -1,4 +1,4 @@
-"""`serve()`: what it takes is what a `Gateway` takes, and it lives as long as the call."""
+"""`serve()` takes the arguments of a `Gateway`, and runs until the call ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, driven over its DevTools pipe: no port, no network, nothing but a page of ours."""
+"""A headless Chromium for tests, driven over its DevTools pipe: no port, no network, and one local page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAGS = (
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"),
 )
 
-# DevTools speaks on the descriptors 3 and 4. Moved out of the way first: one of them may be what is to be moved to the other.
+# DevTools uses the descriptors 3 and 4. Move both away first: one of them may be the source of the other.
 _AT_3_AND_4 = (
     "import fcntl, os, sys; a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]); "
     "os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
@@ -32,12 +32,12 @@ _AT_3_AND_4 = (
 
 
 def chromium_program() -> str | None:
-    """Where Chromium is."""
+    """Return the path of Chromium, or None."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def why_no_chromium() -> str | None:
-    """Why there cannot be one, or None. Where CI is set that is an error and not a reason: `.ci/run` installs it."""
+    """Return why no browser can run, or None. In CI a missing browser is an error: `.ci/run` installs it."""
     if chromium_program() is not None:
         return None
     if os.environ.get("CI"):
@@ -46,7 +46,7 @@ def why_no_chromium() -> str | None:
 
 
 class Page:
-    """A page that is open. `faults` are exceptions, refusals of its policy, errors in its log; `requests` what it asked to be loaded."""
+    """An open page. `faults` are exceptions, refusals by its policy and errors in its log; `requests` are the URLs that it loads."""
 
     def __init__(self, browser: Chromium, session: str) -> None:
         self._browser = browser
@@ -56,11 +56,11 @@ class Page:
         self.is_loaded = False
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A DevTools method: its result."""
+        """Call a DevTools method and return its result."""
         return self._browser.call(method, session=self._session, **parameters)
 
     def heard(self, method: str, parameters: dict[str, Any]) -> None:
-        """Something the page reports by itself."""
+        """Take an event of the page."""
         if method == "Runtime.exceptionThrown":
             self.faults.append(json.dumps(parameters["exceptionDetails"]))
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
@@ -71,13 +71,13 @@ class Page:
             self.requests.append(parameters["request"]["url"])
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression; of a promise, what it comes to."""
+        """Return the value of a JavaScript expression, or the result of a promise."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, json.dumps(result["exceptionDetails"])
         return result["result"].get("value")
 
     def until(self, expression: str) -> Any:
-        """The value of an expression as soon as it is true; a failure when it never is."""
+        """Wait until an expression is true and return its value; fail when it never is."""
         value = self.run(
             f"new Promise(done => {{ const last = Date.now() + {PATIENCE / 2 * 1000}, ask = () => {{ const is = ({expression}); "
             "is || Date.now() > last ? done(is) : setTimeout(ask, 20); }; ask(); })"
@@ -86,23 +86,23 @@ class Page:
         return value
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
-        """The page in a window of this size, on a device that prefers dark or light."""
+        """Set the size of the window, and the preference for dark or light."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
     def press(self, key: str, *, text: str = "") -> None:
-        """A key, pressed and let go."""
+        """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
             more = {"text": text} if text and kind == "keyDown" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, **more)
 
     def screenshot(self) -> bytes:
-        """What is to be seen, as PNG."""
+        """Return a screenshot as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
 
 class Chromium:
-    """A browser that is running."""
+    """A running browser."""
 
     def __init__(self, commands: int, answers: int) -> None:
         self._commands = commands
@@ -144,7 +144,7 @@ class Chromium:
 
     @contextlib.contextmanager
     def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, fragment: str = "") -> Iterator[Page]:
-        """A page of `inspect` from a file, once its script has run to its end."""
+        """Open a page of `inspect` from a file, and wait until its script has ended."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, session)
@@ -153,7 +153,7 @@ class Chromium:
         page.resize(width, height, dark=dark)
         page.call("Emulation.setFocusEmulationEnabled", enabled=True)
         page.call("Page.navigate", url=path.as_uri() + fragment)
-        while not page.is_loaded:  # only then does a question not meet a document that is about to go
+        while not page.is_loaded:  # before that, an expression could run in the previous document
             self._hear("the page")
         page.until("document.documentElement.dataset.ready")
         try:
@@ -185,7 +185,7 @@ def running_chromium() -> Iterator[Chromium]:
         try:
             yield Chromium(from_us[1], to_us[0])
         finally:
-            os.close(from_us[1])  # it ends when nobody can command it any more
+            os.close(from_us[1])  # the browser ends when its command pipe is closed
             os.close(to_us[0])
             try:
                 process.wait(10)

@@ -1,4 +1,4 @@
-"""Messages with something strange in them: what a newer CLI, a broken one, or a malicious one might write."""
+"""Messages with one strange value, as a newer, broken or malicious CLI might write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STRANGE: tuple[Any, ...] = (
 
 
 def made_strange(value: Any, chance: random.Random) -> Any:
-    """`value` with one thing in it taken away or replaced, somewhere."""
+    """Return `value` with one part of it removed or replaced."""
     if isinstance(value, dict) and value and chance.random() < 0.9:
         key = chance.choice(sorted(value))
         if chance.random() < 0.1:

@@ -1,4 +1,4 @@
-"""The page in a real browser: it shows the tape, obeys nothing that stands on it, loads nothing, and can be used with keys alone."""
+"""The page in a real browser: it shows the tape, runs no code from it, loads nothing, and can be used with keys alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def page_of(tape: Tape | Path, folder: Path, *, title: str = "a tape", max_event
 
 
 def shown(page: Page) -> list[str]:
-    """The titles of the rows that are to be seen."""
+    """Return the titles of the visible rows."""
     return list(page.run("[...document.querySelectorAll('#list .row b')].map(cell => cell.textContent)"))
 
 
@@ -54,7 +54,7 @@ def test_a_recording_is_shown_without_a_fault_and_without_the_network(chromium: 
         assert page.faults == []
         assert page.requests == [path.as_uri()]
         added = "const code = document.createElement('script'); code.textContent = 'window.taken = 1'; document.body.append(code)"
-        assert page.run(f"{{ {added}; }} window.taken ?? 'refused'") == "refused"  # by the page's own policy
+        assert page.run(f"{{ {added}; }} window.taken ?? 'refused'") == "refused"  # the page's policy refuses it
 
 
 def test_nothing_on_a_tape_is_taken_for_markup_or_code(chromium: Chromium, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_nothing_on_a_tape_is_taken_for_markup_or_code(chromium: Chromium, tmp_p
         assert page.run("document.title").startswith("</script><script>document.title='taken'</script><!--")
         assert page.run("document.querySelector('#injected, img, main script, #list script')") is None
         page.run("[...document.querySelectorAll('#list .row')].find(row => row.textContent.includes('Text')).click()")
-        assert page.run("document.querySelector('#details pre').textContent") == EVIL  # every character, and as characters
+        assert page.run("document.querySelector('#details pre').textContent") == EVIL  # every character, as plain text
         assert page.faults == []
         assert len(page.requests) == 1
 
@@ -87,7 +87,7 @@ def test_filters_and_search_leave_what_fits(chromium: Chromium, tmp_path: Path) 
         everything = shown(page)
         page.run("document.getElementById('search').value = 'needle'; document.getElementById('search').dispatchEvent(new Event('input'))")
         page.until("document.getElementById('shown').textContent.startsWith('2 of')")
-        assert shown(page) == ["Prompt", "Grep"]  # the second for its result alone, which says it in capitals
+        assert shown(page) == ["Prompt", "Grep"]  # the second one because of its result, which has the word in capitals
         page.run("document.querySelectorAll('#list .row')[1].click()")
         assert page.run("[...document.querySelectorAll('#details mark')].map(mark => mark.textContent)") == ["NEEDLE"]
         page.run("document.getElementById('search').value = ''; document.getElementById('search').dispatchEvent(new Event('input'))")
@@ -139,7 +139,7 @@ def test_keys_alone_are_enough(chromium: Chromium, tmp_path: Path) -> None:
 
 def test_a_problem_of_the_summary_leads_to_its_event(chromium: Chromium, tmp_path: Path) -> None:
     with chromium.open(page_of(RECORDINGS / "11_529_retries2.ndjson", tmp_path)) as page:
-        page.run("document.getElementById('lane-session').click()")  # what it leads to is not hidden by a filter
+        page.run("document.getElementById('lane-session').click()")  # the linked event must not be hidden by a filter
         page.run("document.querySelector('details a').click()")
         for place in ("#details h2", "#list [aria-selected=true] b"):
             assert page.run(f"document.querySelector('{place}').textContent") == "API retry"
@@ -180,7 +180,7 @@ def test_a_table_wider_than_a_phone_shows_at_its_edge_that_it_goes_on(chromium: 
         page.run("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
         turns = "[...document.querySelectorAll('.scroll')].find(table => table.textContent.includes('First words'))"
         assert page.run(f"{turns}.scrollWidth > {turns}.clientWidth") is (width == 400)
-        # two that move with the text cover two that stay: the browser's own way of showing the latter where there is more
+        # two layers scroll with the text and cover two fixed shadows, so that a shadow shows where there is more text
         assert page.run(f"getComputedStyle({turns}).backgroundAttachment.split(', ').sort()") == ["local", "local", "scroll", "scroll"]
 
 

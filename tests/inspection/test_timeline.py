@@ -1,4 +1,4 @@
-"""What a tape comes to: turns, tools, requests, tokens, costs, problems; and that no tape is too strange or too long."""
+"""Figures and events of a tape: turns, tools, requests, tokens, costs, problems; also of strange, hostile and very long tapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from made_tapes import UUID, TapeMaker, text, use
 from strange_lines import made_strange
 
-from claude_transport.app.render_inspection import inspection_lines
+from claude_transport.app.inspect_tape import inspection_lines
 from claude_transport.app.terminal import Look
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection import Event, Timeline, read_timeline, render_page, summarize
@@ -29,7 +29,7 @@ def recorded(name: str) -> Timeline:
 
 
 def titled(timeline: Timeline, title: str) -> Event:
-    """The one event of that title."""
+    """Return the only event with this title."""
     (event,) = (event for event in timeline.events if event.title == title)
     return event
 
@@ -82,7 +82,7 @@ def test_streamed_pieces_are_folded_into_the_block_they_make() -> None:
     (words,) = (event for event in timeline.events if event.kind == "text")
     assert (words.pieces, words.sections[0].text) == (4, "Done thinking, here is text.")
     (thought,) = (event for event in timeline.events if event.kind == "thinking")
-    assert thought.waited == pytest.approx(0.112)  # from the prompt to the first word that came
+    assert thought.waited == pytest.approx(0.112)  # from the prompt to the first word
     assert not [event for event in timeline.events if event.kind.startswith("content_block")]
 
 
@@ -106,7 +106,7 @@ def test_an_interrupted_turn_has_the_tokens_of_its_messages_and_the_next_prompt_
     summary = recorded("07a_interrupt_during_stream").summary
     assert [(turn.outcome, turn.prompt, turn.tokens.input_tokens) for turn in summary.turns] == [
         ("result.interrupted", "SLOWSTREAM", 12),
-        ("ok", "after interrupt", 12),  # a prompt without a uuid, beside one that had one
+        ("ok", "after interrupt", 12),  # a prompt without a uuid, after one with a uuid
     ]
     assert not summary.ok
 
@@ -215,7 +215,7 @@ def test_notes_of_the_recorder_are_told_in_words() -> None:
         "The process ended by signal 9",
         "read failed",
     ]
-    assert (timeline.summary.signal, timeline.summary.error_count) == (9, 1)  # a host that closes may well have to use a signal
+    assert (timeline.summary.signal, timeline.summary.error_count) == (9, 1)  # a host that closes may have to use a signal
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_lone_surrogates_and_deep_nesting_can_be_shown() -> None:
     maker.put("out", b'{"type":"system","subtype":"init","session_id":"\\ud800","model":"\\ud800"}')
     timeline = read_timeline(maker.tape)
     assert json.dumps([section.text for event in timeline.events for section in event.sections]).isascii()
-    assert msgspec.json.encode(timeline)  # which knows UTF-8 only
+    assert msgspec.json.encode(timeline)  # raises for text that is not UTF-8
 
 
 def test_very_long_texts_are_cut_and_say_how_long_they_are() -> None:
@@ -271,7 +271,7 @@ def test_very_long_texts_are_cut_and_say_how_long_they_are() -> None:
     kept = [section for event in timeline.events for section in event.sections]
     assert all(section.is_cut and section.chars == 50_000 for section in kept)
     assert sum(len(section.text) for section in kept) <= 50_000
-    assert timeline.text_limit == max(len(section.text) for section in kept) == 2048  # the longest that leaves room for all
+    assert timeline.text_limit == max(len(section.text) for section in kept) == 2048  # the longest limit with which all texts fit
 
 
 def test_of_very_many_events_the_middle_is_left_out_but_all_are_counted() -> None:
@@ -290,7 +290,7 @@ def test_a_line_that_was_trimmed_while_recording_says_so() -> None:
     assert (answer.label, answer.chars, answer.is_cut) == ("as recorded", 17_273, True)
 
 
-# ----------------------------------------------------------------------------------------------------------- reading from a file
+# Reading from a file
 
 
 def test_a_tape_of_many_blocks_is_read_as_one(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_a_large_file_of_something_else_is_refused_by_its_beginning(tmp_path: Pa
     path = tmp_path / "image.raw"
     with path.open("wb") as file:
         file.write(before + b"\x00")
-        file.truncate(500 * 2**20)  # a file with a hole: nothing is written
+        file.truncate(500 * 2**20)  # a sparse file: no data is written
     tracemalloc.start()
     try:
         with pytest.raises(ConfigurationError, match=rf"image\.raw is not a tape, line {line}: every line of a tape is a JSON object"):
@@ -431,11 +431,11 @@ def test_numbers_of_thousands_of_digits_can_be_added_and_shown() -> None:
     assert list(render_page(timeline, title="x"))
 
 
-# -------------------------------------------------------------------------------------------------------------------- subagents
+# Subagents
 
 
 def two_agents() -> TapeMaker:
-    """Two subagents that work at once: their lines come in turns."""
+    """Two subagents that work at the same time, with their lines mixed."""
     maker = TapeMaker().prompt("look")
     maker.says(use("a", "Agent", description="Find the callers", subagent_type="Explore"))
     maker.says(use("b", "Agent", description="Read the tests", subagent_type="Explore"))

@@ -69,7 +69,7 @@ def test_the_flags_of_a_launch_are_those_of_build_argv() -> None:
     assert list(planned.argv) == build_argv(options, "claude", permission_prompt="stdio", environment=KEY)
 
 
-# ------------------------------------------------------------------------------------------------------ the rules (S4.1)
+# ------------------------------------------------------------------------------------------------------ the rules
 
 
 def test_bare_without_a_key_is_dropped_and_noted_and_with_one_it_stays() -> None:
@@ -157,7 +157,7 @@ def test_a_private_configuration_is_a_planned_directory_and_a_note() -> None:
     assert "CLAUDE_CONFIG_DIR" not in planned.env
 
 
-# --------------------------------------------------------------------------------------------------------- length (W1, S3.5)
+# --------------------------------------------------------------------------------------------------------- length
 
 HUGE: dict[str, Any] = {
     "system_prompt": BIG,

@@ -13,7 +13,7 @@ from claude_transport.launch.environ import CLOUD_SWITCHES, bare_can_authenticat
 
 SECRET = "sentinel-secret-90fe"
 
-# Strongest first (S3.2): the source, how it is given, and who wins when it is the strongest one.
+# Strongest first: the source, how it is given, and who wins when it is the strongest one.
 ORDER: list[tuple[str, dict[str, Any], str]] = [
     ("cloud", {"env": {"CLAUDE_CODE_USE_VERTEX": "1"}}, "CLAUDE_CODE_USE_VERTEX"),
     ("auth_token", {"env": {"ANTHROPIC_AUTH_TOKEN": SECRET}}, "ANTHROPIC_AUTH_TOKEN"),

@@ -167,7 +167,7 @@ def test_no_official_sdk_is_no_bundled_directory(monkeypatch: pytest.MonkeyPatch
     assert find_bundled_directory() is None
 
 
-# ----------------------------------------------------------------------------------------------------- the version (P2)
+# ----------------------------------------------------------------------------------------------------- the version
 
 
 def test_the_version_stands_beside_the_bundled_binary(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def describe(inherited: Mapping[str, str] | None = None, *, platform: str = "lin
     return describe_environment(ClaudeOptions(session_state_events=False, **options), inherited or {}, platform=platform)
 
 
-# ---------------------------------------------------------------------------------------------- marks of a session (S2)
+# ---------------------------------------------------------------------------------------------- marks of a session
 
 
 @pytest.mark.parametrize("mode", ["inherit", "allowlist", "exact"])
@@ -52,7 +52,7 @@ def test_the_entry_point_is_inherited_from_nobody_and_set_by_its_option() -> Non
     assert build({"CLAUDE_CODE_ENTRYPOINT": "cli"}, entrypoint="sdk-mine") == {"CLAUDE_CODE_ENTRYPOINT": "sdk-mine"}
 
 
-# ------------------------------------------------------------------------------------------------------ three modes (S5)
+# ------------------------------------------------------------------------------------------------------ three modes
 
 
 INHERITED = {"PATH": "/bin", "LC_ALL": "C", "XDG_CACHE_HOME": "/c", "SECRET": SECRET, "MY_A": "1", "MY_B": "2", "HTTPS_PROXY": "p"}
@@ -128,7 +128,7 @@ def test_no_two_options_write_one_variable() -> None:
     assert len(names) == len(set(names))
 
 
-# ----------------------------------------------------------------------------------------------- who pays (S1, S3.1)
+# ----------------------------------------------------------------------------------------------- who pays
 
 
 @pytest.mark.parametrize("name", OTHER_PAYERS)

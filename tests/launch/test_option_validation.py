@@ -250,7 +250,7 @@ def test_what_can_be_run_is_let_through(options: dict[str, Any]) -> None:
     validate_options(ClaudeOptions(**options), uid=1000)
 
 
-# ------------------------------------------------------------------------------------- bypassing as root, which the CLI refuses: S8
+# ------------------------------------------------------------------------------------- bypassing as root, which the CLI refuses
 
 BYPASSING: list[tuple[dict[str, Any], str]] = [
     ({"permission_mode": "bypassPermissions"}, "permission_mode"),

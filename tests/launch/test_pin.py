@@ -1,4 +1,4 @@
-"""S10: a CLI that changes between two sessions is noticed; one that does not is not."""
+"""A CLI that changes between two sessions is noticed; one that does not is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Windows needs, decided by pure functions that can be asked on any platform (W1, W3, W4, W6, L1)."""
+"""What Windows needs, decided by pure functions that can be asked on any platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent-death net (pain L1): what a killed host started is gone, and a guard is there only while it is needed."""
+"""The parent-death net: what a killed host started is gone, and a guard is there only while it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reconnect()` of a transport whose options name the session: what the second process is told, here and at another end."""
+"""A transport in place of another one whose options name the session: what the second process is told, here and at another end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import claude_transport as ct
-from claude_transport.transports import Client
+from claude_transport.transports import Client, options_to_resume
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from containers import running_daemon
@@ -42,40 +42,29 @@ async def told(transport: ct.SubprocessTransport) -> list[str]:
     return argv
 
 
-def prompted(transport: ct.SubprocessTransport) -> None:
-    """Do what a `Query` does when it sends a prompt."""
-    on_prompt = transport.attach(Client()).on_prompt
-    assert on_prompt is not None
-    on_prompt("u1")
-
-
 async def test_here_it_is_the_disk_that_says_whether_there_is_a_session_to_resume(tmp_path: Path, program: str) -> None:
-    env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "config")}
-    first = ct.SubprocessTransport(ct.ClaudeOptions(cli_path=program, session_id=ID, cwd=tmp_path, env=env))
-    prompted(first)
-    assert await told(first) == [f"--session-id={ID}"]
-    second = await first.reconnect()
-    assert await told(second) == [f"--session-id={ID}"]
+    options = ct.ClaudeOptions(cli_path=program, session_id=ID, cwd=tmp_path, env={"CLAUDE_CONFIG_DIR": str(tmp_path / "config")})
+
+    def make() -> ct.SubprocessTransport:
+        return ct.SubprocessTransport(options_to_resume(options))
+
+    assert await told(make()) == [f"--session-id={ID}"]
+    assert await told(make()) == [f"--session-id={ID}"]
     name = "".join(c if c.isalnum() else "-" for c in str(tmp_path.resolve()))
     folder = tmp_path / "config" / "projects" / name
     folder.mkdir(parents=True)
     (folder / f"{ID}.jsonl").touch()
-    third = await second.reconnect()
+    third = make()
     assert await told(third) == [f"--resume={ID}"]
-    assert third.options == first.options
     assert third.attach(Client()).session_id == ID
     (folder / f"{ID}.jsonl").unlink()
-    assert await told(await third.reconnect()) == [f"--session-id={ID}"]
+    assert await told(make()) == [f"--session-id={ID}"]
 
 
 async def test_at_another_end_it_is_whether_there_was_a_prompt(tmp_path: Path, program: str) -> None:
+    options = ct.ClaudeOptions(cli_path=program, session_id=ID)
     with running_daemon(tmp_path) as clients:
         launcher = ct.Launcher.docker("box", program=str(clients / "docker"))
-        first = ct.SubprocessTransport(ct.ClaudeOptions(cli_path=program, session_id=ID), launcher=launcher)
-        assert await told(first) == [f"--session-id={ID}"]
-        second = await first.reconnect()
-        assert await told(second) == [f"--session-id={ID}"]
-        prompted(second)
-        third = await second.reconnect()
-        assert await told(third) == [f"--resume={ID}"]
-        assert await told(await third.reconnect()) == [f"--resume={ID}"]
+        for was_prompted, argument in [(False, f"--session-id={ID}"), (True, f"--resume={ID}")]:
+            again = options_to_resume(options, is_saved=was_prompted)
+            assert await told(ct.SubprocessTransport(again, launcher=launcher)) == [argument]

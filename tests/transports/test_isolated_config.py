@@ -1,4 +1,4 @@
-"""S6: sessions with a configuration of their own share no file, however many run at once."""
+"""Sessions with a configuration of their own share no file, however many run at once."""
 
 from __future__ import annotations
 

@@ -222,7 +222,8 @@ async def test_a_program_that_is_missing_there_is_said_so_by_connect(launched: L
 
 async def test_another_one_is_made_as_this_one_was(one_of_each_kind: Launched) -> None:
     with anyio.fail_after(PATIENCE):
-        async with one_of_each_kind(["cat"]) as transport:
+        retrying = ct.RetryingTransport(one_of_each_kind(["cat"]), make_transport=lambda: one_of_each_kind(["cat"]))
+        async with retrying as transport:
             again = await transport.reconnect()
         async with again:
             await again.write("{}")

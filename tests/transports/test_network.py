@@ -34,7 +34,8 @@ from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import HandshakeRequest, accept_websocket
 from claude_transport.testing.conformance.link_peer import LinkPeer
 from claude_transport.testing.conformance.socket_peer import Certificates, certificates
-from claude_transport.transport import Client
+from claude_transport.transport import Client, Transport
+from claude_transport.wrappers.retrying import RetryingTransport
 
 TOKEN = "hunter2-hunter2"
 
@@ -326,7 +327,7 @@ async def test_a_token_in_the_clear_on_a_network_is_warned_of_once_and_never_nam
 # ---------------------------------------------------------------------------------------------------------- no connection
 
 
-async def error_of(transport: NetworkTransport) -> ClaudeTransportError:
+async def error_of(transport: Transport) -> ClaudeTransportError:
     with pytest.raises(ClaudeTransportError) as caught:
         await transport.connect()
     assert not transport.is_ready()
@@ -347,7 +348,10 @@ async def test_nobody_there_is_a_refusal_with_the_address(scheme: str, resume: b
 
 
 async def test_an_attempt_may_be_made_again_and_succeed_and_reconnecting_makes_another(tmp_path: Path) -> None:
-    transport = NetworkTransport(f"unix://{tmp_path}/claude", resume=False, options={"model": "haiku"})
+    def make() -> NetworkTransport:
+        return NetworkTransport(f"unix://{tmp_path}/claude", resume=False, options={"model": "haiku"})
+
+    transport = RetryingTransport(make(), make_transport=make, attempts=1)
     await error_of(transport)
     with Server(scheme="unix", folder=tmp_path) as server:
         async with server.serving(Claude().attend):
@@ -446,7 +450,7 @@ async def test_reconnecting_tells_the_gateway_the_same_again(tcp_server: Server)
         await next(left).serve(stream)
 
     async with tcp_server.serving(attend) as url:
-        transport = NetworkTransport(url, close_timeout=0.2)
+        transport = RetryingTransport(NetworkTransport(url, close_timeout=0.2), make_transport=lambda: NetworkTransport(url))
         transport.attach(Client(answers=frozenset({"hooks"}), trace={"traceparent": "00-1-2-01"}))
         await transport.connect()
         another = await transport.reconnect()

@@ -1,4 +1,4 @@
-"""A transport that is not of this library is handed the same options, and runs and says what `SubprocessTransport` would (row R2)."""
+"""A transport that is not of this library is handed the same options, and runs and says what `SubprocessTransport` would."""
 
 from __future__ import annotations
 

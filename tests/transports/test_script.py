@@ -124,7 +124,7 @@ async def test_a_script_with_steps_left_is_not_exhausted() -> None:
 async def test_a_script_with_lines_nobody_read_is_not_exhausted() -> None:
     async with MockTransport.script().expect(type="user").reply(RESULT) as claude:
         await claude.write(user("1"))
-        with pytest.raises(ExpectationFailed, match="expected that everything is read, got 1 lines nobody read"):
+        with pytest.raises(ExpectationFailed, match="expected that everything is read, got 1 lines that were not read"):
             claude.assert_exhausted()
         assert [message async for message in claude.read_messages() if await end(claude)] == [RESULT]
         claude.assert_exhausted()

@@ -28,7 +28,7 @@ def executable(path: Path, content: bytes) -> Path:
 
 
 SOON = 1.0
-"""Seconds in which a start that cannot work must have failed (row E4). Measured: 0.002 to 0.015, on two busy cores up to 0.1."""
+"""Seconds in which a start that cannot work must have failed. Measured: 0.002 to 0.015, on two busy cores up to 0.1."""
 
 
 async def failure_of(transport: ct.SubprocessTransport) -> ct.ClaudeTransportError:

@@ -1,4 +1,4 @@
-"""S7: one start at a time, over all processes; and a gate that never stays shut."""
+"""One start at a time, over all processes; and a gate that never stays shut."""
 
 from __future__ import annotations
 
@@ -179,5 +179,5 @@ async def test_s7_the_gate_does_not_follow_a_link_that_somebody_has_put_there(tm
 
 @pytest.mark.parametrize("timeout", [-1, math.nan, "1", True])
 def test_a_timeout_that_is_none_is_refused(timeout: object, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="timeout is a number of seconds"):
+    with pytest.raises(ConfigurationError, match="timeout must be a number of seconds"):
         StartGate(tmp_path / "gate", timeout=timeout)  # type: ignore[arg-type]

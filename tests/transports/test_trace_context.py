@@ -14,6 +14,7 @@ from claude_transport.transport import Client
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.base import LineWrapper, TransportWrapper
+from claude_transport.wrappers.retrying import RetryingTransport
 
 SHOW = """
 import json, os
@@ -52,7 +53,10 @@ async def test_what_the_options_say_wins() -> None:
 
 
 async def test_the_process_of_a_reconnect_is_part_of_the_same_trace() -> None:
-    first = SubprocessTransport(command=CHILD)
+    def make() -> SubprocessTransport:
+        return SubprocessTransport(command=CHILD)
+
+    first = RetryingTransport(make(), make_transport=make)
     first.attach(Client(trace={"traceparent": PARENT}))
     assert (await seen_by(first))["TRACEPARENT"] == PARENT
     with anyio.fail_after(30):

@@ -40,7 +40,6 @@ async def transports() -> None:
     process = ct.SubprocessTransport(command=["cat"], max_line_bytes=10)
     async with process as same:
         assert_type(same, ct.SubprocessTransport)
-    assert_type(await process.reconnect(), ct.SubprocessTransport)
     assert_type(process.read_lines(), AsyncIterator[Sequence[bytes]])
     assert_type(process.read_messages(), AsyncIterator[dict[str, Any]])
     ct.SubprocessTransport(max_line_byte=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -56,7 +55,8 @@ async def wrappers() -> None:
     ct.LoggingTransport(ct.MetricsTransport(theirs))
     ct.Query(object())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     renamed = Renamed(theirs, name="x")
-    assert_type(await renamed.reconnect(), Renamed)
+    retrying = ct.RetryingTransport(renamed, make_transport=lambda: Renamed(theirs, name="x"))
+    assert_type(await retrying.reconnect(), ct.RetryingTransport)
     assert_type(renamed.transport, ct.TransportLike)
     Renamed(theirs)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(ct.MetricsTransport(theirs).metrics.snapshot(), ct.wrappers.MetricsSnapshot)

@@ -21,6 +21,7 @@ from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.wrappers.faults import Corrupt, Cut, Delay, Drop, Duplicate, FailConnect, FailWrite, Fault, Split
 from claude_transport.wrappers.faulty import FaultyTransport
+from claude_transport.wrappers.retrying import RetryingTransport
 
 LINES = [b'{"n":%d}' % number for number in range(1, 7)]  # 8 bytes each on the wire
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
@@ -222,7 +223,12 @@ async def test_after_a_reconnect_the_faults_are_those_of_the_new_stream_and_atte
             return ours
 
     faults: list[Fault] = [FailConnect(times=1), Drop(line=1)]
-    first = FaultyTransport(StreamTransport(opener := Opener()), iter(faults))
+    opener, done = Opener(), list[str]()
+
+    def make() -> FaultyTransport:
+        return FaultyTransport(StreamTransport(opener), iter(faults), done=done)
+
+    first = RetryingTransport(make(), make_transport=make, attempts=1)
     with pytest.raises(CLIConnectionError):
         await first.connect()
     await first.connect()
@@ -232,7 +238,7 @@ async def test_after_a_reconnect_the_faults_are_those_of_the_new_stream_and_atte
             await opener.peer.send(b'{"n":1}\n{"n":2}\n')
             assert await anext(second.read_messages()) == {"n": 2}
             first = second
-        assert first.faults == tuple(faults)
+        assert done == ["connect 1 failed", "drop of line 1", "drop of line 1"]
         await first.close()
 
 

@@ -163,6 +163,32 @@ def test_a_cli_that_only_says_cumulative_numbers_is_counted_by_their_growth() ->
     assert snapshot.models["m"].tokens.input_tokens == 35
 
 
+async def test_the_counts_of_a_session_go_on_with_its_next_process_whose_own_numbers_begin_at_zero() -> None:
+    metrics, registry = Metrics(), MetricsRegistry()
+    for costs in ((0.25, 0.5), (0.75,)):
+        replies = [{"type": "result", "total_cost_usd": cost, "modelUsage": {"m": {"costUSD": cost}}} for cost in costs]
+        transport = MetricsTransport(MockTransport(replies), metrics=metrics, registry=registry)
+        async with Query(transport) as query:
+            for _ in costs:
+                await (await query.send("x")).result()
+            assert registry.running == 1
+        assert registry.running == 0
+        del transport  # its end must not retire the next one
+        gc.collect()
+    snapshot = metrics.snapshot()
+    assert (snapshot.prompts, snapshot.results, snapshot.cost_usd, snapshot.models["m"].cost_usd) == (3, {"ok": 3}, 1.25, 1.25)
+    assert registry.snapshot() == snapshot
+    del metrics
+    gc.collect()
+    assert registry.snapshot() == snapshot, "what is gone stays in the sum"
+
+
+def test_what_is_no_metrics_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="metrics must be a Metrics, not dict") as caught:
+        MetricsTransport(MockTransport(), metrics={})  # type: ignore[arg-type]
+    assert caught.value.option == "metrics"
+
+
 # --------------------------------------------------------------------------------------------------------------------- lines
 
 

@@ -210,7 +210,7 @@ async def test_each_retry_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="claude_transport"):
         async with wrapper:
             pass
-    assert [record.getMessage() for record in caplog.records] == ["connect failed (SpawnError), attempt 1 of 3; again in 1.00 s"]
+    assert [record.getMessage() for record in caplog.records] == ["connect failed (SpawnError), attempt 1 of 3; trying again in 1.00 s"]
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ async def test_reconnecting_is_tried_again_too() -> None:
             return await super().connect()
 
     opener = Opener()
-    wrapper, sleeper, attempts = retrying(StreamTransport(opener))
+    wrapper, sleeper, attempts = reconnecting(opener)
     await wrapper.connect()
     opener.refuse = 2
     with anyio.fail_after(30):
@@ -360,6 +360,11 @@ async def test_reconnecting_is_tried_again_too() -> None:
         ("reconnect", n) for n in (1, 2, 3)
     ]
     await another.close()
+
+
+def reconnecting(opener: Any, **options: Any) -> tuple[RetryingTransport, Sleeper, list[RetryAttempt]]:
+    """A `retrying()` whose transports are streams of `opener`."""
+    return retrying(StreamTransport(opener), make_transport=lambda: StreamTransport(opener), **options)
 
 
 class Breaking(MemoryConnectable):
@@ -374,7 +379,7 @@ class Breaking(MemoryConnectable):
         return await super().connect()
 
 
-@pytest.mark.parametrize("wrap", [lambda inside: inside, TransportWrapper, lambda inside: RetryingTransport(TransportWrapper(inside))])
+@pytest.mark.parametrize("wrap", [lambda inside: inside, TransportWrapper, lambda inside: TransportWrapper(TransportWrapper(inside))])
 async def test_a_close_of_the_old_transport_ends_the_waiting_of_its_reconnecting_at_once(wrap: Any) -> None:
     opener = Breaking()
     waiting = anyio.Event()
@@ -383,13 +388,17 @@ async def test_a_close_of_the_old_transport_ends_the_waiting_of_its_reconnecting
         if attempt.delay is not None:
             waiting.set()
 
-    wrapper = wrap(RetryingTransport(StreamTransport(opener), backoff=LONG, on_attempt=told))
+    def make() -> Transport:
+        return StreamTransport(opener)
+
+    retrier = RetryingTransport(make(), make_transport=make, backoff=LONG, on_attempt=told)
+    wrapper = wrap(retrier)
     await wrapper.connect()
     raised: list[Exception] = []
 
     async def reconnect() -> None:
         try:
-            await wrapper.reconnect()
+            await retrier.reconnect()
         except errors.TransportClosed as error:
             raised.append(error)
 
@@ -408,16 +417,16 @@ async def test_a_close_in_the_middle_of_an_attempt_to_reconnect_makes_it_the_las
         async def connect(self) -> Any:
             if self.opened:
                 trying.set()
-                await go_on.wait()
+                await anyio.sleep_forever()
             return await super().connect()
 
-    trying, go_on = anyio.Event(), anyio.Event()
+    trying = anyio.Event()
     opener = Slow()
-    wrapper, sleeper, _ = retrying(StreamTransport(opener))
+    wrapper, sleeper, _ = reconnecting(opener)
     await wrapper.connect()
 
     async def reconnect() -> None:
-        with pytest.raises(errors.CLIConnectionError):
+        with pytest.raises(errors.TransportClosed):
             await wrapper.reconnect()
 
     with anyio.fail_after(30):
@@ -425,13 +434,12 @@ async def test_a_close_in_the_middle_of_an_attempt_to_reconnect_makes_it_the_las
             tasks.start_soon(reconnect)
             await trying.wait()
             await wrapper.close()
-            go_on.set()
-    assert (sleeper.slept, opener.opened) == ([], 2)
+    assert (sleeper.slept, opener.opened) == ([], 1)
 
 
 async def test_what_was_closed_before_or_is_reconnected_twice_at_once_is_still_tried_again() -> None:
     opener = Breaking()
-    wrapper, sleeper, _ = retrying(StreamTransport(opener))
+    wrapper, sleeper, _ = reconnecting(opener)
     await wrapper.connect()
     await wrapper.close()
 
@@ -444,6 +452,60 @@ async def test_what_was_closed_before_or_is_reconnected_twice_at_once_is_still_t
             tasks.start_soon(reconnect)
             tasks.start_soon(reconnect)
     assert (sorted(sleeper.slept), opener.opened) == ([1, 1, 2, 2], 7)
+
+
+async def test_every_reconnect_is_attached_as_the_first_transport_was_and_the_next_one_can_reconnect_too() -> None:
+    made: list[MockTransport] = []
+
+    async def make() -> MockTransport:
+        await anyio.lowlevel.checkpoint()
+        made.append(MockTransport())
+        return made[-1]
+
+    first = RetryingTransport(MockTransport(), make_transport=make)
+    client = Client(answers=frozenset({"hooks"}), trace={"traceparent": "00-1-2-01"})
+    first.attach(client)
+    await first.connect()
+    second = await first.reconnect()
+    third = await second.reconnect()
+    assert [claude.client for claude in made] == [client, client]
+    assert (first.is_ready(), second.is_ready(), third.is_ready()) == (False, False, True)
+    await third.close()
+
+
+async def test_a_close_while_the_next_transport_is_made_ends_the_reconnect() -> None:
+    making, go_on, claude = anyio.Event(), anyio.Event(), MockTransport()
+
+    async def make() -> MockTransport:
+        making.set()
+        await go_on.wait()
+        return claude
+
+    wrapper = RetryingTransport(MockTransport(), make_transport=make)
+    await wrapper.connect()
+
+    async def reconnect() -> None:
+        with pytest.raises(errors.TransportClosed):
+            await wrapper.reconnect()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reconnect)
+            await making.wait()
+            await wrapper.close()
+            go_on.set()
+    assert not claude.is_ready()
+
+
+@pytest.mark.parametrize("made", [None, "ssh://host", MockTransport])
+async def test_what_is_made_for_a_reconnect_must_be_a_transport(made: Any) -> None:
+    wrapper, sleeper, _ = retrying(MockTransport(), make_transport=lambda: made)
+    with pytest.raises(errors.UsageError, match="make_transport returned"):
+        await wrapper.reconnect()
+    assert sleeper.slept == []
+    with pytest.raises(errors.ConfigurationError, match="make_transport") as caught:
+        RetryingTransport(MockTransport(), make_transport=7)  # type: ignore[arg-type]
+    assert caught.value.option == "make_transport"
 
 
 # --------------------------------------------------------------------------------------------------------------------- writing
@@ -605,7 +667,13 @@ async def test_the_session_to_look_at_is_named_when_the_options_name_it(error: E
         terms = SubprocessTransport(options).attach(Client())
         wrapper, *_ = retrying(TransportWrapper(failing_write(WithTerms(terms), error)))
         assert wrapper.attach(Client()) == terms
-        for each in (wrapper, wrapper.rewrapped(failing_write(MockTransport(), error))):
+
+        def make(terms: SessionTerms = terms) -> Transport:
+            return failing_write(WithTerms(terms), error)
+
+        first, *_ = retrying(make(), make_transport=make)
+        assert first.attach(Client()) == terms
+        for each in (wrapper, await first.reconnect()):
             async with each:
                 with pytest.raises(errors.OutcomeUncertain) as caught:
                     await each.write(line(1))
@@ -630,7 +698,7 @@ async def test_errors_of_use_pass_as_they_are() -> None:
     with pytest.raises(errors.NotConnected):
         await wrapper.write(line(1))
     async with wrapper:
-        with pytest.raises(errors.UsageError, match="no JSON object"):
+        with pytest.raises(errors.UsageError, match="not a JSON object"):
             await wrapper.write(b"nonsense")
         await wrapper.end_input()
         with pytest.raises(errors.InputClosed):
@@ -665,7 +733,7 @@ async def test_a_connection_that_breaks_in_a_write_makes_that_write_uncertain_an
             await wrapper.write(line(2))
         await wrapper.close()
     assert not isinstance(refused.value, errors.OutcomeUncertain)
-    assert "nothing of it was handed over" in refused.value.__notes__[0]
+    assert "nothing of it was sent" in refused.value.__notes__[0]
     assert sleeper.slept == []
 
 

@@ -19,7 +19,7 @@ from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.logging import LoggingTransport
-from claude_transport.wrappers.stateful import StatefulTransport, TransportState
+from claude_transport.wrappers.stateful import ConnectionState, StatefulTransport, TransportState
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
 PATIENCE = 30.0
@@ -369,9 +369,15 @@ def test_a_wrapper_with_an_async_hook_that_nobody_would_await_is_refused_when_it
 
     mixin = type("Mixin", (), {hook: told})
     for bases, given in [((ObservingWrapper,), {hook: told}), ((StatefulTransport,), {hook: generated}), ((mixin, ObservingWrapper), {})]:
-        with pytest.raises(UsageError, match=rf"Watcher\.{hook} is an ordinary method"):
+        with pytest.raises(UsageError, match=rf"Watcher\.{hook} must be an ordinary method"):
             type("Watcher", bases, given)
 
 
 def test_the_states_are_their_names() -> None:
     assert [*TransportState] == ["disconnected", "connecting", "connected", "closing", "closed"]
+
+
+def test_either_a_function_or_a_connection_state_hears_of_changes_and_not_both() -> None:
+    with pytest.raises(ConfigurationError, match="not both") as refused:
+        StatefulTransport(MockTransport(), on_change=print, connection=ConnectionState())
+    assert refused.value.option == "connection"

@@ -2,7 +2,7 @@
 (() => {
   const holder = document.getElementById("data");
   const tape = JSON.parse(holder.textContent);
-  holder.remove(); // megabytes that are not needed twice
+  holder.remove(); // free the megabytes of text: the parsed data is enough
   const LANES = ["user", "assistant", "tools", "control", "session"];
   const NAMES = ["User", "Assistant", "Tools", "Control", "Session"];
   const LEVELS = ["minor", "normal", "warning", "error"];
@@ -40,7 +40,7 @@
   const endOf = (event) => event.t + (event.seconds || 0);
   const startOf = (event) => event.t - (event.waited || 0);
 
-  // ------------------------------------------------------------------------------------------------------------- filtering
+  // Filtering
   const texts = new Map();
   const textOf = (event) => {
     let text = texts.get(event.id);
@@ -64,7 +64,7 @@
     paint();
   };
 
-  // ------------------------------------------------------------------------------------------------------- the list of rows
+  // The list of rows
   let height = 30, first = -1, last = -1;
   const layOut = () => {
     height = matchMedia("(max-width: 820px)").matches ? 46 : 30;
@@ -159,7 +159,7 @@
     refresh();
   };
 
-  // ------------------------------------------------------------------------------------------------------------ the details
+  // The details
   const show = (event, open) => {
     details.classList.toggle("open", Boolean(open && event));
     if (!event) return details.replaceChildren(make("p", "empty", "Select an event to see what was said."));
@@ -201,7 +201,7 @@
   const marked = (text) => {
     if (!state.words) return [text];
     const pieces = [], low = text.toLowerCase();
-    if (low.length !== text.length) return [text]; // a few letters change their length: then no place could be trusted
+    if (low.length !== text.length) return [text]; // some letters change their length in lower case: positions would be wrong
     let from = 0;
     for (let at = low.indexOf(state.words); at >= 0 && pieces.length < 2000; at = low.indexOf(state.words, from)) {
       pieces.push(text.slice(from, at), make("mark", "", text.slice(at, at + state.words.length)));
@@ -223,7 +223,7 @@
     list.focus({ preventScroll: true });
   };
 
-  // ----------------------------------------------------------------------------------------------------------- the overview
+  // The overview
   const colors = () => {
     const probe = make("span", "dot");
     probe.hidden = true;
@@ -281,7 +281,7 @@
         const from = Math.max(LEFT(), xOf(event.t, width)), to = Math.min(width, xOf(endOf(event), width));
         if (event.waited) {
           const begin = Math.max(LEFT(), xOf(startOf(event), width));
-          pen.globalAlpha = 0.28; // it is the model that is waited for, also when its first words are a call
+          pen.globalAlpha = 0.28; // the wait for the model, in its own lane, even when its answer begins with a tool call
           pen.fillStyle = color.assistant;
           pen.fillRect(begin, lane * 1.22, Math.max(0, from - begin), tallness);
         }
@@ -346,7 +346,7 @@
     key.preventDefault();
   });
 
-  // --------------------------------------------------------------------------------------------------------------- controls
+  // Controls
   const perLane = LANES.map((_, lane) => events.filter((event) => event.lane === lane).length);
   const chips = LANES.map((name, lane) => {
     const chip = make("button", "chip");

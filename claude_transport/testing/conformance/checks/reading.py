@@ -71,7 +71,7 @@ async def any_chunking(bench: Bench) -> None:
 
 @clause(
     "read.only-newline-ends-a-line",
-    "Only the byte 0x0A ends a line: U+2028, U+2029 and U+0085 inside a string are data, and a CR before it is nothing.",
+    "Only the byte 0x0A ends a line: U+2028, U+2029 and U+0085 inside a string are data, and a CR before it is dropped.",
     source=_SOURCE,
 )
 async def only_newline_ends_a_line(bench: Bench) -> None:

@@ -113,7 +113,7 @@ async def after_close_raises(bench: Bench) -> None:
 
 @clause(
     "write.large-write-while-peer-writes",
-    "Megabytes may be written while the peer writes megabytes, as long as somebody reads.",
+    "Megabytes may be written while the peer writes megabytes, as long as this side reads.",
     source=_SOURCE,
 )
 async def large_write_while_peer_writes(bench: Bench) -> None:
