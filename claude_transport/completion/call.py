@@ -543,13 +543,7 @@ class _Attempt:
     """One attempt and the messages that it received."""
 
     def __init__(
-        self,
-        request: CompletionRequest,
-        plan: _Plan,
-        *,
-        notes: tuple[str, ...],
-        on_text: Callable[[str], object] | None,
-        on_event: OnEvent,
+        self, request: CompletionRequest, plan: _Plan, *, notes: tuple[str, ...], on_text: Callable[[str], object] | None, on_event: OnEvent
     ) -> None:
         self._request = request
         self._on_event = on_event

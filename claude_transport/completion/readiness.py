@@ -278,12 +278,7 @@ def _find(agent: AgentCLI, options: ClaudeOptions, env: Mapping[str, str]) -> tu
 
 
 def _resolve(
-    transport: TransportChoice | None,
-    env: Mapping[str, str],
-    declared: str | Mapping[str, Any] | None,
-    *,
-    has_cli: bool,
-    has_key: bool,
+    transport: TransportChoice | None, env: Mapping[str, str], declared: str | Mapping[str, Any] | None, *, has_cli: bool, has_key: bool
 ) -> tuple[TransportChoice, Resolution | None]:
     """Resolve the choice; None for `auto` without a CLI and a key."""
     # with a CLI every choice resolves, so the report names the choice also where nothing works

@@ -166,12 +166,7 @@ def _choice(value: object, layer: Layer) -> TransportChoice:
 
 
 def _who(layer: Layer) -> str:
-    return {
-        "argument": "the call",
-        "environment": TRANSPORT_VARIABLE,
-        "declared": "the declaration",
-        "default": "the default",
-    }[layer]
+    return {"argument": "the call", "environment": TRANSPORT_VARIABLE, "declared": "the declaration", "default": "the default"}[layer]
 
 
 def _can_run(env: Mapping[str, str]) -> bool:

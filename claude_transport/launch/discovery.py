@@ -366,7 +366,7 @@ def pin_cli(cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange 
     """Record a start in this process. A change is logged as a warning, and reported to every listener."""
     change = _of_this_process.note(cli, asked=asked)
     if change is not None:
-        logger.warning("%s: pin_cli is on, so nobody should have changed it", printable(change))
+        logger.warning("%s, although the option pin_cli expects the same one", printable(change))
         for listener in tuple(_listeners):
             try:
                 listener(change)

@@ -71,9 +71,9 @@ ALWAYS_ALLOWED: Final = (
 
 POLICIES: Final[Mapping[str, str]] = {
     "env": "Variables for the child; they win over inherited ones and over what other options imply.",
-    "env_mode": "`inherit` everything, only an `allowlist`, or exactly what `env` and the other options say.",
-    "env_allow": "Names (`*` and `?` allowed) that `allowlist` lets through, besides the ones any program needs.",
-    "billing": "Who may pay: `inherit` (the CLI decides), `subscription` (keys, tokens and cloud switches are removed), "
+    "env_mode": "`inherit` everything, only an `allowlist`, or `exact`: only what `env` and the other options set.",
+    "env_allow": "Names (`*` and `?` allowed) that `allowlist` passes on, besides those that every program needs.",
+    "billing": "Which account may pay: `inherit` (the CLI decides), `subscription` (keys, tokens and cloud switches are removed), "
     "`subscription_strict` (refuse to start when one is set), `api_key` (require a key, remove the others).",
     "isolated_config": "A private `CLAUDE_CONFIG_DIR` for this session, made by the transport. The login is not in it.",
 }
@@ -129,7 +129,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable("pin_cli", "DISABLE_AUTOUPDATER", "The CLI does not update itself under a running service.", _flag),
     Variable("config_dir", "CLAUDE_CONFIG_DIR", "Where the CLI keeps its configuration, login and sessions.", os.fspath),
     Variable("client_app", "CLAUDE_AGENT_SDK_CLIENT_APP", "Your program, for the User-Agent (`my-app/1.0`)."),
-    Variable("entrypoint", "CLAUDE_CODE_ENTRYPOINT", "What the CLI calls itself; None leaves it at `sdk-cli`."),
+    Variable("entrypoint", "CLAUDE_CODE_ENTRYPOINT", "The name under which the CLI runs; None leaves it at `sdk-cli`."),
 )
 
 

@@ -224,12 +224,7 @@ def _is_there(program: str, inherited: Mapping[str, str]) -> bool:
 
 
 def _elsewhere(
-    options: ClaudeOptions,
-    *,
-    command: Sequence[str] | None,
-    launcher: Launcher,
-    permission_prompt: str | None,
-    trace: Mapping[str, str],
+    options: ClaudeOptions, *, command: Sequence[str] | None, launcher: Launcher, permission_prompt: str | None, trace: Mapping[str, str]
 ) -> PlannedLaunch:
     if options.user is not None:
         raise ConfigurationError(f"user: {launcher.name} chooses the user itself: set the user on the launcher", option="user")

@@ -98,11 +98,7 @@ PREVIEW_FORMATS: Final = ("markdown", "html")
 
 
 def validate_options(
-    options: ClaudeOptions,
-    *,
-    uid: int | None = None,
-    environment: Mapping[str, str] | None = None,
-    check_files: bool = True,
+    options: ClaudeOptions, *, uid: int | None = None, environment: Mapping[str, str] | None = None, check_files: bool = True
 ) -> None:
     """Check that `options` can be run as they are. Raises `ConfigurationError`, naming the option and the remedy.
 
