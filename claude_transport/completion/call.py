@@ -172,7 +172,10 @@ def stream(
 
 
 class CompletionStream:
-    """Iterate over the text of one answer; `stream()` makes it. `aclose()`, leaving its `async with`, and an error end it early."""
+    """The text of one answer, piece by piece: iterate over it with `async for`. `stream()` makes it.
+
+    `aclose()`, leaving its `async with`, and an error end the call early.
+    """
 
     def __init__(self, request: CompletionRequest, *, on_event: OnEvent | None = None, sleep: Sleep = anyio.sleep) -> None:
         self._flow = _Flow(request, on_event, sleep)

@@ -61,7 +61,10 @@ def find_cli(
     bundled: str | PathLike[str] | None = None,
     platform: str = sys.platform,
 ) -> CLI:
-    """Find the CLI to run, in the order of this module's docstring. Starts nothing.
+    """Find the `claude` binary to run. Starts nothing.
+
+    The first hit counts: `explicit`, the variable `CLAUDE_CLI_PATH`, `PATH`, an installed `claude_agent_sdk`, well-known places. When one
+    of the first two is set and does not work, the search ends with an error.
 
     `env` defaults to the environment of this process, `home` to its `HOME`, `bundled` to the directory where an installed
     `claude_agent_sdk` keeps its binary. An `explicit` name without a directory is looked up on `PATH`. Raises `CLINotFoundError` with every

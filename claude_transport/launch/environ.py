@@ -202,7 +202,10 @@ def build_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, p
 
 
 def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
-    """Return every variable name with its origin, never a value: `inherited`, `options.env`, `option NAME`, or `removed: WHY`."""
+    """Say for each variable of a child where it comes from, by name: `inherited`, `options.env`, `option NAME`, or `removed: WHY`.
+
+    `inherited` is usually `os.environ`. Values are never returned. Raises what `build_environment` raises.
+    """
     return dict(sorted(_plan(options, inherited, platform)[1].items()))
 
 
