@@ -173,7 +173,10 @@ def stream(
 
 
 class CompletionStream:
-    """Iterate over the text of one answer; `stream()` makes it. `aclose()`, leaving its `async with`, and an error end it early."""
+    """The text of one answer, piece by piece: iterate over it with `async for`. `stream()` makes it.
+
+    `aclose()`, leaving its `async with`, and an error end the call early.
+    """
 
     def __init__(self, request: CompletionRequest, *, on_event: OnEvent | None = None, sleep: Sleep = anyio.sleep) -> None:
         self._flow = _Flow(request, on_event, sleep)
@@ -184,7 +187,7 @@ class CompletionStream:
     def completion(self) -> Completion:
         """The whole answer. Raises `UsageError` before the iteration has ended, and when it failed or was left early."""
         if self._flow.completion is None:
-            raise UsageError("there is no whole answer: the stream has not come to its end")
+            raise UsageError("there is no whole answer yet: iterate over the stream to its end first")
         return self._flow.completion
 
     def __aiter__(self) -> Self:
@@ -487,7 +490,7 @@ class Call:
         except Exception:
             # an observer must not decide how the call ends
             self._on_event = None
-            logger.exception("on_event failed: it is told nothing more of this call")
+            logger.exception("on_event failed; it is not called again in this call")
 
     @property
     def _attempts(self) -> int:
@@ -544,13 +547,7 @@ class _Attempt:
     """One attempt and the messages that it received."""
 
     def __init__(
-        self,
-        request: CompletionRequest,
-        plan: _Plan,
-        *,
-        notes: tuple[str, ...],
-        on_text: Callable[[str], object] | None,
-        on_event: OnEvent,
+        self, request: CompletionRequest, plan: _Plan, *, notes: tuple[str, ...], on_text: Callable[[str], object] | None, on_event: OnEvent
     ) -> None:
         self._request = request
         self._on_event = on_event
@@ -644,7 +641,7 @@ class _Attempt:
 
 def _check_observer(on_event: object) -> None:
     if on_event is not None and (not callable(on_event) or inspect.iscoroutinefunction(on_event)):
-        raise ConfigurationError(f"on_event is an ordinary function, which is called and not awaited, not {on_event!r}", option="on_event")
+        raise ConfigurationError(f"on_event must be a plain function (not async), not {on_event!r}", option="on_event")
 
 
 def _begun_again() -> ClaudeTransportError:
@@ -659,7 +656,7 @@ def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolut
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """The path that is tried first, the request for it, and the account that pays."""
+    """The path that is tried first, its request, and the account that pays."""
 
     resolution: Resolution
     request: CompletionRequest

@@ -311,7 +311,7 @@ def _plan(
     permission_prompt: str | None,
     trace: Mapping[str, str],
 ) -> tuple[ClaudeOptions, PlannedLaunch]:
-    """Return the options with the settings file read, and what to run.
+    """Return the options with their settings file read, and what to run.
 
     Not a method: a thread must not hold the last reference to the transport, or it would finalise it.
     """
