@@ -2,12 +2,12 @@
 
     python benchmarks/bench_close.py                                 a table: 0, 2,000 and 5,000 other processes
     python benchmarks/bench_close.py --backend trio --json close.json
-    python benchmarks/bench_close.py --check                         fails when a close costs more than is promised
-    python benchmarks/bench_close.py --quick                         a look, with few closes and few processes
+    python benchmarks/bench_close.py --check                         fails when a close costs more than promised
+    python benchmarks/bench_close.py --quick                         few closes and few processes
 
-The other processes are forks of one small program that wait for the end of a pipe, so they end with this benchmark, however it ends.
-Sessions are closed one after the other. The processor time is that of the host, with all its threads, and of every process that it
-collects meanwhile: the child and the guard. The child is a `cat`, which leaves at the end of its input. Linux only.
+The other processes are forks of one small program. They wait for the end of a pipe, so they end with this benchmark, however it ends.
+Sessions are closed one after the other. The processor time is that of the host with all its threads, and of the processes that it collects
+meanwhile: the child and the guard. The child is a `cat`, which exits at the end of its input. Linux only.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ os.read(0, 1)
 
 @contextlib.contextmanager
 def crowd(count: int) -> Iterator[None]:
-    """So many processes more, for as long as the block lasts."""
+    """Run that many more processes inside the block."""
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", CROWD, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         if parent.stdout.readline() != b"up\n":
             raise SystemExit(f"{count} processes cannot be started here (ulimit -u, kernel.pid_max)")
-        time.sleep(1.5)  # so that they are not new any more
+        time.sleep(1.5)  # the sweep reads younger processes twice
         yield
         parent.communicate()
 
 
-# --------------------------------------------------------------------------------------------------- in a process of its own
+# In a process of its own.
 
 
 def processor_seconds() -> float:
-    """What this process, its threads and its collected children have used."""
+    """Return the processor seconds of this process, its threads and its collected children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 async def close_one_by_one(subject: str, peer: str, closes: int) -> list[list[float]]:
-    """Processor time and clock of each close, in milliseconds. The first is not counted: it imports what it needs."""
+    """Return processor time and clock of each close, in milliseconds. The first close is not counted, because it imports modules."""
     taken = []
     for _ in range(closes + 1):
         close = await connect(subject, peer)
@@ -81,7 +81,7 @@ async def close_one_by_one(subject: str, peer: str, closes: int) -> list[list[fl
 
 
 async def connect(subject: str, peer: str) -> Callable[[], Awaitable[object]]:
-    """Open a session, and return what closes it."""
+    """Open a session, and return the function that closes it."""
     if subject == "ours":
         import claude_transport as ct
 
@@ -97,7 +97,7 @@ async def connect(subject: str, peer: str) -> Callable[[], Awaitable[object]]:
 
 
 def listing() -> float:
-    """The processor time of one listing of `/proc`, in milliseconds: the median of twenty."""
+    """Return the processor time of one listing of `/proc`, in milliseconds: the median of twenty."""
     taken = []
     for _ in range(20):
         began = time.process_time()
@@ -106,11 +106,11 @@ def listing() -> float:
     return statistics.median(taken)
 
 
-# -------------------------------------------------------------------------------------------------------------- the measuring
+# The measuring.
 
 
 def measure(subject: str, *, peer: str, closes: int, backend: str) -> list[list[float]]:
-    """All closes of one subject, in a process of its own."""
+    """Measure all closes of one subject, in a process of its own."""
     command = [sys.executable, __file__, "--subject", subject, "--peer", peer, "--closes", str(closes), "--backend", backend]
     env = {**os.environ, "CLAUDE_AGENT_SDK_SKIP_VERSION_CHECK": "1"}
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, env=env)
@@ -119,7 +119,7 @@ def measure(subject: str, *, peer: str, closes: int, backend: str) -> list[list[
 
 
 def summarise(samples: list[list[float]]) -> dict[str, float]:
-    """Median and 95th percentile of processor time and clock."""
+    """Return median and 95th percentile of processor time and clock."""
     summary = {}
     for place, name in enumerate(("cpu", "clock")):
         ranked = sorted(sample[place] for sample in samples)
@@ -129,7 +129,7 @@ def summarise(samples: list[list[float]]) -> dict[str, float]:
 
 
 def broken_promises(rows: list[dict[str, Any]]) -> list[str]:
-    """What is more than was promised: a close of ours, above the quiet one and one listing."""
+    """Return a sentence for each promise that is not kept."""
     ours = [row for row in rows if row["subject"] == "ours"]
     quiet = ours[0]
     said = []

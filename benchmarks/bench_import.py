@@ -3,11 +3,11 @@
     python benchmarks/bench_import.py                 a table
     python benchmarks/bench_import.py --json          the same as JSON, every sample included
     python benchmarks/bench_import.py --check         exit 1 when the import takes more than 80 ms, or a sixth of the official SDK's
-    python benchmarks/bench_import.py --modules 20    the modules that take longest on the way to a conversation, without those below them
+    python benchmarks/bench_import.py --modules 20    the modules that take longest, without the modules that they import
 
-The commands take turns, so that a machine that gets slower does so for all of them: an interpreter that does nothing, ones that import
-the package, the names that a conversation needs (they are loaded on first use), and the same of the official SDK, where it is
-installed; the first is taken off the others. One more imports the package under `-X importtime` (the package's own cumulative time,
+The commands take turns, so a machine that becomes slower does so for all: a bare interpreter; imports of the package, and of the names that
+a conversation needs (they are loaded on first use); and the same of the official SDK, where it is installed. The time of the bare
+interpreter is subtracted. One more imports the package under `-X importtime` (the package's own cumulative time,
 which excludes starting Python, but includes the cost of measuring).
 """
 
@@ -25,18 +25,18 @@ from importlib.util import find_spec
 
 PACKAGE = "claude_transport"
 OFFICIAL = "claude_agent_sdk"
-LIMIT_MS = 80.0  # more would be felt by a program that only wants to print its --help
-LEAST_RATIO = 6.0  # how many times as long the official SDK takes
+LIMIT_MS = 80.0  # more would be noticed in a program that only prints its --help
+LEAST_RATIO = 6.0  # time of the official SDK, divided by ours
 CONVERSATION = f"from {PACKAGE} import ClaudeOptions, Query, SubprocessTransport"
 STATEMENTS = {"import": f"import {PACKAGE}", "conversation": CONVERSATION}
 if find_spec(OFFICIAL) is not None:
     STATEMENTS |= {"import, official": f"import {OFFICIAL}", "conversation, official": f"from {OFFICIAL} import ClaudeSDKClient"}
-# Compiling anew each time is nobody's daily bread: the first round writes what the others read.
+# The first round writes the .pyc files, as the first start of an installed program does.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def run(*arguments: str) -> tuple[float, str]:
-    """Wall time in milliseconds, and what was written to stderr."""
+    """Run a command, and return its time by the clock in milliseconds and its stderr."""
     command = [sys.executable, *arguments]
     started = time.perf_counter()
     ran = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True, timeout=60, env=ENVIRONMENT)
@@ -44,13 +44,13 @@ def run(*arguments: str) -> tuple[float, str]:
 
 
 def parse_importtime(report: str) -> dict[str, tuple[float, float]]:
-    """By module, its own time and its cumulative time in milliseconds, from `-X importtime`'s `self | cumulative | name` lines (µs)."""
+    """Parse the `self | cumulative | name` lines (µs) of `-X importtime`: by module, its own and its cumulative milliseconds."""
     fields = [line.removeprefix("import time:").split("|") for line in report.splitlines() if line.startswith("import time:")]
     return {name.strip(): (int(own) / 1000, int(whole) / 1000) for own, whole, name in fields if own.strip().isdigit()}
 
 
 def measure(rounds: int) -> dict[str, list[float]]:
-    """Samples in milliseconds by row; one round of each command before the first sample warms the disk cache and writes the .pyc files."""
+    """Return samples in milliseconds by row. A round before the first sample warms the disk cache and writes the .pyc files."""
     samples: dict[str, list[float]] = {name: [] for name in ("python -c pass", *STATEMENTS, "importtime, cumulative")}
     for number in range(-1, rounds):
         bare = run("-c", "pass")[0]
@@ -65,7 +65,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
 
 
 def slowest_modules(rounds: int) -> list[tuple[str, float]]:
-    """Modules and their own milliseconds, the least of all rounds, which is what a quiet machine would take."""
+    """Return modules and their own milliseconds: the minimum of all rounds, as on a quiet machine."""
     best: dict[str, float] = {}
     for _ in range(rounds + 1):
         for name, (own, _) in parse_importtime(run("-X", "importtime", "-c", CONVERSATION)[1]).items():
@@ -74,7 +74,7 @@ def slowest_modules(rounds: int) -> list[tuple[str, float]]:
 
 
 def summarise(values: list[float]) -> dict[str, float]:
-    """Median, extremes, and the interquartile range (0 for fewer than two samples), in milliseconds."""
+    """Return median, extremes, and the interquartile range (0 for fewer than two samples), in milliseconds."""
     quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "iqr": quartiles[2] - quartiles[0]}
 
@@ -87,7 +87,7 @@ def print_table(summary: dict[str, dict[str, float]], rounds: int) -> None:
 
 
 def broken_promises(summary: dict[str, dict[str, float]]) -> list[str]:
-    """A sentence for each."""
+    """Return a sentence for each limit that is exceeded."""
     broken = []
     taken = summary["importtime, cumulative"]["median"]
     if taken > LIMIT_MS:

@@ -1,11 +1,10 @@
 """What `claude-transport inspect --html` costs on long tapes: seconds, memory, the size of the page, and when the page can be used.
 
     python benchmarks/bench_inspect.py                      50 and 100 MB, as the table in docs/how-to/inspect-a-tape.md
-    python benchmarks/bench_inspect.py --megabytes 5        a look
+    python benchmarks/bench_inspect.py --megabytes 5        a small tape
 
-The tapes repeat the one of that page (docs/generate_inspected.py): as it is, which is short messages, or with tool results of 100 kB.
-The program runs in a process of its own. Where there is a Chromium, the page is opened in it: from the command to open it to the moment
-when its script is done.
+The tapes repeat the one of that page (docs/generate_inspected.py), with its short messages or with tool results of 100 kB. The program
+runs in a process of its own. Where there is a Chromium, the page is opened in it; the time ends when the script of the page has run.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ HEAD = "| tape | read, and page written | memory of the program | page | open an
 
 
 def one_conversation() -> Tape:
-    """The tape that the how-to shows."""
+    """Return the tape that the how-to shows."""
     spec = importlib.util.spec_from_file_location("generate_inspected", ROOT / "docs" / "generate_inspected.py")
     assert spec is not None
     assert spec.loader is not None
@@ -41,7 +40,7 @@ def one_conversation() -> Tape:
 
 
 def repeated(tape: Tape, *, bytes_in_all: int, large: bool) -> Iterator[bytes]:
-    """The lines of a tape file: the conversation again and again, each time with ids of its own."""
+    """Yield the lines of a tape file: the conversation again and again, each time with new ids."""
     yield TapeHeader(cli_version="2.1.329", scrubbed=True).encode()
     last, size, round_ = tape.records[-1].t, 0, 0
     while size < bytes_in_all:
@@ -57,7 +56,7 @@ def repeated(tape: Tape, *, bytes_in_all: int, large: bool) -> Iterator[bytes]:
 
 
 def measured(tape: Path, page: Path) -> tuple[float, int]:
-    """Seconds of the program, and the most memory it had, in bytes."""
+    """Run the program, and return its seconds and its peak memory in bytes."""
     began = time.perf_counter()
     program = [sys.executable, "-m", "claude_transport", "inspect", str(tape), "--html", str(page)]
     process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -69,9 +68,9 @@ def measured(tape: Path, page: Path) -> tuple[float, int]:
 
 
 def opened(page: Path) -> str:
-    """Seconds until the page can be used, as text; why not, where there is no Chromium."""
+    """Return the seconds until the page can be used, as text; the reason, where that cannot be measured."""
     sys.path.append(str(ROOT / "tests" / "inspection"))
-    chromium = importlib.import_module("chromium")  # the tests' own
+    chromium = importlib.import_module("chromium")  # of the tests
     if chromium.chromium_program() is None:
         return "no Chromium here"
     with chromium.running_chromium() as browser:
@@ -81,7 +80,7 @@ def opened(page: Path) -> str:
 
 
 def row(kind: str, path: Path, *, browser: bool) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     page = path.with_suffix(".html")
     seconds, memory = measured(path, page)
     timeline = read_timeline(path)

@@ -1,6 +1,6 @@
-"""What the envelope of the resumable link costs: messages a second over loopback TCP, bare and over the link, at equal terms.
+"""What the resumable link costs: messages a second over loopback TCP, bare and over the link.
 
-The other side is a process of its own, and the same Python in both cases: `NetworkTransport` reads dicts from it, or writes lines to it.
+The other side is a process of its own, with the same code in both cases: `NetworkTransport` reads dicts from it, or writes lines to it.
 Bare and linked take turns; a ratio is the median of the rounds.
 
 `python benchmarks/bench_link.py [--lines 200000] [--size 263] [--rounds 5]` prints the rates and their ratio for each direction and event
@@ -23,11 +23,11 @@ from claude_transport import NetworkTransport
 from claude_transport.testing.conformance.link_peer import LinkPeer
 
 BATCH = 248
-"""Lines in one write: what a 64 KiB chunk of small messages holds."""
+"""Lines in one write: as many small messages as 64 KiB hold."""
 
 
 class Sink(LinkPeer):
-    """A peer that counts what arrives instead of keeping it."""
+    """A peer that counts bytes and keeps none."""
 
     def take(self, data: bytes) -> None:
         del data
@@ -39,7 +39,7 @@ def batches(count: int, size: int) -> Iterator[bytes]:
         yield line * min(BATCH, count - start)
 
 
-# ------------------------------------------------------------------------------------------------------- the other side
+# The other side.
 
 
 async def serve_plain(stream: ByteStream, count: int, size: int) -> None:
@@ -76,7 +76,7 @@ async def serve(way: str, count: int, size: int) -> None:
         await listener.serve(attend)
 
 
-# -------------------------------------------------------------------------------------------------------------- this side
+# This side.
 
 
 async def read(transport: NetworkTransport, count: int) -> None:
@@ -105,7 +105,7 @@ async def carry(port: int, way: str, direction: str, count: int, size: int) -> t
 
 
 def measure(way: str, direction: str, count: int, size: int, *, backend: str) -> tuple[float, float]:
-    """Messages per second, by the clock and of processor time."""
+    """Return messages per second, by the clock and by processor time."""
     command = [sys.executable, __file__, "--serve", way, "--lines", str(count if direction == "read" else 0), "--size", str(size)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None

@@ -1,12 +1,12 @@
 """Lines over the network, in every medium, beside a bare socket and beside the client of `websockets`: JSON, and a page of figures.
 
     python benchmarks/bench_network.py                     everything, on both event loops; writes the figures into docs/benchmarks
-    python benchmarks/bench_network.py --quick             a look whether everything runs: very little of everything, once
+    python benchmarks/bench_network.py --quick             very little of everything, once
     python benchmarks/bench_network.py --check             exit 1 when a figure is under its floor in the best of three tries
     python benchmarks/bench_network.py --only downstream --backend trio --json found.json
 
-Subjects take turns, and each round gives one ratio for every pair. The other sides are processes of their own: what is counted as
-processor time is the reader's alone.
+Subjects take turns, and each round gives one ratio for every pair. The senders are processes of their own, so the processor time is that
+of the reader alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 
 def measure(options: argparse.Namespace, backend: str, names: Collection[str]) -> dict[str, Any]:
-    """The tables of one event loop."""
+    """Measure the tables of one event loop."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         print(f"{backend}: {', '.join(names)} ...", file=sys.stderr, flush=True)
         return measure_tables(Bench(Path(folder), backend, options.rounds, options.scale), names)

@@ -1,11 +1,11 @@
-"""What a warm session saves: from asking for a session to having it, and to the answer to its first prompt, with the real CLI.
+"""What a warm session saves: time until the session is there, and until the answer to its first prompt, with the real CLI.
 
     python benchmarks/bench_pool.py                   a table
-    python benchmarks/bench_pool.py --cli PATH        another binary than the one that `find_cli()` finds
+    python benchmarks/bench_pool.py --cli PATH        a binary other than that of `find_cli()`
 
-The ways take turns, so that a machine that gets slower does so for all of them: a session of its own (cold); lines written by hand, with
-the prompt after the answer to `initialize`, or behind `initialize` at once (pipelined); a pool that has none ready; a warm pool. The
-model is a fake Messages API on the loopback interface that answers at once; nothing leaves the machine, and no key is needed.
+The kinds take turns, so a machine that becomes slower does so for all: a new session (cold); lines written by hand, with the prompt after
+the answer to `initialize`, or right behind `initialize` (pipelined); a pool with no session ready; a warm pool. The model is a fake
+Messages API on the loopback interface that answers at once. Nothing leaves the machine, and no key is needed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI
 
 Sample = tuple[float, float]
-"""Milliseconds to the session, and to the first answer."""
+"""Milliseconds until the session is there, and until its first answer."""
 
 
 @contextlib.asynccontextmanager
 async def clean_world(cli: str) -> AsyncIterator[ct.ClaudeOptions]:
-    """Options for a CLI that knows nothing of this machine, and talks to a fake API."""
+    """Return options for a CLI with an empty home that talks to a fake API."""
     async with FakeMessagesAPI(lambda _request: "Hello.") as api:
         with tempfile.TemporaryDirectory(prefix="ct-", ignore_cleanup_errors=True) as folder:
             places = {name: Path(folder) / name for name in ("home", "config", "project", "tmp")}
@@ -41,7 +41,7 @@ async def clean_world(cli: str) -> AsyncIterator[ct.ClaudeOptions]:
 
 
 class Stopwatch:
-    """Milliseconds since it was made."""
+    """Return the milliseconds since this object was made."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -59,7 +59,7 @@ async def cold(options: ct.ClaudeOptions) -> Sample:
 
 
 async def by_hand(options: ct.ClaudeOptions, *, pipelined: bool) -> Sample:
-    """Without a Query, which sends no prompt before it is ready."""
+    """Measure without a `Query`, which sends no prompt before it is ready."""
     initialize = {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}}
     prompt = {"type": "user", "message": {"role": "user", "content": "Hello"}}
     watch = Stopwatch()
@@ -98,7 +98,7 @@ WAYS: dict[str, Callable[[ct.ClaudeOptions], Awaitable[Sample]]] = {
 async def measure(cli: str, rounds: int) -> dict[str, list[Sample]]:
     samples: dict[str, list[Sample]] = {name: [] for name in WAYS}
     async with clean_world(cli) as options:
-        await cold(options)  # the first one reads the binary from the disk
+        await cold(options)  # the first session reads the binary from the disk
         for _ in range(rounds):
             for name, way in WAYS.items():
                 samples[name].append(await way(options))

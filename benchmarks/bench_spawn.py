@@ -1,13 +1,13 @@
-"""What a call through the CLI costs more than one through the API: cold and warm, without a network and without a key.
+"""How much more a call through the CLI costs than one through the API: cold and warm, without a network and without a key.
 
     python benchmarks/bench_spawn.py                                 a table
     python benchmarks/bench_spawn.py --runs 30 --backend trio
     python benchmarks/bench_spawn.py --json spawn.json --svg spawn.svg
 
-Both ways ask the same fake Messages API on loopback, in a process of its own, which answers at once: what is measured is everything
-but the model and the way to it. `cold` is the first call of a process, with what it has to import, each in a process of its own;
-`warm` are later calls of one process. A call through the CLI starts a `claude` and ends it, cold or warm; `session` is one prompt more
-to a `claude` that runs already. The ways take turns, so that a machine that gets slower does so for all of them.
+Both ask the same fake Messages API on loopback, in a process of its own, which answers at once. So the figures hold everything but the
+model and the network. `cold` is the first call of a process, with its imports, each in a new process; `warm` are later calls of one
+process. A call through the CLI starts and ends a `claude`, cold or warm; `session` is one more prompt to a running `claude`. The kinds
+take turns, so a machine that becomes slower does so for all.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ WAYS = ("cli", "api", "session")
 PATIENCE = 60.0  # seconds for a process to end
 
 
-# --------------------------------------------------------------------------------------------------- in a process of its own
+# In a process of its own.
 
 
 async def serve() -> None:
-    """The fake API, until stdin ends; its environment as a line of JSON."""
+    """Run the fake API until stdin ends. Print its environment as a line of JSON."""
     async with FakeMessagesAPI(replies.text("pong", times=None)) as api:
         print(json.dumps(api.environment()), flush=True)
         await anyio.to_thread.run_sync(sys.stdin.read)
 
 
 async def take_times(way: str, options: ct.ClaudeOptions) -> None:
-    """One call for each line of stdin, and the milliseconds that it took, as a line."""
+    """Make one call for each line of stdin, and print its milliseconds as a line."""
     if way != "session":
         await answer(lambda: ct.complete("ping", model="haiku", transport="cli" if way == "cli" else "api", options=options))
         return
@@ -71,12 +71,12 @@ async def timed(call: Callable[[], Awaitable[object]]) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-# -------------------------------------------------------------------------------------------------------------- the measuring
+# The measuring.
 
 
 @contextmanager
 def clean_world(cli_path: str) -> Iterator[dict[str, Any]]:
-    """Options, as JSON, for calls that reach the fake API and nothing else: an empty home, and nothing of this environment."""
+    """Return options, as JSON, for calls that reach only the fake API: an empty home, and nothing of this environment."""
     with tempfile.TemporaryDirectory(prefix="ct-spawn-") as place:
         for name in ("home", "config", "project", "t"):
             Path(place, name).mkdir()
@@ -88,7 +88,7 @@ def clean_world(cli_path: str) -> Iterator[dict[str, Any]]:
 
 
 class Caller:
-    """A process that makes one call after the other, when it is told to."""
+    """A process that makes a call whenever it is told to."""
 
     def __init__(self, way: str, world: dict[str, Any], backend: str) -> None:
         command = [sys.executable, __file__, "--take-times", way, "--backend", backend]
@@ -102,7 +102,7 @@ class Caller:
         self._process.communicate(timeout=PATIENCE)
 
     def call(self) -> float:
-        """The milliseconds of one more call."""
+        """Make one more call, and return its milliseconds."""
         self._tell("call")
         assert self._process.stdout is not None
         return float(self._process.stdout.readline())
@@ -114,7 +114,7 @@ class Caller:
 
 
 def measure(runs: int, world: dict[str, Any], backend: str) -> dict[str, list[float]]:
-    """Milliseconds by `way, temperature`. A round before the first sample warms the disk cache, and the processes that stay."""
+    """Return milliseconds by `way, temperature`. A round before the first sample warms the disk cache and the lasting processes."""
     samples: dict[str, list[float]] = {name: [] for name in ("cli, cold", "api, cold", *(f"{way}, warm" for way in WAYS))}
     with ExitStack() as stack:
         stay = {way: stack.enter_context(Caller(way, world, backend)) for way in WAYS}
@@ -132,7 +132,7 @@ def measure(runs: int, world: dict[str, Any], backend: str) -> dict[str, list[fl
 
 
 def summarise(values: list[float]) -> dict[str, float]:
-    """Mean, median, 95th percentile (linear between samples) and standard deviation, in milliseconds."""
+    """Return mean, median, 95th percentile (linear between samples) and standard deviation, in milliseconds."""
     ranked = sorted(values)
     place = 0.95 * (len(ranked) - 1)
     below = int(place)
@@ -146,7 +146,7 @@ def summarise(values: list[float]) -> dict[str, float]:
 
 
 def deltas(summary: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """What the CLI takes more than the API, at each temperature and by each measure but the deviation."""
+    """Return the CLI's figures minus the API's, at each temperature; not the deviation."""
     measures = ("mean", "median", "p95")
     return {
         f"cli - api, {temperature}": {

@@ -1,13 +1,13 @@
 """Ours, the official SDK and the limit, in one run: JSON, a page of figures and two charts.
 
     python benchmarks/bench_speed.py                       everything, on both event loops; writes the figures into docs/benchmarks
-    python benchmarks/bench_speed.py --resume              goes on with a run that was stopped, if nothing else has changed
-    python benchmarks/bench_speed.py --quick               a look whether everything runs: very little of everything, once
+    python benchmarks/bench_speed.py --resume              continues a stopped run, if the sources have not changed
+    python benchmarks/bench_speed.py --quick               very little of everything, once
     python benchmarks/bench_speed.py --check               exit 1 when a ratio is under its floor in the best of three tries
     python benchmarks/bench_speed.py --only reading --backend trio --json found.json
-    python benchmarks/bench_speed.py --page                page and charts anew from docs/benchmarks/speed.json; nothing is measured
+    python benchmarks/bench_speed.py --page                writes page and charts again from docs/benchmarks/speed.json
 
-What is compared is processor time of this process, which a busy machine changes less than time by the clock: subjects take turns, each
+The figures compare processor time of this process, which a busy machine changes less than time by the clock. Subjects take turns; each
 round gives a ratio, and the figure is the median of the ratios, between their quartiles.
 """
 
@@ -40,12 +40,12 @@ WORKERS = {"memory": memory.work, "part": parts.work, "sessions": sessions.work}
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs" / "benchmarks"
 KEPT = ROOT / "build" / "speed"
-"""What has been measured of a run that writes the page (not under version control)."""
+"""The finished parts of a run that writes the page (not under version control)."""
 
 CHECK_ROUNDS, CHECK_SCALE = 3, 0.2
-"""Enough for a floor: over in a minute for each event loop, unless something is under its floor."""
+"""A check takes a minute for each event loop, unless a figure is under its floor."""
 CHECK_SECONDS = 200.0
-"""Nothing is tried again after these, so that a check takes less than five minutes whatever is found."""
+"""Seconds after which nothing is tried again, so that a check takes less than five minutes."""
 
 
 def parse() -> argparse.Namespace:
@@ -65,13 +65,13 @@ def parse() -> argparse.Namespace:
 
 
 def digest() -> str:
-    """Of the sources that are measured: figures of two versions do not belong in one report."""
+    """Return a hash of the measured sources: figures of two versions do not belong in one report."""
     sources = sorted((ROOT / "claude_transport").rglob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """The report. What is to go into the docs can be resumed; anything else is measured beside it."""
+    """Measure, and return the report. A run for the docs can be resumed; other runs use a temporary folder."""
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     facts = {**about(options, "claude-agent-sdk"), "source": digest(), "started": now}
     asked = {"about": facts, "backends": backends_of(options), "names": options.only, "resume": options.resume}
@@ -82,12 +82,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def is_for_docs(options: argparse.Namespace) -> bool:
-    """Whether it is everything, with nothing said about where to write it."""
+    """Return True for a full run without `--json`."""
     return options.json is None and not options.quick and options.backend == "both" and set(options.only) == set(PARTS)
 
 
 def check_figures(options: argparse.Namespace) -> int:
-    """The exit code."""
+    """Measure the figures that have a target, and return the exit code."""
     ends = time.monotonic() + CHECK_SECONDS
     broken = []
     for backend in backends_of(options):
@@ -118,7 +118,7 @@ def main() -> int:
         return 0
     if options.check:
         return check_figures(options)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is being measured ends with this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the measuring process ends with this one
     try:
         report = run(options)
     except NotResumable as exc:

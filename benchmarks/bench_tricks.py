@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-from speed import ours
+from speed import ours, sessions
 from speed.harness import Meter, spread
 from speed.peers import Sink, handshake_peer, line_peer
 from speed.report import backends_of
@@ -155,6 +155,7 @@ def without_batches() -> AbstractContextManager[None]:
 TRICKS = {
     "batches": Trick("burst", without_batches, beside=("pour",)),
     "pour": Trick("alone", without_pour),
+    "pour, many": Trick("many", without_pour),
     "own wake-up": Trick("alone", without_own_wakeup),
     "watched once": Trick("alone", without_watching, beside=("pour",), backends=("asyncio",)),
     "lookout": Trick("alone", without_lookout, backends=("trio",)),
@@ -187,18 +188,23 @@ class Scenarios:
     async def _alone_in_turns(self) -> float:
         line, count = SHAPES["delta, 263 B"][1], max(round(200 * self._scale), 4)
         async with contextlib.AsyncExitStack() as stack:
-            sessions = []
+            opened = []
             for peer, fifo in zip(self._alone, self._fifos, strict=True):
                 query = await stack.enter_async_context(ours.query_over(peer))
                 writer = await anyio.to_thread.run_sync(os.open, fifo, os.O_WRONLY)
                 stack.callback(os.close, writer)
-                sessions.append((writer, query.messages()))
+                opened.append((writer, query.messages()))
             with Meter() as meter:
                 for _ in range(count):
-                    for writer, messages in sessions:
+                    for writer, messages in opened:
                         os.write(writer, line)
                         await anext(messages)
-        return meter.cost(count * len(sessions)).cpu * 1e6
+        return meter.cost(count * len(opened)).cpu * 1e6
+
+    def many(self) -> float:
+        """Small messages in 100 sessions, each of which sends a hundred in a second."""
+        found = sessions.work(subject="ours", backend=self._backend, size=100, seconds=max(1.5 * self._scale, 0.3))
+        return float(found["cpu_us"])
 
     def burst(self) -> float:
         """Small messages, as fast as they can be read, through a `Query`."""

@@ -1,16 +1,16 @@
 """What wrappers cost: seconds of processor time per message, against the same transport without them.
 
     python benchmarks/bench_wrappers.py                    tables: each wrapper idle and at work, and stacks of 0 to 6
-    python benchmarks/bench_wrappers.py --check            exit 1 when a bound is broken
+    python benchmarks/bench_wrappers.py --check            exit 1 when a bound is exceeded
     python benchmarks/bench_wrappers.py --trio --source memory --json
 
-The transport reads small messages (270 bytes, as partial messages are): from a child process (`cat` of a file), or from a stream in
-memory, where nothing is read from the system and all of the rest weighs more. Both views are measured: dicts, one by one
-(`read_messages`), and undecoded lines in batches (`read_lines`), the way of `Query`.
+The transport reads small messages (270 bytes, like partial messages) from a child process (`cat` of a file), or from a stream in memory,
+where the system costs nothing and all the rest weighs more. Both views are measured: dicts, one by one (`read_messages`), and undecoded
+lines in batches (`read_lines`), which `Query` uses.
 
 A wrapped read and a bare one take turns, first one, then the other, and each pair gives a ratio; the figure is the median of all
-ratios, and the spread their quartiles. What is counted is the processor time of the reading thread, so that a busy machine counts
-for less. Garbage is collected before each run, and not during it.
+ratios, and the spread their quartiles. The figures are processor time of the reading thread, which a busy machine
+changes less. Garbage is collected before each run, and not during it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from opentelemetry.trace import NoOpTracerProvider
 
 from claude_transport.transport import Transport
@@ -59,12 +59,12 @@ MESSAGE = {
     "api_message_id": "msg_01",
 }
 
-# The bounds: how much dearer reading small messages as dicts may be, as a share. Idle wrappers must be free enough to be left in.
+# The bounds: how much more reading small messages as dicts may cost, as a share. An idle wrapper must be cheap enough to stay in place.
 BOUNDS = {"idle": 0.05, "all idle": 0.20, "MetricsTransport, at work": 0.10}
 
 
-class FileStream(ByteStream):
-    """A byte stream that gives `data`, again and again, without asking the system for anything."""
+class FileStream(ByteStream, ByteStreamConnectable):
+    """A byte stream that returns `data` again and again, without a system call."""
 
     def __init__(self, data: bytes) -> None:
         self._chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)][::-1]
@@ -89,7 +89,7 @@ class FileStream(ByteStream):
 
 
 class Bench:
-    """The source of the messages, and how to read them."""
+    """Reads the messages of one source, and measures it."""
 
     def __init__(self, *, messages: int, source: str, view: str, folder: Path) -> None:
         self.messages = messages
@@ -105,7 +105,7 @@ class Bench:
         return StreamTransport(FileStream(self._data))
 
     async def run(self, wrap: Wrap) -> float:
-        """Seconds of processor time per message."""
+        """Return the seconds of processor time per message."""
         count = 0
         transport = wrap(self.bare())
         async with transport:
@@ -124,9 +124,9 @@ class Bench:
         return taken / count
 
     async def compare(self, wraps: Mapping[str, Wrap], *, rounds: int) -> dict[str, dict[str, Any]]:
-        """For each, in microseconds and as ratios of pairs; the pairs of all wrappers take turns, too."""
+        """Measure each of them, in microseconds and as ratios of pairs. The pairs of all wrappers take turns."""
         samples: dict[str, list[tuple[float, float]]] = {name: [] for name in wraps}
-        await self.run(unwrapped)  # whatever is made on first use is there now
+        await self.run(unwrapped)  # makes everything that is made on first use
         for number in range(rounds):
             for name, wrap in wraps.items():
                 if number % 2:
@@ -154,7 +154,7 @@ def unwrapped(transport: Transport) -> Transport:
 
 
 def nest(wraps: list[Wrap]) -> Wrap:
-    """All of them around one another, the first one innermost."""
+    """Return one wrapper of all of them, the first one innermost."""
 
     def nested(transport: Transport) -> Transport:
         for wrap in wraps:
@@ -165,7 +165,7 @@ def nest(wraps: list[Wrap]) -> Wrap:
 
 
 def idle_wraps() -> dict[str, Wrap]:
-    """Each wrapper that can have nothing to do, with nothing to do."""
+    """Return wrappers without work."""
     return {
         "TransportWrapper": TransportWrapper,
         "LoggingTransport": lambda transport: LoggingTransport(transport, logger=quiet_logger(logging.WARNING)),
@@ -177,9 +177,9 @@ def idle_wraps() -> dict[str, Wrap]:
 
 
 def active_wraps(folder: Path) -> dict[str, Wrap]:
-    """Each wrapper that can have something to do while a healthy transport is read, doing it."""
+    """Return wrappers that work while a healthy transport is read."""
     return {
-        "RetryingTransport": RetryingTransport,  # has nothing to do then
+        "RetryingTransport": RetryingTransport,  # has no work while nothing fails
         "StatefulTransport": lambda transport: StatefulTransport(transport, on_change=lambda _old, _new: None),
         "MetricsTransport": MetricsTransport,
         "TracingTransport": lambda transport: TracingTransport(transport, tracer_provider=NoOpTracerProvider()),
@@ -189,20 +189,20 @@ def active_wraps(folder: Path) -> dict[str, Wrap]:
 
 
 def quiet_logger(level: int) -> logging.Logger:
-    """A logger of its own, which formats nothing and tells nobody."""
-    logger = logging.Logger("bench", level)  # noqa: LOG001 - known to nobody, so that nobody above it listens
+    """Return a logger that formats nothing and has no output."""
+    logger = logging.Logger("bench", level)  # noqa: LOG001 - a logger without a parent
     logger.addHandler(logging.NullHandler())
     return logger
 
 
 def stacks(wraps: Mapping[str, Wrap]) -> dict[str, Wrap]:
-    """The first one, the first two, ... of them: the number and the one that came last."""
+    """Return stacks of the first one, the first two, …: by number, and the name of the outermost."""
     made = list(wraps.values())
     return {"0 (bare)": unwrapped} | {f"{number} (+ {name})": nest(made[:number]) for number, name in enumerate(wraps, start=1)}
 
 
 async def measure(options: argparse.Namespace, view: str, folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Table → row → figures."""
+    """Return figures by table and row."""
     idle, active = idle_wraps(), active_wraps(folder)
     bench = Bench(messages=options.messages, source=options.source, view=view, folder=folder)
     return {
@@ -214,7 +214,7 @@ async def measure(options: argparse.Namespace, view: str, folder: Path) -> dict[
 
 
 def broken_bounds(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
-    """A sentence for each bound that is broken (of the view of dicts)."""
+    """Return a sentence for each bound that is exceeded (only dicts have bounds)."""
     asked = {f"{name}, idle": (row, BOUNDS["idle"]) for name, row in found["idle, one at a time"].items()}
     name, row = list(found["idle, stacked"].items())[-1]
     asked[f"{name}, all idle"] = (row, BOUNDS["all idle"])
@@ -238,7 +238,7 @@ def main() -> int:
     parser.add_argument("--view", choices=["dicts", "lines", "both"], default="both", help="how they are read (default both)")
     parser.add_argument("--trio", action="store_true", help="on trio instead of asyncio")
     parser.add_argument("--json", action="store_true", help="print JSON with every pair")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a bound is broken")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a bound is exceeded")
     options = parser.parse_args()
     if options.rounds < 1 or options.messages < 1:
         parser.error("at least one round, and one message")

@@ -1,17 +1,17 @@
-"""Thousands of sessions with a claude that misbehaves: nothing is left over, memory stays flat, every failure is typed.
+"""Thousands of sessions with a misbehaving claude: nothing is left over, memory stays flat, every failure is typed.
 
     python benchmarks/soak.py                              2 000 sessions, half on asyncio, half on trio; a table
     python benchmarks/soak.py --json                       the same as JSON
-    python benchmarks/soak.py --seed 7 --sessions 200      others, and fewer
+    python benchmarks/soak.py --seed 7 --sessions 200      another seed, and fewer sessions
     python benchmarks/soak.py --concurrency 32             more at a time
 
-Each session is a real child process (`FakeClaude`) with one of the faults of `soak_faults.py`, spoken to through `Query`, through
-`query()` or through the bare transport; some leave early, some are cancelled. After each half, and after all of it, these must be gone:
-processes (the children, theirs, and the guard), file descriptors, threads (those that an event loop keeps for reuse excepted), tasks,
-temporary files. Anything raised that is no `ClaudeTransportError`, anything logged as an error, every warning, and every session
-that hangs is a problem too; a problem is printed, and the exit code is 1. It stops by itself after `--seconds`.
+Each session is a real child process (`FakeClaude`) with one of the faults of `soak_faults.py`, through `Query`, `query()` or the bare
+transport. Some sessions leave early, some are cancelled. After each half and at the end these must be gone: processes (the children,
+their children, and the guard), file descriptors, threads (but for those that an event loop keeps), tasks, temporary files. Other problems
+are errors that are no `ClaudeTransportError`, logged errors, warnings, and sessions that hang. Problems are printed, and the exit code is
+1. No session begins after `--seconds`.
 
-Linux only: what is left over is counted in /proc.
+Linux only: it counts in /proc.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from soak_faults import FAULTS, MAX_LINE_BYTES, Fault
 import claude_transport as ct
 from claude_transport.testing import FakeClaude
 
-VARIANTS = 3  # scenarios per fault: a session reuses a scenario's files, which would cost more than the session
+VARIANTS = 3  # scenarios per fault: sessions share their files, since making them costs more than a session
 ENDINGS = ("read to the end", "read to the end", "read to the end", "leave early", "cancelled")
-HANG_SECONDS = 60.0  # a session is given up by itself long before, see `Fault.patience`
-CLOSE_SECONDS = 0.5  # what a close may take in all, so that stubborn children do not fill the three minutes
-FLAT_MB = 12.0  # growth of the resident memory that is the allocator's unrest: measured 3 to 5, for 800 sessions as for 2 400
+HANG_SECONDS = 60.0  # a session leaves by itself long before, see `Fault.patience`
+CLOSE_SECONDS = 0.5  # closing time, short so that stubborn children do not fill the three minutes
+FLAT_MB = 12.0  # allowed growth of the resident memory; the allocator alone takes 3 to 5, for 800 sessions and for 2 400
 MARK = "CLAUDE_TRANSPORT_SOAK"
 
 
-# ----------------------------------------------------------------------------------------------------------- what is left over
+# What is left over.
 
 
 def marked_processes() -> list[str]:
-    """Processes that inherited this run's mark, wherever they were reparented, and all direct children; the host itself excepted."""
+    """Return the processes with this run's mark, whatever their parent, and all direct children; not this process."""
     mark, host = f"{MARK}={os.environ[MARK]}".encode(), os.getpid()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -68,7 +68,7 @@ def marked_processes() -> list[str]:
             if ours and int(folder.name) != host:
                 found.append(f"{folder.name} {(folder / 'cmdline').read_bytes()[:80]!r}")
         except OSError:
-            continue  # it ended while we looked, or belongs to somebody else
+            continue  # it has ended, or belongs to another user
     return found
 
 
@@ -77,7 +77,7 @@ def open_files() -> int:
 
 
 def own_threads() -> list[str]:
-    """Threads that no event loop keeps for reuse: anyio's workers and trio's cache end by themselves when they are idle."""
+    """Count the threads, without those that event loops keep: anyio's workers and trio's cache end when they are idle."""
     reused = ("AnyIO worker thread", "Trio thread")
     return [thread.name for thread in threading.enumerate() if not thread.name.startswith(reused)]
 
@@ -92,7 +92,7 @@ def resident_mb() -> float:
 
 @dataclass
 class Soak:
-    """One run: what was asked for, what came of it, and everything that must not have happened."""
+    """One run: its arguments, its outcomes, and its problems."""
 
     seed: int
     deadline: float
@@ -107,12 +107,12 @@ class Soak:
             self.problems.append(f"{what}: {left}")
 
 
-# ----------------------------------------------------------------------------------------------------------------- one session
+# One session.
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one session does; made of the seed and the session's number alone."""
+    """What one session does. It depends only on the seed and the session's number."""
 
     fault: Fault
     fake: FakeClaude
@@ -192,7 +192,7 @@ TALKS = {"Query": talk_by_query, "query()": talk_by_one_shot, "transport": talk_
 
 
 async def run_session(soak: Soak, number: int) -> None:
-    """One session, whatever becomes of it."""
+    """Run one session, and note its outcome."""
     plan = Plan.draw(soak, number)
     what = f"session {number} ({plan.fault.name}, {plan.way}, {plan.ending})"
     outcome = "hung"
@@ -214,11 +214,11 @@ async def run_session(soak: Soak, number: int) -> None:
     soak.sessions += 1
 
 
-# ------------------------------------------------------------------------------------------------------------ one half, and all
+# One half, and all.
 
 
 async def run_half(soak: Soak, backend: str, *, numbers: range, concurrency: int) -> None:
-    """Sessions `numbers` on this backend: first some to warm up, then a look around, then the rest, then another look around."""
+    """Run the sessions `numbers` on this backend. Count what is there after the warm-up and at the end."""
     started = time.perf_counter()
     warm = numbers[: max(2 * len(FAULTS), len(numbers) // 5)]
     await run_many(soak, warm, concurrency)
@@ -261,7 +261,7 @@ async def run_many(soak: Soak, numbers: range, concurrency: int) -> None:
 
 
 class Complaints(logging.Handler):
-    """What is logged as an error, such as a task whose exception nobody took, and what Python cannot raise, are problems."""
+    """Turn logged errors, and exceptions that Python cannot raise, into problems."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(logging.ERROR)
@@ -276,10 +276,10 @@ class Complaints(logging.Handler):
 
 @contextmanager
 def surroundings(problems: list[str]) -> Iterator[Path]:
-    """A mark on everything started, a folder for temporary files, and an ear for complaints."""
+    """Mark everything that is started, use a temporary folder, and collect complaints, inside the block."""
     complaints = Complaints(problems)
     logging.getLogger().addHandler(complaints)
-    logging.getLogger("claude_transport").setLevel(logging.ERROR)  # lines left out are what this is about, and not worth a look each
+    logging.getLogger("claude_transport").setLevel(logging.ERROR)  # bad lines are expected here
     hook, sys.unraisablehook = sys.unraisablehook, complaints.unraisable
     warnings.simplefilter("error")
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
@@ -312,7 +312,7 @@ def run(*, seed: int, sessions: int, concurrency: int, seconds: float) -> Soak:
     return soak
 
 
-# ------------------------------------------------------------------------------------------------------------------ the report
+# The report.
 
 
 def as_dict(soak: Soak, options: argparse.Namespace, seconds: float) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def print_table(report: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1, help="of the faults and of who leaves when (default 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and of early leaving (default 1)")
     parser.add_argument("--sessions", type=int, default=2000, help="half of them on each backend (default 2000)")
     parser.add_argument("--concurrency", type=int, default=16, help="sessions at a time (default 16)")
     parser.add_argument("--seconds", type=float, default=170.0, help="after which no session is begun any more (default 170)")

@@ -1,4 +1,4 @@
-"""What goes wrong in the soak: each fault a family of scenarios, varied by seed, and what a session may end with."""
+"""The faults of the soak. Each is a family of scenarios, varied by a seed, with the errors that a session may end with."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from claude_transport.testing.steps import (
 __all__ = ["FAULTS", "MAX_LINE_BYTES", "Fault"]
 
 MAX_LINE_BYTES = 200_000
-"""The limit of a line in the soak: small, so that lines over it are cheap."""
+"""The line limit in the soak: small, so that longer lines are cheap."""
 
-_LINGERS = 1000.0  # seconds a grandchild would live if nobody ended it: longer than any soak
+_LINGERS = 1000.0  # seconds that a grandchild lives unless it is killed: longer than any soak
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A name, the scenario that a random generator makes of it, and its manners.
+    """A fault: its name, the function that makes a scenario of a random generator, and what to expect.
 
-    `harmless`: a session that is read to its end has no error. `patience`: seconds after which a session leaves by itself, because this
-    peer never ends a turn, or never ends. `initialize_timeout`: seconds that it gets for its first answer.
+    `harmless`: a session that is read to its end has no error. `patience`: seconds after which a session leaves, because this
+    peer never ends a turn, or never exits. `initialize_timeout`: seconds that it gets for its first answer.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Fault:
 
 
 def _turn(*before: Step, after: tuple[Step, ...] = ()) -> Scenario:
-    """One answer, and what happens around it."""
+    """Return a scenario of one answer and what happens around it."""
     return Scenario(otherwise=Turn((*before, Text("The answer."), Result(), *after)))
 
 

@@ -1,4 +1,4 @@
-"""A chart of samples in rows, as SVG: every sample a dot, the median a line, the 95th percentile a tick. No library."""
+"""Draw samples in rows as SVG: a dot for every sample, a line for the median, a tick for the 95th percentile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLOURS = {"cli": "#b4552d", "api": "#2d6cb4", "session": "#3f8f4f"}
 
 
 def draw(samples: Mapping[str, Sequence[float]], summary: Mapping[str, Mapping[str, float]], *, title: str) -> str:
-    """The picture, as text; `samples` and `summary` (median and p95) are milliseconds by row, `way, temperature`."""
+    """Return the SVG; `samples` and `summary` (median and p95) are milliseconds by row, `way, temperature`."""
     longest = max(max(values) for values in samples.values())
     step = next(step for step in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10**9) if longest / step <= 8)
     end = (int(longest / step) + 1) * step
@@ -36,7 +36,7 @@ def draw(samples: Mapping[str, Sequence[float]], summary: Mapping[str, Mapping[s
         colour, middle = COLOURS.get(name.partition(",")[0], "#555555"), TOP + ROW * number + ROW // 2
         median, p95 = at(summary[name]["median"]), at(summary[name]["p95"])
         parts.append(f'<text x="{LEFT - 10}" y="{middle + 4}" text-anchor="end">{escape(name)}</text>')
-        for index, value in enumerate(values):  # spread a little, so that equal ones can be told apart
+        for index, value in enumerate(values):  # shifted a little, so that equal samples can be seen
             parts.append(f'<circle cx="{at(value)}" cy="{middle + (index % 5 - 2) * 3}" r="3" fill="{colour}" fill-opacity="0.45"/>')
         parts.append(f'<line x1="{median}" y1="{middle - 14}" x2="{median}" y2="{middle + 14}" stroke="{colour}" stroke-width="3"/>')
         parts.append(f'<line x1="{p95}" y1="{middle - 7}" x2="{p95}" y2="{middle + 7}" stroke="{colour}" stroke-width="2"/>')

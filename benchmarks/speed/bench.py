@@ -1,4 +1,4 @@
-"""`Bench`: what every measurement is told: where its files are, which event loop, how much, how often."""
+"""`Bench`: the settings of every measurement: folder, event loop, amount and rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Table = dict[str, Any]
 """`unit`, `rows` (costs by subject) and `ratios` (by what is compared), ready for JSON."""
 
 Tables = dict[str, Callable[[], Table]]
-"""By name, what has to be called to measure it: nothing is measured before, so any of them can be left out, or done later."""
+"""By name, the function that measures a table. Nothing is measured before the call, so tables can be left out or measured later."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Bench:
     scale: float
 
     def amount(self, full: int, *, least: int = 4) -> int:
-        """`full` of something, scaled."""
+        """Return `full`, scaled, and at least `least`."""
         return max(round(full * self.scale), least)
 
     def run(self, func: Callable[..., Awaitable[Cost]], *args: Any, **kwargs: Any) -> Callable[[], Cost]:
-        """A subject: `func` in an event loop of its own."""
+        """Return a function that runs `func` in a new event loop."""
 
         def subject() -> Cost:
             return anyio.run(functools.partial(func, *args, **kwargs), backend=self.backend)
@@ -43,7 +43,7 @@ class Bench:
         return subject
 
     def compare(self, runs: Mapping[str, Callable[[], Cost]], *, ratios: Mapping[str, tuple[str, str]], unit: str) -> Table:
-        """The subjects, measured in turns; `ratios` says by name which of them is divided by which."""
+        """Measure the subjects in turns. `ratios` names pairs: the first is divided by the second."""
         costs = compare(runs, rounds=self.rounds)
         found = {name: {**ratio(costs, *pair), "wall": ratio(costs, *pair, clock="wall")} for name, pair in ratios.items()}
         return {"unit": unit, "rows": table(costs), "ratios": found}

@@ -1,4 +1,4 @@
-"""Lines carried without a look at them: from one pipe into another, and written one by one."""
+"""Carry undecoded lines: from one pipe into another, and written one by one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from speed.workload import SHAPES, Workload
 __all__ = ["tables"]
 
 _SHARES = {"delta, 263 B": 0.1, "assistant, 2.3 KB": 0.25, "tool result, 87 KB": 1.0, "tool result, 1.3 MB": 1.0}
-"""Of the lines of each shape: small ones cost the official SDK, which has to decode and encode each, ten times what reading them costs."""
+"""Share of the lines of each shape. The official SDK decodes and encodes each line, so small ones take ten times as long as reading."""
 
 _RATIOS = {"official / ours": ("official", "ours"), "limit / ours": ("limit", "ours")}
 
 
 def tables(bench: Bench) -> Tables:
-    """Forwarding (per megabyte), and writing (per line of 263 bytes)."""
+    """Return the tables: forwarding (per megabyte), and writing (per line of 263 bytes)."""
     forwarding = {f"forward, {shape}": functools.partial(_forward, bench, shape) for shape in _SHARES}
     return {**forwarding, "write, 263 B": functools.partial(_write, bench)}
 
@@ -32,7 +32,7 @@ def _forward(bench: Bench, shape: str) -> Table:
         "official": bench.run(official.forward, peer, end, work),
     }
     found = bench.compare(runs, ratios=_RATIOS, unit="MB")
-    # a megabyte in so many microseconds: as many gigabytes in a millisecond, turned round
+    # 1000 / (microseconds for a megabyte) is gigabytes per second
     speeds = {name: 1000 / row["wall_us"]["median"] for name, row in found["rows"].items()}
     return {**found, "gigabytes_a_second": {name: {"median": speed} for name, speed in speeds.items()}}
 

@@ -1,4 +1,4 @@
-"""The ratios of a report as a bar chart: SVG, written by hand, readable on light and on dark pages."""
+"""Draw the ratios of a report as a bar chart in SVG, readable on light and on dark pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = {"asyncio": "#4c78a8", "trio": "#f58518"}
 
 
 def draw(report: dict[str, Any]) -> str:
-    """How many times as much processor time the official SDK takes, on a logarithmic axis: to the left of 1, it takes less."""
+    """Return the chart: processor time of the official SDK divided by ours, on a logarithmic axis."""
     bars = list(_bars(report))
     lowest = math.floor(math.log2(min(1.0, *(ratio for _, _, ratio in bars))))
     highest = math.log2(max(2.0, *(ratio for _, _, ratio in bars)))
@@ -43,7 +43,7 @@ def draw(report: dict[str, Any]) -> str:
 
 
 def _bars(report: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Name, event loop, ratio; the same benchmark on both loops stands together."""
+    """Return name, event loop and ratio; both loops of a benchmark are neighbours."""
     rows: dict[str, list[tuple[str, float]]] = {}
     for backend, tables in report["backends"].items():
         for name, table in _tables(tables):

@@ -1,4 +1,4 @@
-"""What a check measures: every figure that has a target once, and again only what is under its floor, while there is time."""
+"""What a check measures: every figure with a target once, and figures under their floor again while there is time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Tries"]
 
 
 class Tries:
-    """The tables of one event loop, by part. Called with the names of parts, it measures what has to be, with `measure(part, tables)`."""
+    """The tables of one event loop, by part. Calling it with names of parts measures these with `measure(part, tables)`."""
 
     def __init__(
         self, targets: Sequence[Target], *, measure: Callable[[str, set[str]], dict[str, Table]], is_over: Callable[[], bool]

@@ -1,4 +1,4 @@
-"""What is asked and answered: control requests one after the other, and whole sessions that are opened and closed."""
+"""Measure control requests one after the other, and whole sessions that are opened and closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RATIOS = {"official / ours": ("official", "ours"), "limit / ours": ("limit", "o
 
 
 def tables(bench: Bench) -> Tables:
-    """A control round trip, and connecting, initialising and closing."""
+    """Return the tables: a control round trip; and connecting, initialising and closing."""
     return {"control round trip": functools.partial(_ask, bench), "connect and close": functools.partial(_connect, bench)}
 
 

@@ -1,4 +1,4 @@
-"""Whether cost is linear in bytes: the same number of megabytes in lines from three hundred bytes to ten megabytes."""
+"""Measure whether cost is linear in bytes: the same amount in lines from three hundred bytes to ten megabytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOTAL_BYTES = 30_000_000
 
 
 def tables(bench: Bench) -> Tables:
-    """By bytes of a line: processor time for each message, typed, through `Query`."""
+    """Return the tables by bytes of a line: processor time for each typed message through `Query`."""
     return {str(len(lines_of(size))): functools.partial(_measure, bench, size) for size in SIZES}
 
 

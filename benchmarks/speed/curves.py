@@ -1,4 +1,4 @@
-"""Costs by length of a line and by number of sessions, both axes logarithmic: what is linear is a straight line at 45 degrees."""
+"""Draw costs by length of a line and by number of sessions. Both axes are logarithmic: linear growth is a line at 45 degrees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Curve = tuple[str, str, list[tuple[float, float]]]
 
 
 def draw_curves(report: dict[str, Any]) -> str:
-    """Two panels: microseconds of processor time for a message by its bytes, and cores that are busy by sessions."""
+    """Return two panels: processor time of a message by its bytes, and busy cores by number of sessions."""
     width, height = 2 * (_LEFT + _SIZE) + _GAP, _TOP + _SIZE + 60
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
@@ -68,7 +68,7 @@ def _panel(left: int, title: str, below: str, curves: list[Curve]) -> Iterator[s
 
 
 def _axis(values: list[float], first: float, last: float) -> tuple[Callable[[float], float], list[float]]:
-    """Where a value is between `first` and `last`, and the powers of ten to be named."""
+    """Return a function for the position of a value between `first` and `last`, and the powers of ten to label."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     high = max(high, low + 1)
 

@@ -1,4 +1,4 @@
-"""The report as Markdown: the part of the page in the docs that is made of figures, and every sentence that depends on one."""
+"""Write the report as Markdown: the figures of the page in the docs, and every sentence that depends on one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from speed.targets import TARGETS, Target
 __all__ = ["about_lines", "number", "target_lines", "verdicts", "write_figures"]
 
 _LEAST_ROUNDS = 7
-"""Fewer make no median worth the name."""
+"""With fewer rounds, the page says that its medians are rough."""
 
 
 def write_figures(report: dict[str, Any], path: Path) -> None:
-    """All tables, for both event loops."""
+    """Write all tables, for both event loops."""
     lines = [
         *about_lines(report["about"]),
         *_circumstances(report["about"]),
@@ -30,14 +30,14 @@ def write_figures(report: dict[str, Any], path: Path) -> None:
 
 
 def verdicts(report: dict[str, Any]) -> Iterator[str]:
-    """One line for each target on each event loop, for a terminal."""
+    """Return one line for each target on each event loop, for a terminal."""
     for backend, tables in report["backends"].items():
         for target in TARGETS:
             yield f"{_verdict(target, target.figure(tables)):24}{backend:9}{target.what}: {target.shown(tables)}, target {target.least:.2f}"
 
 
 def about_lines(about: dict[str, Any]) -> Iterator[str]:
-    """Under what circumstances the report was made."""
+    """Describe the machine and the amounts of the report."""
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     yield f"{about['python']}, {about['system']}, {about['cpus']} CPUs, load {about['load_before']} before the run; {versions}."
     scale = "the full amounts" if about["scale"] == 1 else f"{about['scale']:g} times the amounts named above"
@@ -61,7 +61,7 @@ def _verdict(target: Target, figure: float) -> str:
 
 
 def target_lines(report: dict[str, Any], targets: Sequence[Target]) -> Iterator[str]:
-    """Each target with its figures, and whether it is met on every event loop."""
+    """Yield each target with its figures, and whether it is met on every event loop."""
     backends = report["backends"]
     yield from ("", "## Targets", "", f"| what | at least | {' | '.join(backends)} | |", "|---|---|" + "---|" * (len(backends) + 1))
     for target in targets:
@@ -74,7 +74,7 @@ def target_lines(report: dict[str, Any], targets: Sequence[Target]) -> Iterator[
 
 
 def _ratios(report: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Event loop, what was compared, and how many times as much the official SDK takes."""
+    """Yield event loop, name of the comparison, and the official SDK's cost divided by ours."""
     for backend, tables in report["backends"].items():
         for part in ("reading", "carrying", "conversing", "importing", "sessions"):
             for name, table in tables[part].items():
@@ -85,7 +85,7 @@ def _ratios(report: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]
 
 
 def _dearer(report: dict[str, Any]) -> Iterator[str]:
-    """Where the comparison is lost, said before everything else."""
+    """Say first where ours is slower."""
     lost: dict[str, list[str]] = {}
     for backend, name, found in _ratios(report):
         if found["median"] < 1:
@@ -97,7 +97,7 @@ def _dearer(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _growth(report: dict[str, Any]) -> Iterator[str]:
-    """Whether costs are linear, in sentences."""
+    """Say in sentences whether costs are linear."""
     yield from ("", "## How costs grow", "", "![Processor time by length of a line and by number of sessions](speed-curves.svg)", "")
     for backend, tables in report["backends"].items():
         long = {int(size): _for_a_megabyte(int(size), table, "ours") for size, table in tables["curve"].items() if int(size) > 5000}
@@ -127,7 +127,7 @@ def _costs(backend: str, tables: dict[str, Any]) -> Iterator[str]:
 
 def _waking(backend: str, tables: dict[str, Any]) -> Iterator[str]:
     yield from (
-        f"## Wake-ups of who reads, {backend}",
+        f"## Wake-ups of the reader, {backend}",
         "",
         "| | messages | wake-ups | messages for each | batches read |",
         "|---|---|---|---|---|",
@@ -191,5 +191,5 @@ def _for_a_megabyte(size: int, table: dict[str, Any], subject: str) -> float:
 
 
 def number(value: float) -> str:
-    """With two decimals while they mean something."""
+    """Format a number, with two decimals while it is small."""
     return f"{value:.2f}" if value < 100 else f"{value:,.0f}"

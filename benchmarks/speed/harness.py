@@ -1,4 +1,4 @@
-"""How everything is measured here: subjects take turns, and each turn of all of them gives one ratio for every pair."""
+"""How everything is measured: subjects take turns, and each round gives one ratio for every pair."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Cost", "Meter", "compare", "ratio", "spread"]
 
 
 class Cost(NamedTuple):
-    """Seconds of one unit (a message, a write, a megabyte): of this process's processor time, and by the clock on the wall."""
+    """Seconds for one unit (a message, a write, a megabyte): processor time of this process, and by the clock."""
 
     cpu: float
     wall: float
 
 
 class Meter:
-    """Measures what is done inside `with`. The garbage collector works as it always does, but does not see what was there before."""
+    """Measures the block of a `with`. The garbage collector works as usual, but ignores objects from before the block."""
 
     def __enter__(self) -> Self:
         gc.collect()
@@ -34,13 +34,15 @@ class Meter:
         gc.unfreeze()
 
     def cost(self, units: float) -> Cost:
-        """What one of `units` cost."""
+        """Return the cost of one of `units`."""
         return Cost(self._cpu / units, self._wall / units)
 
 
 def compare(runs: Mapping[str, Callable[[], Cost]], *, rounds: int) -> dict[str, list[Cost]]:
-    """Costs by subject, one for each round. Who goes first changes, and a round before the first one
-    warms everything up; with no rounds, that one is all there is."""
+    """Return costs by subject, one for each round. The order changes with each round.
+
+    A round before the first one warms up and is not counted; with `rounds=0` it is the only one, and counts.
+    """
     costs: dict[str, list[Cost]] = {name: [] for name in runs}
     names = list(runs)
     for number in range(rounds + 1):
@@ -53,19 +55,19 @@ def compare(runs: Mapping[str, Callable[[], Cost]], *, rounds: int) -> dict[str,
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Median and quartiles (of one value: that value)."""
+    """Return median and quartiles; for a single value, that value."""
     low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     return {"median": median, "low": low, "high": high}
 
 
 def ratio(costs: Mapping[str, list[Cost]], dearer: str, cheaper: str, *, clock: str = "cpu") -> dict[str, float]:
-    """How many times as much `dearer` costs: median and quartiles of the ratios of all rounds."""
+    """Return the cost of `dearer` divided by that of `cheaper`: median and quartiles of the ratios of all rounds."""
     pairs = zip(costs[dearer], costs[cheaper], strict=True)
     return spread([getattr(one, clock) / max(getattr(other, clock), 1e-9) for one, other in pairs])
 
 
 def table(costs: Mapping[str, list[Cost]]) -> dict[str, Any]:
-    """Costs as they go into the report: spreads in microseconds, and every sample."""
+    """Return costs for the report: spreads in microseconds, and every sample."""
     return {
         name: {
             "cpu_us": spread([cost.cpu * 1e6 for cost in taken]),

@@ -1,4 +1,4 @@
-"""What a program pays before its first message, in a fresh interpreter each time: importing, and a whole first conversation."""
+"""Measure the time before the first message, in a fresh interpreter each time: importing, and a whole first conversation."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ anyio.run(main, backend={backend!r})
 }
 
 
-# Compiling anew each time is nobody's daily bread: the round that is not counted writes what the others read.
+# The round that is not counted writes the .pyc files, as the first start of an installed program does.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def tables(bench: Bench) -> Tables:
-    """The package, the names that a conversation needs, and a conversation from the start of Python to its end."""
+    """Return the tables: the package, the names that a conversation needs, and a conversation from the start of Python to its end."""
     return {
         "import of the package": functools.partial(_imports, bench, _PACKAGES),
         "import of what a conversation needs": functools.partial(_imports, bench, _NAMES),
@@ -68,7 +68,7 @@ def _run(program: str) -> Cost:
 
 
 def _imports(bench: Bench, statements: dict[str, str]) -> Table:
-    """The import alone: each round's bare interpreter is taken off."""
+    """Return the cost of the import alone: each round minus its bare interpreter."""
     runs = {name: functools.partial(_run, statement) for name, statement in {"nothing": "pass", **statements}.items()}
     costs = compare(runs, rounds=bench.rounds)
     bare = costs.pop("nothing")
@@ -81,7 +81,7 @@ def _imports(bench: Bench, statements: dict[str, str]) -> Table:
 
 
 def _conversation(bench: Bench) -> Table:
-    """All of a process and of the children it waited for."""
+    """Run a process, and return its cost with that of the children it waited for."""
     work = Workload.write(bench.folder, "first", line=lines_of(2500), count=1)
     peer = handshake_peer(bench.folder, work.files)
     runs = {name: functools.partial(_run, program.format(peer=peer, backend=bench.backend)) for name, program in _CONVERSATIONS.items()}

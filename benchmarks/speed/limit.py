@@ -1,4 +1,4 @@
-"""The limit: the same work with nothing but system calls, `bytes.split` and msgspec, in a loop that does nothing else."""
+"""The limit: the same work in a loop of nothing but system calls, `bytes.split` and msgspec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _decode_typed = msgspec.json.Decoder(StreamEvent | AssistantMessage | UserMessag
 
 @contextmanager
 def _running(peer: str) -> Iterator[tuple[int, int]]:
-    """The descriptors of its input and its output."""
+    """Start a peer, and give the descriptors of its input and output inside the block."""
     with subprocess.Popen([peer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -84,7 +84,7 @@ def ask(peer: str, *, count: int) -> Cost:
             answer = _decode_dict(os.read(stdout, _CHUNK_BYTES))
             assert answer["response"]["request_id"] == "1", answer
 
-        ask_once()  # the peer is an interpreter that starts: nobody else has that in their figures
+        ask_once()  # waits for the start of the peer, an interpreter, which no other figure includes
         with Meter() as meter:
             for _ in range(count):
                 ask_once()

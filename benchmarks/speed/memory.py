@@ -1,4 +1,4 @@
-"""Resident memory while a million small messages are read and forgotten."""
+"""Measure resident memory while a million small messages are read and forgotten."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["tables", "work"]
 
 _MESSAGES = 1_000_000
 _SAMPLES = 10
-_WARM = 2  # samples after which whatever is made once has been made
+_WARM = 2  # samples until everything that is made once exists
 
 
 def tables(bench: Bench) -> Tables:
-    """By subject: messages, megabytes at each tenth of the way, and how much it grew over the last eight tenths."""
+    """Return by subject: messages, megabytes after each tenth, and the growth over the last eight tenths."""
     return {subject: functools.partial(_measure, bench, subject) for subject in ("ours", "official")}
 
 
@@ -33,7 +33,7 @@ def _measure(bench: Bench, subject: str) -> Table:
 
 
 def work(*, subject: str, backend: str, folder: str, count: int) -> dict[str, Any]:
-    """In a process of its own: the samples."""
+    """Measure in a process of its own, and return the samples."""
     load = Workload.write(Path(folder), "memory", line=SHAPES["delta, 263 B"][1], count=count, files=10)
     peer = handshake_peer(Path(folder), load.files)
     samples = anyio.run(_ours if subject == "ours" else _official, peer, load.count, backend=backend)

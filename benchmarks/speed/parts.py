@@ -1,4 +1,4 @@
-"""The parts of a run, by name, and how one is measured: table by table, each of them kept as soon as there is one."""
+"""The parts of a run, by name. A part is measured table by table, and each table is kept at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTS: dict[str, Callable[[Bench], Tables]] = {
 def measure_part(
     name: str, *, backend: str, rounds: int, scale: float, kept: dict[str, Table], wanted: Collection[str] = ()
 ) -> dict[str, Table]:
-    """The part's tables (or the wanted ones), put into `kept`; what is there already is not measured again."""
+    """Measure the tables of a part, or the wanted ones, into `kept`. Tables that are there already are not measured again."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         for table, measure in PARTS[name](Bench(Path(folder), backend, rounds, scale)).items():
             if table in kept or (wanted and table not in wanted):
@@ -43,7 +43,7 @@ def measure_part(
 
 
 class _Kept(dict[str, Table]):
-    """Tables that are also in a file, so that what has been measured is not lost with the process."""
+    """Tables that are also written to a file, so that they survive the process."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(json.loads(path.read_text("utf-8")) if path.exists() else {})
@@ -59,6 +59,6 @@ class _Kept(dict[str, Table]):
 
 
 def work(*, part: str, backend: str, rounds: int, scale: float, path: str) -> dict[str, Any]:
-    """In a process of its own: the part, table by table into the file `path`."""
+    """Measure a part in a process of its own, table by table, into the file `path`."""
     measure_part(part, backend=backend, rounds=rounds, scale=scale, kept=_Kept(Path(path)))
     return {}

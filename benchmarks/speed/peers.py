@@ -1,4 +1,4 @@
-"""The other side: programs that say prepared bytes at the speed of C, and are never what is waited for.
+"""The peers: programs that write prepared bytes at the speed of C, so that the reader is the bottleneck.
 
 A shell does the handshake of a session and then becomes `cat`, which copies a file that is in the page cache: several gigabytes a second.
 """
@@ -42,37 +42,37 @@ def _script(folder: Path, name: str, text: str) -> str:
 
 
 def line_peer(folder: Path, files: tuple[Path, ...]) -> str:
-    """A program that waits for one line, whatever it says, then writes `files` and ends."""
+    """Return a program that waits for any line, then writes `files` and exits."""
     return _script(folder, f"lines-{files[0].name}-{len(files)}", f"read -r line\nexec cat {_quoted(files)}\n")
 
 
 def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True) -> str:
-    """A program that answers `initialize`, then (if it `waits`: after one more line, the prompt) writes `files` and ends."""
+    """Return a program that answers `initialize`, then writes `files` and exits. If it `waits`, it reads the prompt first."""
     waiting = "read -r line\n" if waits else ""
     return _script(folder, f"session-{files[0].name}-{len(files)}", f"{_HANDSHAKE}{waiting}exec cat {_quoted(files)}\n")
 
 
 def quiet_peer(folder: Path) -> str:
-    """A program that answers `initialize`, and ends when its input does."""
+    """Return a program that answers `initialize`, and exits at the end of its input."""
     return _script(folder, "quiet", f"{_HANDSHAKE}exec cat > /dev/null\n")
 
 
 def responder(folder: Path) -> str:
-    """A program that answers every control request with success."""
+    """Return a program that answers every control request with success."""
     code = folder / "responder.py"
     code.write_text(_RESPONDER, "utf-8")
     return _script(folder, "responder", f"exec {shlex.quote(sys.executable)} -ISE {shlex.quote(str(code))}\n")
 
 
 class Sink:
-    """A program that takes everything, says nothing, and leaves behind how many lines there were."""
+    """A program that reads everything, writes nothing, and leaves the number of lines in a file."""
 
     def __init__(self, folder: Path) -> None:
         self._counted = folder / "sunk"
         self.command = _script(folder, "sink", f"exec wc -l > {shlex.quote(str(self._counted))}\n")
 
     def check(self, lines: int) -> None:
-        """That it has got all of them; when it is gone."""
+        """Check, after the program has exited, that it got that many lines."""
         counted = int(self._counted.read_text("ascii"))
         self._counted.unlink()
         assert counted == lines, (counted, lines)

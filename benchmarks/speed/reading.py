@@ -1,4 +1,4 @@
-"""Messages read from a child process: as dicts from the transport, and through `Query` as dicts and typed."""
+"""Read messages from a child process: as dicts from the transport, and through `Query` as dicts and typed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VIEWS = {"dicts": "read_dicts", "Query, dicts": "query_dicts", "Query, typed": "
 
 
 def tables(bench: Bench) -> Tables:
-    """By shape; the ratios are `official / ours` for each view, and `limit / ours` for dicts and typed."""
+    """Return the tables by shape; the ratios are `official / ours` for each view, and `limit / ours` for dicts and typed."""
     return {shape: functools.partial(_measure, bench, shape) for shape in SHAPES}
 
 
@@ -27,7 +27,7 @@ def _measure(bench: Bench, shape: str) -> Table:
     ratios = {"limit / ours, dicts": ("limit, dicts", "ours, dicts"), "limit / ours, typed": ("limit, typed", "ours, Query, typed")}
     for view, name in VIEWS.items():
         if view == _TURN and shape.startswith("tool result"):
-            continue  # no turn of a real session begins with one, so ours does not take them for its own
+            continue  # no turn of a real session begins with a tool result, so ours gives these to no turn
         peer = lines if view == "dicts" else session
         for subject, module in (("ours", ours), ("official", official)):
             runs[f"{subject}, {view}"] = bench.run(getattr(module, name), peer, work)

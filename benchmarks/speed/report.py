@@ -1,4 +1,4 @@
-"""What every report says of itself, and how its targets are checked."""
+"""The head of every report, and the check of its targets."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from speed.targets import Target
 
 __all__ = ["about", "add_options", "backends_of", "check"]
 
-TRIES = 3  # of a figure that is under its floor, before that counts
+TRIES = 3  # measurements of a figure that is under its floor, before the check fails
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that all of these benchmarks have."""
+    """Add the options that all these benchmarks have."""
     parser.add_argument("--rounds", type=int, default=7, help="turns of every subject (default 7)")
     parser.add_argument("--scale", type=float, default=1.0, help="times as many messages (default 1.0)")
     parser.add_argument("--backend", choices=["asyncio", "trio", "both"], default="both")
@@ -26,12 +26,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def backends_of(options: argparse.Namespace) -> list[str]:
-    """The event loops that are asked for."""
+    """Return the chosen event loops."""
     return ["asyncio", "trio"] if options.backend == "both" else [options.backend]
 
 
 def about(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Machine, amounts and versions; `names` are those of the distributions that take part besides our own floor."""
+    """Return machine, amounts and versions; `names` are the other distributions that are measured."""
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.machine()}",
@@ -44,7 +44,7 @@ def about(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def check(measure: Callable[[set[str]], dict[str, Any]], targets: Sequence[Target], *, backend: str) -> list[str]:
-    """A sentence for each target that is under its floor each time. `measure` is told in which tables figures are open."""
+    """Return a sentence for each target that stays under its floor. `measure` gets the tables that have to be measured again."""
     best: dict[Target, float] = {}
     for _ in range(TRIES):
         still_open = [target for target in targets if best.get(target, 0.0) < target.floor]

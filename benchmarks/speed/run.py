@@ -1,4 +1,4 @@
-"""A whole run: every part on every event loop, each in a process of its own, and kept as it comes, so that a run can be resumed."""
+"""A whole run: every part on every event loop, each in a process of its own. Finished parts are kept, so a run can be resumed."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from speed.worker import run_worker
 __all__ = ["NotResumable", "run_parts"]
 
 _TRIES = 2
-"""Of a part that fails: the second one goes on where the first stopped."""
+"""Attempts for a part that fails. The second one continues where the first stopped."""
 
 _PART_SECONDS = 900
-"""The longest part takes four minutes on two quiet cores."""
+"""Seconds for one part. The longest takes four minutes on two quiet cores."""
 
 _SAME = ("python", "system", "cpus", "rounds", "scale", "source", "versions")
-"""What has to be the same for two figures to stand in one report."""
+"""Facts that all figures of one report must share."""
 
 Conditions = dict[str, Any]
 
 
 class NotResumable(Exception):
-    """The run that was left is another one."""
+    """Raised when the stopped run was made with other sources or amounts."""
 
 
 def run_parts(
     folder: Path, *, about: Conditions, backends: Sequence[str], names: Sequence[str], resume: bool, apart: bool = True
 ) -> dict[str, Any]:
-    """The report: `about`, the tables by event loop and part, how each part went, and which ones failed twice.
+    """Measure, and return the report: `about`, the tables by event loop and part, how each part went, and which parts failed twice.
 
-    When not `apart`, all parts are measured in this process: sooner over, but the end of one is the end of all.
+    With `apart=False` all parts run in this process. That is faster, but a crash of one ends all.
     """
     known = _open(folder, about, resume=resume)
     started = time.monotonic()
@@ -88,7 +88,7 @@ def _run_part(folder: Path, known: dict[str, Any], backend: str, name: str, *, a
 
 
 def _open(folder: Path, about: Conditions, *, resume: bool) -> dict[str, Any]:
-    """What is known of the run in `folder`: of the one that was left there, or of a new one."""
+    """Return the state of the run in `folder`: of the stopped one, or of a new one."""
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
     path = folder / "run.json"

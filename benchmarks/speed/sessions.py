@@ -1,7 +1,7 @@
-"""Many sessions in one process, each with a child of its own that says a hundred messages a second.
+"""Many sessions in one process, each with a child of its own that sends a hundred messages a second.
 
-One pacer writes to all of them, through a named pipe and a `cat` for each; a message carries the time at which it was written, so that
-its delivery can be dated (CLOCK_MONOTONIC is the same for all processes of a machine).
+One pacer writes to all of them, through a named pipe and a `cat` for each. A message carries the time at which it was written, which gives
+its latency (all processes of a machine share CLOCK_MONOTONIC).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["tables", "work"]
 
 RATE = 100  # messages a second of each session
 SECONDS = {1: 1.5, 25: 1.5, 100: 2.0, 400: 1.5}
-"""Sessions, and for how long they talk."""
+"""By number of sessions: for how many seconds they talk."""
 
-_FILES_EACH = 8  # three pipes, what watches them, and one of the pacer
+_FILES_EACH = 8  # three pipes, two descriptors that watch them, and one of the pacer
 
-_SLOTS = 10  # the sessions' moments are spread over the 10 ms between two messages of one
+_SLOTS = 10  # the sessions are spread over the 10 ms between two messages of one
 
 # argv: seconds to run, then the named pipes. Prints by how much the latest slot was late, in ms.
 _PACER = r"""
@@ -58,15 +58,15 @@ print(late * 1000)
 
 
 def tables(bench: Bench) -> Tables:
-    """By number of sessions."""
+    """Return the tables by number of sessions."""
     sizes = SECONDS if bench.scale >= 0.1 else (1, 100) if bench.scale >= 0.01 else (3,)
     return {str(size): functools.partial(_measure, bench, size) for size in sizes}
 
 
 def _measure(bench: Bench, size: int) -> Table:
-    """Medians by subject, and the ratio of processor time per message, official to ours."""
+    """Return medians by subject, and processor time per message of the official SDK divided by ours."""
     runs: dict[str, list[dict[str, Any]]] = {"ours": [], "official": []}
-    seconds = max(SECONDS.get(size, 2.0) * min(bench.scale, 1.0), 1.0 if size >= 100 else 0.3)  # shorter says nothing about many
+    seconds = max(SECONDS.get(size, 2.0) * min(bench.scale, 1.0), 1.0 if size >= 100 else 0.3)  # many sessions need a longer run
     for number in range(max(bench.rounds, 1)):
         for subject in sorted(runs, reverse=number % 2 == 0):
             runs[subject].append(run_worker("sessions", subject=subject, backend=bench.backend, size=size, seconds=seconds))
@@ -76,7 +76,7 @@ def _measure(bench: Bench, size: int) -> Table:
 
 
 def work(*, subject: str, backend: str, size: int, seconds: float) -> dict[str, Any]:
-    """In a process of its own: µs of processor time per message, MB per session, latencies in ms, and whether the rate was kept."""
+    """Measure in a process of its own. Return µs of processor time per message, MB per session, latencies in ms, and the kept rate."""
     _allow_files(size * _FILES_EACH + 256)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         pipes = [Path(folder, f"pipe-{number}") for number in range(size)]
@@ -87,10 +87,10 @@ def work(*, subject: str, backend: str, size: int, seconds: float) -> dict[str, 
 
 
 def _allow_files(least: int) -> None:
-    """Let this process and those it starts have that many open files."""
+    """Allow this process and its children that many open files."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < least:
-        hard = least  # root may; anybody else is told so by the next line
+        hard = least  # only root may raise it; for other users the next line fails with an error
     resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
 
 
@@ -104,7 +104,7 @@ async def _converse(subject: str, peers: list[str], pipes: list[str], seconds: f
         each = (resident_mb() - before) / len(peers)
         head, tail = _around_the_time()
         gc.collect()
-        gc.freeze()  # as everywhere here: what was there before is not looked through again by whoever happens to reach a threshold
+        gc.freeze()  # as in every run: older objects are not scanned again
         pacer = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
             [sys.executable, "-ISE", "-c", _PACER, str(seconds), str(RATE), str(_SLOTS), head, tail, *pipes], stdout=subprocess.PIPE
         )
@@ -143,7 +143,7 @@ def _figures(latencies: list[int], *, cpu: float, wall: float, each: float, late
 
 
 def _around_the_time() -> tuple[str, str]:
-    """A partial message, cut where the time goes."""
+    """Return the text of a partial message before and after the place of the time."""
     import json
 
     head, tail = json.dumps(delta("@")).split("@")

@@ -1,4 +1,4 @@
-"""What is promised of the figures, and what makes the check fail."""
+"""The targets of the figures, and the floors that make the check fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["TARGETS", "Either", "Target"]
 
-_SLACK = 0.15  # a figure may be this much under its target before the check fails: what a busy machine does to a ratio
+_SLACK = 0.15  # a figure may be this much under its target before the check fails: noise of a busy machine
 
 
 @dataclass(frozen=True)
@@ -20,25 +20,25 @@ class Target:
 
     @property
     def floor(self) -> float:
-        """Under this, the check fails."""
+        """The figure under which the check fails."""
         return self.least * (1 - _SLACK)
 
     def figure(self, tables: dict[str, Any]) -> float:
-        """The ratio in the tables of one event loop."""
+        """Return the ratio in the tables of one event loop."""
         found: Any = tables
         for key in self.place:
             found = found[key]
         return float(found["median"])
 
     def shown(self, tables: dict[str, Any]) -> str:
-        """The figure, for people."""
+        """Return the figure as text."""
         figure = self.figure(tables)
         return f"{figure:.2f}" if figure < 100 else f"{figure:,.0f}"
 
 
 @dataclass(frozen=True)
 class Either(Target):
-    """A target that may be met in one of several ways. Its figure is how many times as much as needed the best of them is."""
+    """A target that any of several figures may meet. Its figure is the best of them, divided by what is needed."""
 
     ways: tuple[Target, ...] = ()
 
@@ -56,7 +56,7 @@ def _reading(what: str, shape: str, ratio: str, least: float) -> Target:
 def _forwarding(shape: str) -> Target:
     place = ("carrying", f"forward, {shape}")
     ways = (
-        # throughput, as the other way is: what a forwarder's processor does while both pipes are full or empty helps nobody
+        # throughput by the clock, as the other way is: a forwarder mostly waits for its pipes
         Target("of the bare pipe's", (*place, "ratios", "limit / ours", "wall"), 0.6),
         Target("GB/s", (*place, "gigabytes_a_second", "ours"), 1.0),
     )

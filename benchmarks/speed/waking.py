@@ -1,4 +1,4 @@
-"""How often the task that reads is woken: once for each batch that comes from the pipe, or once for each message."""
+"""Count how often the reading task is woken: once for each batch from the pipe, or once for each message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["tables"]
 
 
 def tables(bench: Bench) -> Tables:
-    """Messages, wake-ups of the consumer, and (ours) the batches that were read."""
+    """Return the tables: messages, wake-ups of the consumer, and (ours) the batches that were read."""
     return {"delta, 263 B": functools.partial(_measure, bench)}
 
 
@@ -47,7 +47,7 @@ class _Counting(TransportWrapper):
 
 
 class _CountedBatches(PouredLines):
-    """Batches that are asked for or, as `Query` has it, poured."""
+    """Counts batches that are fetched or, as `Query` does, poured."""
 
     def __init__(self, counter: _Counting, lines: Any) -> None:
         self._counter, self._lines = counter, lines
@@ -70,7 +70,7 @@ class _CountedBatches(PouredLines):
 
 
 class _Counted:
-    """An awaitable that counts how often whoever awaits it is put to sleep."""
+    """An awaitable that counts how often the awaiting task is put to sleep."""
 
     def __init__(self, awaitable: Awaitable[Any], on_sleep: Callable[[], None]) -> None:
         self._awaitable, self._on_sleep = awaitable, on_sleep
@@ -86,7 +86,7 @@ class _Counted:
             self._on_sleep()
             try:
                 send = functools.partial(inside.send, (yield wanted))
-            except BaseException as exc:  # noqa: BLE001 - a cancellation belongs to who is awaited
+            except BaseException as exc:  # noqa: BLE001 - a cancellation is for the inner awaitable
                 send = functools.partial(inside.throw, exc)
 
 

@@ -1,4 +1,4 @@
-"""Measurements that need a process of their own: run by name, with the answer on stdout as JSON."""
+"""Run a measurement by name in a process of its own, which prints its result as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCRIPT = Path(__file__).parent.parent / "bench_speed.py"
 
 
 def run_worker(name: str, *, timeout: float = 300, in_group: bool = True, **arguments: Any) -> dict[str, Any]:
-    """What `name` answers, from a fresh interpreter. When not in this process's group, what it started is ended together with it."""
+    """Run `name` in a fresh interpreter, and return its result. Outside this process's group, everything it started is killed with it."""
     command = [sys.executable, str(_SCRIPT), "--worker", json.dumps({"name": name, **arguments})]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=not in_group) as child:
         try:
@@ -33,7 +33,7 @@ def run_worker(name: str, *, timeout: float = 300, in_group: bool = True, **argu
 
 
 def resident_mb() -> float:
-    """Resident memory of this process, in megabytes (Linux; 0 elsewhere)."""
+    """Return the resident memory of this process in megabytes (Linux; 0 elsewhere)."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except OSError:

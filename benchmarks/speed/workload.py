@@ -1,4 +1,4 @@
-"""What is read: files of lines of some shapes, each ending in a result, as a CLI would write them."""
+"""The files that are read: lines of some shapes and a result, as a CLI writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IDS = {
     "uuid": "7f9c2b1e-5a4d-4c3b-8e2f-1a0b9c8d7e6f",
 }
 _USAGE = {"input_tokens": 3, "cache_creation_input_tokens": 120, "cache_read_input_tokens": 14000, "output_tokens": 9}
-# What needs escaping costs both sides more, and the difference between them gets smaller: as much of it as there is in prose and code.
+# Escapes cost both sides more, and so shrink the ratio between them. There are as many here as in prose and code.
 _PROSE = (
     "The tests pass now: the reader was woken twice for one chunk, and the second time there was nothing to read.\n"
     'It says "no data" then, and waits again, which costs a turn of the event loop but loses no message in between. '
@@ -42,7 +42,7 @@ def _prose(size: int, text: str = _PROSE) -> str:
 
 
 def delta(text: str) -> dict[str, Any]:
-    """A partial message, as it comes for every few letters."""
+    """Return a partial message, as the CLI sends it for every few letters."""
     event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
     return {"type": "stream_event", "event": event, **_IDS}
 
@@ -81,11 +81,11 @@ SHAPES = {
     "tool result, 87 KB": (1500, _line(_tool_result(86_000))),
     "tool result, 1.3 MB": (60, _line(_tool_result(1_285_000))),
 }
-"""Name → how many of them in a full run, and the line."""
+"""By name: the number of lines in a full run, and the line."""
 
 
 def lines_of(size: int) -> bytes:
-    """A line of about `size` bytes."""
+    """Return a line of about `size` bytes."""
     return _line(delta("x" * max(size - 200, 1))) if size < 2000 else _line(_tool_result(size - size // 20))
 
 
@@ -100,12 +100,12 @@ class Workload:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the lines, without the result."""
+        """The number of bytes of the lines, without the result."""
         return len(self.line) * self.count
 
     @classmethod
     def write(cls, folder: Path, name: str, *, line: bytes, count: int, files: int = 1) -> Workload:
-        """Make the files; `count` is a multiple of `files`."""
+        """Write the files; `count` is a multiple of `files`."""
         part, end = folder / f"{len(line)}-{count}.ndjson", folder / "result.ndjson"
         part.write_bytes(line * (count // files))
         end.write_bytes(_line(RESULT))
@@ -113,6 +113,6 @@ class Workload:
 
     @classmethod
     def of_shape(cls, folder: Path, name: str, *, scale: float) -> Workload:
-        """One of `SHAPES`, with `scale` times as many lines."""
+        """Write files of one of `SHAPES`, with `scale` times as many lines."""
         count, line = SHAPES[name]
         return cls.write(folder, name, line=line, count=max(round(count * scale), 4))

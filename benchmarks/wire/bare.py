@@ -1,4 +1,4 @@
-"""This side with as little as there can be: the event loop's own socket calls, `bytes.split` and msgspec."""
+"""The reader with the least possible work: the event loop's own socket calls, `bytes.split` and msgspec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Receive: TypeAlias = Callable[[int], Awaitable[bytes]]
 
 
 async def read(url: str, flow: Flow, *, view: str) -> Cost:
-    """All lines over TCP: as dicts, or only cut."""
+    """Read all lines over TCP: as dicts, or only split."""
     connection, send, receive = await _connect(url)
     count, rest, decodes = 0, b"", view == "dicts"
     with connection, Meter() as meter:
@@ -38,7 +38,7 @@ async def read(url: str, flow: Flow, *, view: str) -> Cost:
 
 
 async def round_trips(url: str, *, line: bytes, count: int) -> Cost:
-    """A line there and back, one after the other."""
+    """Send a line and read it back, again and again."""
     connection, send, receive = await _connect(url)
     with connection:
         await send(ECHO)

@@ -1,4 +1,4 @@
-"""The other side at the speed of C: threads that hand prepared bytes to sockets, in every medium. It is never what is waited for."""
+"""The sender at the speed of C: threads that hand prepared bytes to sockets, in every medium. The reader is the bottleneck."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MESSAGE_BYTES = 2**20
 
 
 def fast_side(folder: Path, flow: Flow) -> dict[str, str]:
-    """Serve from now on, in threads; the URLs by name of the medium."""
+    """Start to serve, in threads. Return the URLs by name of the medium."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem")
     plain, websocket, path = _Plain(flow), _WebSocket(flow, compression=False), folder / "socket"
@@ -51,7 +51,7 @@ def fast_side(folder: Path, flow: Flow) -> dict[str, str]:
 def _accept(listening: socket.socket, context: ssl.SSLContext | None, attend: Callable[[Any], None]) -> None:
     while True:
         connection, _ = listening.accept()
-        with contextlib.suppress(OSError), connection:  # who leaves early has what it wanted
+        with contextlib.suppress(OSError), connection:  # a reader may leave early
             if connection.family != getattr(socket, "AF_UNIX", None):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is None:
@@ -68,7 +68,7 @@ def _flood(connection: Any, pieces: list[bytes], times: int) -> None:
 
 
 class _Plain:
-    """Bytes as they are."""
+    """Sends bytes as they are."""
 
     def __init__(self, flow: Flow) -> None:
         self._chunks, self._times = flow.chunks(), flow.times
@@ -83,7 +83,7 @@ class _Plain:
 
 
 class _Zstd:
-    """Bytes inside one frame of zstd for each direction, flushed after each chunk."""
+    """Sends bytes inside one zstd frame for each direction, flushed after each chunk."""
 
     def __init__(self, flow: Flow) -> None:
         compress = self._compressor()
@@ -106,7 +106,7 @@ class _Zstd:
 
 
 class _WebSocket:
-    """Messages of text: a chunk in each, or a line in each, when that is asked for."""
+    """Sends text messages: a chunk in each, or a line in each when the reader asks for that."""
 
     def __init__(self, flow: Flow, *, compression: bool) -> None:
         self._compression = compression
@@ -125,7 +125,7 @@ class _WebSocket:
         else:
             _flood(connection, self._single if asked == SINGLE else self._batches, 1 if self._compression else self._times)
             for _ in messages:
-                pass  # until the farewell
+                pass  # until the closing frame
 
     def _messages(self, connection: Any, protocol: Any) -> Iterator[bytes]:
         while data := connection.recv(CHUNK_BYTES):
@@ -140,7 +140,7 @@ class _WebSocket:
 
 
 def _framed(messages: list[bytes], *, times: int, compression: bool) -> list[bytes]:
-    """The frames of a server, as the handshake with our client makes them."""
+    """Return the frames of a server, after a handshake with our client."""
     client = client_protocol(parse_url("ws://127.0.0.1/"), compression=compression, max_message_bytes=_MESSAGE_BYTES)
     server = server_protocol(compression=compression, max_message_bytes=_MESSAGE_BYTES)
     client.send_request(client.connect())
@@ -157,5 +157,5 @@ def _framed(messages: list[bytes], *, times: int, compression: bool) -> list[byt
 
 
 def _joined(frames: list[bytes]) -> list[bytes]:
-    """The same bytes in pieces for which a system call is worth it."""
+    """Yield the same bytes in pieces that are large enough for a system call each."""
     return [b"".join(frames[at : at + 250]) for at in range(0, len(frames), 250)]

@@ -1,4 +1,4 @@
-"""The report as Markdown: the part of the page in the docs that is made of figures."""
+"""Write the report as Markdown: the figures of the page in the docs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TITLES = {
 
 
 def write_figures(report: dict[str, Any], path: Path) -> None:
-    """All tables, for both event loops."""
+    """Write all tables, for both event loops."""
     lines = [*about_lines(report["about"]), *target_lines(report, TARGETS)]
     for name, title in _TITLES.items():
         for backend, tables in report["backends"].items():

@@ -1,4 +1,4 @@
-"""`Flow`: the lines that travel, and the first line by which a reader says what it wants of the other side."""
+"""`Flow`: the lines that are sent, and the first line of a reader, which asks for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from speed.workload import delta
 __all__ = ["BATCHES", "CHUNK_BYTES", "ECHO", "SINGLE", "Flow"]
 
 BATCHES, SINGLE, ECHO = (b'{"type":"user","go":"%s"}\n' % kind for kind in (b"batches", b"single", b"echo"))
-"""What a reader says first: all lines, in chunks; all lines, each in a message of its own (WebSocket); or: give back whatever comes."""
+"""The first line of a reader: all lines in chunks; all lines, each in a WebSocket message of its own; or send back what comes."""
 
 CHUNK_BYTES = 64 * 2**10
-"""Bytes that one reading of a pipe gives: what a gateway has at hand when it sends, some 250 small lines."""
+"""Bytes of one read of a pipe, some 250 small lines: as much as a gateway sends at once."""
 
 _DISTINCT = 10_000
-"""Lines until they repeat: 2.6 MB, which is more than zstd looks back over (2 MiB at level 3), so that compression has to work."""
+"""Lines until they repeat: 2.6 MB, more than the window of zstd (2 MiB at level 3), so that compression has real work."""
 
 _WORDS = ("the", "reader", "was", "woken", "for", "one", "chunk", "and", "had", "nothing", "to", "read", "then", "it", "waits", "again")
 
@@ -34,7 +34,7 @@ class Flow:
 
     @classmethod
     def write(cls, folder: Path, *, count: int) -> Flow:
-        """Make the file; `count` is rounded down to a multiple of 10,000 when it is more."""
+        """Write the file; `count` is rounded down to a multiple of 10,000 when it is more."""
         chance = random.Random(263)
         distinct = min(count, _DISTINCT)
         file = folder / "flow.ndjson"
@@ -42,7 +42,7 @@ class Flow:
         return cls(file, count // distinct, distinct * (count // distinct))
 
     def chunks(self) -> list[bytes]:
-        """The lines of the file in pieces of at most `CHUNK_BYTES`, each of whole lines."""
+        """Return the lines of the file in pieces of whole lines, of at most `CHUNK_BYTES`."""
         pieces, data, start = [], self.file.read_bytes(), 0
         while start < len(data):
             end = data.rfind(b"\n", start, start + CHUNK_BYTES) + 1
@@ -51,7 +51,7 @@ class Flow:
         return pieces
 
     def lines(self) -> list[bytes]:
-        """The lines of the file, one by one."""
+        """Return the lines of the file, one by one."""
         return self.file.read_bytes().splitlines(keepends=True)
 
 

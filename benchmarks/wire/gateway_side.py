@@ -1,4 +1,4 @@
-"""The other side as a `Gateway`: one whose process is a stream in memory, and one that runs a real process (a shell that becomes `cat`)."""
+"""Two gateways as senders: the process of one is a stream in memory, the other runs a real process (a shell that becomes `cat`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LIMITS = GatewayLimits(starts_per_minute=None)
 
 @asynccontextmanager
 async def gateway_side(folder: Path, flow: Flow) -> AsyncIterator[dict[str, str]]:
-    """Serve inside the block; the URLs by name."""
+    """Serve inside the block. Give the URLs by name."""
     script = folder / "stand-in"
     files = " ".join([shlex.quote(str(flow.file))] * flow.times)
     script.write_text(f'#!/bin/sh\nread -r line\ncase "$line" in *echo*) echo "$line"; exec cat;; *) exec cat {files};; esac\n', "utf-8")
@@ -37,7 +37,7 @@ async def gateway_side(folder: Path, flow: Flow) -> AsyncIterator[dict[str, str]
 
 
 class _StandIn(ByteStream):
-    """A process that costs nothing: does what the first line asks for."""
+    """A simulated process: it does what the first line asks for."""
 
     def __init__(self, chunks: list[bytes], times: int) -> None:
         self._chunks = chunks

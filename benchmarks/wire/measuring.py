@@ -26,11 +26,11 @@ _SHARE = {
     "gateway, tcp, plain / tcp": ("gateway, tcp, plain", "tcp"),
     "gateway, ws, plain / ws": ("gateway, ws, plain", "ws"),
 }
-"""What is compared, besides everything with the bare socket: how many times as much the first one takes."""
+"""Pairs to compare, besides everything with the bare socket: the first is divided by the second."""
 
 
 def measure_tables(bench: Bench, names: Collection[str]) -> dict[str, Table]:
-    """Those of `TABLES` that are named, each subject in turn."""
+    """Measure the named tables, the subjects in turns."""
     with serving(bench.folder, count=bench.amount(_LINES)) as sides:
         return {name: make(bench, sides) for name, make in TABLES.items() if name in names}
 
@@ -65,7 +65,7 @@ def _compare(bench: Bench, runs: dict[str, Callable[[], Cost]], *, unit: str) ->
 
 
 def _subjects(sides: Sides) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Name, URL, and how `NetworkTransport` is asked for it."""
+    """Yield name, URL and the arguments for `NetworkTransport`."""
     for name in ("tcp", "unix", "tls", "tcp+zstd", "ws", "wss", "ws+deflate"):
         settings: dict[str, Any] = {"resume": False}
         if name in {"tls", "wss"}:
@@ -84,4 +84,4 @@ TABLES: dict[str, Callable[[Bench, Sides], Table]] = {
     "downstream, undecoded": partial(_downstream, view="lines"),
     "round trip": _round_trip,
 }
-"""By name: messages as dicts; the same lines without a look at them; and a line there and back."""
+"""The tables by name: messages as dicts, undecoded lines, and round trips."""

@@ -1,4 +1,4 @@
-"""This side with the client of `websockets` itself, as its users call it (asyncio only)."""
+"""The reader with the client of `websockets`, as its users call it (asyncio only)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["read", "round_trips"]
 
 
 async def read(url: str, flow: Flow, *, view: str, asks: bytes = BATCHES) -> Cost:
-    """All lines, whatever number of them a message holds: as dicts, or only cut."""
+    """Read all lines, any number in a message: as dicts, or only split."""
     count, decodes = 0, view == "dicts"
     async with connect(url, compression=None) as socket:
         with Meter() as meter:
@@ -27,7 +27,7 @@ async def read(url: str, flow: Flow, *, view: str, asks: bytes = BATCHES) -> Cos
 
 
 async def round_trips(url: str, *, line: bytes, count: int) -> Cost:
-    """A line there and back, one after the other."""
+    """Send a line and read it back, again and again."""
     async with connect(url, compression=None) as socket:
         await socket.send(ECHO, text=True)
         await socket.recv(decode=False)

@@ -1,4 +1,4 @@
-"""This side with `NetworkTransport`."""
+"""The reader with `NetworkTransport`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["read", "round_trips"]
 
 
 async def read(url: str, flow: Flow, *, view: str, asks: bytes = BATCHES, **settings: Any) -> Cost:
-    """All lines: as dicts, or as undecoded lines in batches."""
+    """Read all lines: as dicts, or undecoded in batches."""
     count = 0
     async with NetworkTransport(url, **settings) as transport:
         with Meter() as meter:
@@ -33,7 +33,7 @@ async def read(url: str, flow: Flow, *, view: str, asks: bytes = BATCHES, **sett
 
 
 async def round_trips(url: str, *, line: bytes, count: int, **settings: Any) -> Cost:
-    """A line there and back, one after the other."""
+    """Send a line and read it back, again and again."""
     async with NetworkTransport(url, **settings) as transport:
         batches = transport.read_lines()
         await transport.write(ECHO)

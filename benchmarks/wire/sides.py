@@ -1,4 +1,4 @@
-"""`Sides`: the two processes at the other end, started once for all measurements, and how to reach what they serve."""
+"""`Sides`: the two sending processes, started once for all measurements, and their URLs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCRIPT = Path(__file__).parent.parent / "bench_network.py"
 
 @dataclass(frozen=True)
 class Sides:
-    """Where everything is: `urls` by name, what flows there, and the client's side of TLS."""
+    """The `urls` by name, the lines that are sent, and the client's TLS settings."""
 
     urls: dict[str, str]
     flow: Flow
@@ -34,7 +34,7 @@ class Sides:
 
 @contextmanager
 def serving(folder: Path, *, count: int) -> Iterator[Sides]:
-    """Both processes run inside the block, and wait for readers of `count` lines."""
+    """Run both processes inside the block. They serve `count` lines to each reader."""
     import trustme
 
     authority = trustme.CA()
@@ -52,11 +52,11 @@ def serving(folder: Path, *, count: int) -> Iterator[Sides]:
         yield Sides(urls, flow, ssl.create_default_context(cafile=folder / "authority.pem"))
     finally:
         for process in running:
-            process.communicate(timeout=30)  # they go when their input ends
+            process.communicate(timeout=30)  # they exit at the end of their input
 
 
 def serve(kind: str, folder: str, times: str, count: str) -> None:
-    """Be one of the processes, until standard input ends."""
+    """Run one of the processes until standard input ends."""
     path = Path(folder)
     flow = Flow(path / "flow.ndjson", int(times), int(count))
     if kind == "fast":

@@ -1,4 +1,4 @@
-"""What is promised of lines over the network."""
+"""The targets of lines over the network."""
 
 from __future__ import annotations
 

@@ -386,7 +386,7 @@ class Questions:
             if answer is not None:
                 return dict(answer)
         if isinstance(body, CanUseTool):  # denied, as the CLI itself would do
-            return _permission(Deny("Nobody is there to give permission for this."), body)
+            return _permission(Deny("This program gives no permission: it has no can_use_tool callback."), body)
         raise ControlRequestFailed(f"Unsupported control request subtype: {request.subtype}", error_code="unsupported_request")
 
 

@@ -49,6 +49,7 @@ from claude_transport.errors import (
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
+from claude_transport.launch.settings import with_settings_read
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import InitMessage, StreamEvent
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -463,7 +464,7 @@ class Call:
             raise
         notes: tuple[str, ...] = ()
         while True:
-            attempt = _Attempt(request, plan, notes=notes, on_text=self._on_text, on_event=self._tell)
+            attempt = _Attempt(plan.request, plan, notes=notes, on_text=self._on_text, on_event=self._tell)
             error = await attempt.run(timeout=self._time_left)
             if error is None:
                 return self._finished(attempt)
@@ -477,7 +478,7 @@ class Call:
                 self._earlier_attempts += len(self._errors) + 1
                 self._errors = []
                 notes = (f"fallback: the API was asked, because the CLI failed before it was given the prompt ({error.code})",)
-                plan = _Plan(_fallen_back(plan.resolution, error))
+                plan = _Plan(_fallen_back(plan.resolution, error), plan.request)
             else:
                 raise self._failed(error, attempt)
 
@@ -655,9 +656,10 @@ def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolut
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """The path that is tried first, and the account that pays."""
+    """The path that is tried first, its request, and the account that pays."""
 
     resolution: Resolution
+    request: CompletionRequest
     payer: Payer = "unknown"
 
 
@@ -668,10 +670,11 @@ def _plan(request: CompletionRequest) -> _Plan:
     if resolution.choice == "auto":
         resolution = decide(cli_available=_has_cli(request), api_key_available=_has_key(request))
     if resolution.kind == "api":
-        return _Plan(resolution)
+        return _Plan(resolution, request)
+    request = msgspec.structs.replace(request, options=with_settings_read(request.options))  # once, for all that looks at them
     payer = find_payer(request.options)
     announce(resolution, payer=payer)
-    return _Plan(resolution, payer)
+    return _Plan(resolution, request, payer)
 
 
 def _has_key(request: CompletionRequest) -> bool:

@@ -104,7 +104,7 @@ class LinkConnectable(ByteStreamConnectable):
 
     Args:
         connectable: opens the connections: the first one, and one after each cut.
-        token: proves who the client is. It is sent in the first line, and never shown in an error or a log.
+        token: the secret that the server asks for. It is sent in the first line, and never shown in an error or a log.
         options: options of the process that the server is asked to start, as JSON values.
         heartbeat: seconds of silence after which the peer is pinged; after twice as many the connection counts as lost.
         backoff: delays between attempts to reconnect after a cut. Attempts go on for as long as the server's lease.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import anyio.to_thread
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 import claude_transport as ct
 from claude_transport.testing.conformance import run_conformance
@@ -23,7 +23,7 @@ class CarelessTransport(ct.StreamTransport):
             await super().write(data)
 
 
-class Handed:
+class Handed(ByteStreamConnectable):
     """Opens what is open already."""
 
     def __init__(self, stream: ByteStream) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import anyio
 import anyio.to_thread
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 import claude_transport as ct
 from claude_transport.testing.conformance import run_conformance
 
 
-class Handed:
+class Handed(ByteStreamConnectable):
     """Opens what is open already. Yours may dial, log in, or start something."""
 
     def __init__(self, stream: ByteStream) -> None:

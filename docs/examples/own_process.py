@@ -9,7 +9,7 @@ from subprocess import PIPE
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream, Process
+from anyio.abc import ByteStream, ByteStreamConnectable, Process
 
 import claude_transport as ct
 from claude_transport.testing import FakeClaude, Scenario
@@ -41,7 +41,7 @@ class Pipes(ByteStream):
             self.folder.cleanup()
 
 
-class Starter:
+class Starter(ByteStreamConnectable):
     """Starts what the specification of the library says."""
 
     def __init__(self, options: ct.ClaudeOptions) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import anyio
-from anyio.abc import ByteStream, SocketAttribute, SocketStream
+from anyio.abc import ByteStream, ByteStreamConnectable, SocketAttribute, SocketStream
 
 import claude_transport as ct
 
 
-class PasswordOpener:
+class PasswordOpener(ByteStreamConnectable):
     """Dials, says the password, and hands over the stream once the other side has agreed."""
 
     def __init__(self, port: int, password: str) -> None:

@@ -13,14 +13,14 @@ from claude_transport.streams.memory import MemoryConnectable, MemoryStream
 
 
 class _FrameEnds:
-    """Where the frames of a link end, in bytes that are looked at as they pass by."""
+    """Finds the ends of link frames in the bytes that pass."""
 
     def __init__(self) -> None:
         self._line = b""
         self._left = 0  # bytes of data that are still to come
 
     def feed(self, data: bytes) -> list[int]:
-        """The places in `data` behind which a frame is over."""
+        """Return the positions in `data` at which a frame ends."""
         ends: list[int] = []
         at = 0
         while at < len(data):
@@ -44,16 +44,16 @@ class _FrameEnds:
 
 
 class CutStream(ByteStream):
-    """A connection that breaks after so many frames, inside the next one: what was sent and what was received is counted apart."""
+    """A connection that breaks inside the frame after so many. Sent and received frames are counted apart."""
 
     def __init__(self, inner: MemoryStream, *, sends: int, receives: int, share: float) -> None:
         self.inner = inner
         self._left = {"send": sends, "receive": receives}
         self._ends = {"send": _FrameEnds(), "receive": _FrameEnds()}
-        self._share = share  # how much of the frame after the last one still gets through
+        self._share = share  # the part of the next frame that still gets through
 
     def _allowed(self, direction: str, data: bytes) -> bytes:
-        """`data` as far as it gets."""
+        """Return the part of `data` that gets through."""
         start = 0
         for end in [*self._ends[direction].feed(data), len(data)]:
             if self._left[direction] == 0:
@@ -89,7 +89,7 @@ class CutStream(ByteStream):
 
 
 class MeteredStream(CutStream):
-    """A connection that breaks after so many bytes, counted apart as well."""
+    """A connection that breaks after so many bytes, sent or received."""
 
     def __init__(self, inner: MemoryStream, *, sends: int, receives: int) -> None:
         super().__init__(inner, sends=sends, receives=receives, share=0.0)
@@ -101,7 +101,7 @@ class MeteredStream(CutStream):
 
 
 class CuttingDoor(MemoryConnectable):
-    """Connections of which each is cut within a few frames, until there were `cuts` of them."""
+    """Opens connections that are cut within a few frames, until there were `cuts` of them."""
 
     def __init__(self, *, cuts: int, seed: int, frames: Callable[[random.Random], int]) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class CuttingDoor(MemoryConnectable):
 
 
 class MeteringDoor(MemoryConnectable):
-    """Connections of which each is cut after so many bytes, sent or received, as `cuts` says; those that come after them last."""
+    """Opens connections that are cut after the bytes in `cuts`, sent or received. Later connections last."""
 
     def __init__(self, cuts: Iterable[tuple[int, int]]) -> None:
         super().__init__()
@@ -139,13 +139,13 @@ class MeteringDoor(MemoryConnectable):
 
 
 class SilentStream(ByteStream):
-    """A connection that may fall into a hole: nothing gets through any more, and nobody is told (with `stays`, not even of its end)."""
+    """A connection that can go silent: nothing gets through any more, and neither end is told (with `stays`, not even of its end)."""
 
     def __init__(self, inner: MemoryStream) -> None:
         self.inner = inner
         self.lost = False
         self.stays = False
-        self.failure: Exception | None = None  # what a layer below the link says of the connection instead of giving bytes
+        self.failure: Exception | None = None  # raised by a layer below the link
         self.longest_silence = 0.0
         self._last_byte = anyio.current_time()
 
@@ -181,14 +181,14 @@ class SilentStream(ByteStream):
 
 
 class Door(MemoryConnectable):
-    """Connections in memory; when it is shut, there are none to be had."""
+    """Opens connections in memory. While it is shut, connecting fails."""
 
     def __init__(self) -> None:
         super().__init__()
         self.shut = False
         self.asked = 0
         self.streams: list[SilentStream] = []
-        self.failures: list[Exception] = []  # of the next connections, one each
+        self.failures: list[Exception] = []  # of the next connections
 
     async def connect(self) -> ByteStream:  # type: ignore[override]
         self.asked += 1

@@ -1,4 +1,4 @@
-"""A listener on loopback that is accepted from by hand: the plain socket module at the other end of what is tested."""
+"""A listener on loopback for tests: its end uses the plain socket module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from claude_transport.streams.sockets import SocketConnectable, SocketStream
 
 
 class Door:
-    """A listening socket, and where it is."""
+    """A listening socket and its address."""
 
     def __init__(self, listener: socket.socket, address: Address) -> None:
         self.listener = listener
@@ -36,7 +36,7 @@ class Door:
         return cls(listener, Address(scheme="unix", path=str(folder / "door")))
 
     async def accept(self) -> socket.socket:
-        """The next one who connects, as a blocking socket."""
+        """Return the next connection, as a blocking socket."""
         with anyio.fail_after(30):
             await anyio.wait_readable(self.listener)
         accepted, _ = self.listener.accept()
@@ -45,7 +45,7 @@ class Door:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[tuple[SocketStream, socket.socket]]:
-        """Both ends of a connection."""
+        """Give both ends of a connection inside the block."""
         stream = await SocketConnectable(self.address).connect()
         with await self.accept() as accepted:
             try:

@@ -1,4 +1,4 @@
-"""A URL says where to go, and nothing else: what is wrong with one is said without repeating it."""
+"""`parse_address`: addresses from URLs, and errors that never repeat the URL."""
 
 from __future__ import annotations
 

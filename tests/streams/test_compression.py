@@ -1,4 +1,4 @@
-"""Compressed streams say everything at once, end inside themselves, and cost a bounded amount of memory whatever is in them."""
+"""Compressed streams: each send can be read at once, the end is part of the data, and memory is bounded for any data."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_a_cancelled_receive_takes_nothing_along() -> None:
     assert await there.receive() == b"kept"
 
 
-# ------------------------------------------------------------------------------------------------------- the accepting end
+# The accepting end.
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 100])
@@ -215,7 +215,7 @@ async def test_the_accepting_end_waits_for_no_more_than_it_needs() -> None:
         assert isinstance(await accept_compression(there), CompressedStream)
 
 
-# ------------------------------------------------------------------------------------------------------------ the opener
+# The opener.
 
 
 async def test_an_opener_compresses_what_goes_through_what_it_opens() -> None:

@@ -1,4 +1,4 @@
-"""The parent-death net: what a killed host started is gone, and a guard is there only while it is needed."""
+"""The guard: when the host is killed, everything it started is ended. A guard runs only while there are children."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_a_guard_ends_what_has_cleared_its_environment_and_lost_its_parent
 
 
 async def test_what_a_host_started_that_is_itself_a_child_is_gone_when_it_is_killed(anyio_backend_name: str) -> None:
-    """The guard of the inner host carries the number of the outer child, and is spared: it has its own children to end."""
+    """The guard of the inner host carries the number of the outer child. It is not killed for it, since it has children to end."""
     command = [sys.executable, "-c", HOST, STUBBORN, anyio_backend_name]
     before = children_of(os.getpid())
     stream = await ProcessConnectable(command, close_timeout=0.1).connect()

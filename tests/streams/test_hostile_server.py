@@ -1,4 +1,4 @@
-"""What a server of a link says in place of a reason is one printable line, in the log, in the error and in its traceback."""
+"""The reason that a link server sends is shown on one printable line: in the log, in the error and in its traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Inflow`: the reading end of a pipe, watched once and read where the event loop notices it."""
+"""`Inflow`: a pipe that is watched once, read ahead, and poured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 65536
 
 
 class Pipe:
-    """Both ends, and what reads the one."""
+    """Both ends of a pipe, and the `Inflow` that reads it."""
 
     def __init__(self) -> None:
         self.out, self.into = os.pipe()
@@ -32,13 +32,13 @@ class Pipe:
         assert os.write(self.into, data) == len(data)
 
     async def read(self) -> bytes:
-        """As a stream reads: wait unless there is something."""
+        """Read as a stream does: wait when there is nothing."""
         while (data := self.inflow.take(CHUNK)) is None:
             await self.inflow.arrival()
         return data
 
     async def arrival(self) -> None:
-        """A task can only be a coroutine."""
+        """Wait for an arrival. A task group needs a coroutine function."""
         await self.inflow.arrival()
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ async def pipe() -> AsyncIterator[Pipe]:
 
 
 async def until_all_wait() -> None:
-    """Let every task get to where it waits."""
+    """Let other tasks run until all of them wait."""
     for _ in range(10):
         await anyio.lowlevel.checkpoint()
 
@@ -92,7 +92,7 @@ async def test_the_event_loop_is_told_of_the_pipe_once_for_any_number_of_message
     try:
         loop: Any = asyncio.get_running_loop()
     except RuntimeError:
-        loop = None  # trio's way of waiting is one-shot: there is nothing to be registered, and so nothing to be counted
+        loop = None  # trio's wait is one-shot: nothing is registered, so nothing is counted
     for name in ("add_reader", "remove_reader") if loop is not None else ():
         before = getattr(loop, name)
         monkeypatch.setattr(loop, name, lambda *args, name=name, before=before: (told.append(name), before(*args))[1])
@@ -141,7 +141,7 @@ async def test_a_pipe_that_nobody_reads_fills_and_its_writer_is_held_up(pipe: Pi
             written += os.write(pipe.into, b"x" * CHUNK)
         except BlockingIOError:
             await anyio.lowlevel.checkpoint()
-    assert written <= 16 * CHUNK + 2 * CHUNK  # what a pipe holds at most where the tests run, and what is read ahead
+    assert written <= 16 * CHUNK + 2 * CHUNK  # the largest pipe where the tests run, and what is read ahead
     pipe.end()
     heard = 0
     while data := await pipe.read():
@@ -183,11 +183,11 @@ async def test_nobody_waits_for_a_pipe_that_was_closed(pipe: Pipe) -> None:
         await pipe.inflow.arrival()
 
 
-# --------------------------------------------------------------------------------------------------------------------- poured
+# Poured.
 
 
 class Listener:
-    """Is handed what comes, and has enough at a chunk that ends in an exclamation mark."""
+    """Collects poured chunks. A chunk with an exclamation mark at its end is enough."""
 
     def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
@@ -229,7 +229,7 @@ async def test_who_has_it_poured_sleeps_through_all_of_it(pipe: Pipe, listener: 
     resumed: list[int] = []
 
     class Counting:
-        """Awaits the listener, and notes each time it is resumed."""
+        """Awaits the listener, and counts how often it is resumed."""
 
         def __await__(self) -> Generator[Any, Any, None]:
             coroutine, answer = listener.listen(), None
@@ -396,7 +396,7 @@ async def test_what_was_read_ahead_is_for_who_takes_it(pipe: Pipe, listener: Lis
         tasks.start_soon(pipe.arrival)
         await until_all_wait()
         pipe.write(b"ahead")
-    if pipe.inflow.take(0) == b"":  # it was read ahead: not on trio, where it still is in the pipe
+    if pipe.inflow.take(0) == b"":  # it was read ahead; on trio it is still in the pipe
         await listener.listen()
         assert (listener.ended, listener.heard) == ([False], [])
     assert await pipe.read() == b"ahead"

@@ -1,4 +1,4 @@
-"""`LinkInbox`: what is put in comes out, in order, and it is known how far."""
+"""`LinkInbox`: bytes come out in order, and `taken` counts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from claude_transport.streams.link import LinkInbox
 
 
 def take_all(inbox: LinkInbox, size: int) -> list[tuple[bytes, int]]:
-    """What came out piece by piece, and up to which position all was taken after each."""
+    """Take everything, and return the pieces with the value of `taken` after each."""
     taken: list[tuple[bytes, int]] = []
     while inbox:
         taken.append((inbox.take(size), inbox.taken))

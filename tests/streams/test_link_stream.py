@@ -1,4 +1,4 @@
-"""`LinkStream`: what is written and read survives the connections under it, and what cannot survive is told."""
+"""`LinkStream`: its bytes survive cut connections; a session that cannot go on ends with a typed error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def line(number: int) -> bytes:
 async def linked(
     door: MemoryConnectable, *, peer: LinkPeer | None = None, timeout: float = 60, **options: Any
 ) -> AsyncIterator[tuple[Transport, LinkPeer]]:
-    """A connected transport over a link, and its peer."""
+    """Give a connected transport over a link, and its peer."""
     options.setdefault("backoff", AT_ONCE)
     with anyio.fail_after(timeout):
         link = LinkConnectable(door, **options)
@@ -56,7 +56,7 @@ async def read_all(transport: Transport) -> list[bytes]:
     return [each async for batch in transport.read_lines() for each in batch]
 
 
-# ---------------------------------------------------------------------------------------------------------- cut connections
+# Cut connections.
 
 
 @pytest.mark.parametrize("longest", [3, 8, 20])
@@ -96,7 +96,7 @@ async def test_a_thousand_cuts_later_every_line_has_arrived_once_and_in_order_bo
 @pytest.mark.parametrize("direction", ["sent", "received"])
 async def test_cuts_at_every_byte_of_the_frames_lose_and_repeat_nothing(direction: str) -> None:
     never = 10**9
-    sizes = [500, *range(250)]  # bytes of a connection: after the first, from within the handshake to several frames behind it
+    sizes = [500, *range(250)]  # bytes of a connection: from within the handshake to several frames behind it
     door = MeteringDoor((size, never) if direction == "sent" else (never, size) for size in sizes)
     said: list[list[bytes]] = [[], []]
     read: list[bytes] = []
@@ -201,7 +201,7 @@ async def test_a_writer_waits_while_the_connection_is_away_and_the_buffer_is_ful
         assert [await peer.receive_line() for _ in range(200)] == [line(number) for number in range(200)]
 
 
-# ----------------------------------------------------------------------------------------------------- lost for good
+# Lost for good.
 
 
 async def test_a_server_that_does_not_come_back_within_its_lease_is_a_lost_connection() -> None:
@@ -305,12 +305,12 @@ async def test_a_server_that_breaks_the_protocol_ends_the_link() -> None:
                 await read_all(transport)
 
 
-# ---------------------------------------------------------------------------------------------------------- heartbeats
+# Heartbeats.
 
 
 async def test_a_connection_that_fell_silent_is_given_up_and_the_session_goes_on_over_another_one() -> None:
     door = Door()
-    # seconds: twice as long without a word is a silence, and this process must not be kept from the processor for as long as that
+    # seconds; a busy machine must not delay this process for twice as long
     async with linked(door, heartbeat=0.4) as (transport, peer):
         await transport.write(line(0))
         assert await peer.receive_line() == line(0)
@@ -371,7 +371,7 @@ async def test_a_connection_that_fell_silent_is_given_up_after_two_heartbeats() 
         assert anyio.current_time() - before == pytest.approx(30)
 
 
-# ------------------------------------------------------------------------------------------------------------- connecting
+# Connecting.
 
 
 async def test_the_hello_carries_the_token_the_options_and_the_trace_and_hides_them_in_a_log() -> None:
@@ -431,7 +431,7 @@ def test_bounds_that_are_none_are_refused_when_they_are_given(options: dict[str,
         LinkConnectable(MemoryConnectable(), **options)
 
 
-# ---------------------------------------------------------------------------------------------------------------- the end
+# The end.
 
 
 async def test_the_exit_of_the_far_process_is_told_as_that_of_a_local_one() -> None:
@@ -460,7 +460,7 @@ async def test_a_cut_between_the_last_line_and_the_exit_loses_neither() -> None:
 
 
 def saying(frame: bytes) -> tuple[MemoryConnectable, Callable[[], Coroutine[Any, Any, Any]]]:
-    """A door, and a server behind it that welcomes its first visitor with this frame."""
+    """Give a door, and a server behind it that answers its first client with this frame."""
     door = MemoryConnectable()
 
     async def serve() -> None:

@@ -21,7 +21,7 @@ PATIENCE = 30.0
 
 
 class Pipe:
-    """A pipe, and what is told of it."""
+    """A pipe, with the calls of its callbacks."""
 
     def __init__(self) -> None:
         self.out, self.into = os.pipe()
@@ -185,7 +185,7 @@ def test_at_the_end_of_the_run_everybody_is_told(pipes: list[Pipe], anyio_backen
 
 
 def test_who_still_reads_when_the_run_ends_reads_on(pipes: list[Pipe], anyio_backend: str) -> None:
-    """As what closes a process does, which outlives the main task."""
+    """Such a reader closes a process after the main task has ended."""
     heard: list[bytes] = []
     pipe = pipes[0]
     inflow = Inflow(pipe.out)

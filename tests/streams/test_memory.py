@@ -1,4 +1,4 @@
-"""Streams in memory behave as real ones: back pressure, half-close, breaks, cancellation; anyio's own promises besides."""
+"""Streams in memory behave as real ones: back pressure, half-close, breaks, cancellation, and the rules of anyio."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ async def test_both_directions_are_points_of_cancellation_even_when_they_need_no
 async def test_what_was_sent_may_be_changed_afterwards() -> None:
     here, there = memory_stream_pair()
     data = bytearray(b"before")
-    await here.send(data)  # pyright: ignore[reportArgumentType] - people send bytes-like things all the same
+    await here.send(data)  # pyright: ignore[reportArgumentType] - programs send bytes-like objects too
     data[:] = b"after!"
     assert await there.receive() == b"before"
 

@@ -43,7 +43,7 @@ def test_every_opener_is_a_connectable_of_anyio(opener: type) -> None:
 
 
 async def echo(stream: ByteStream) -> None:
-    """Send back what comes, to its end."""
+    """Send everything back, until the end."""
     async with stream:
         async for data in stream:
             await stream.send(data)
@@ -72,7 +72,7 @@ LAYERS: Mapping[str, tuple[Callable[[ByteStreamConnectable], ByteStreamConnectab
 
 @asynccontextmanager
 async def served(kind: str, handler: Callable[[ByteStream], object]) -> AsyncIterator[ByteStreamConnectable]:
-    """What anyio makes to reach a server that listens for the time of the block."""
+    """Run a server inside the block, and give an opener of anyio for it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "socket")
         if kind == "UNIXConnectable":

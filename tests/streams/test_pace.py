@@ -1,4 +1,4 @@
-"""`Pace`: work that never waits still lets others run, and stops where it is told to."""
+"""`Pace`: a loop that never waits lets other tasks run, and stops when it is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where child processes are supported, and what is said where they are not."""
+"""Platforms without child processes get a clear error."""
 
 from __future__ import annotations
 

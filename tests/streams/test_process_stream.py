@@ -1,4 +1,4 @@
-"""A child process as a byte stream: what anyio's contract asks, and its end told as it was."""
+"""A child process as a byte stream: the rules of anyio, and a true report of its end."""
 
 from __future__ import annotations
 

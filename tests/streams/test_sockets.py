@@ -1,4 +1,4 @@
-"""Sockets are byte streams that lose nothing: what was said before the end is heard, and the end is told as it was."""
+"""Sockets as byte streams: nothing that was sent before the end is lost, and the end is reported truly."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_a_silent_peer_is_asked_whether_it_is_there_and_small_lines_leave_
             assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
 
 
-# ------------------------------------------------------------------------------------------------------------ no connection
+# No connection.
 
 
 async def refused_by(address: Address) -> CLIConnectionError:

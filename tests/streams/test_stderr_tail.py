@@ -1,4 +1,4 @@
-"""The tail of standard error: bounded, decoded, handed on by the line."""
+"""`StderrTail`: bounded, decoded, delivered line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweep after a child: what it finds, what it does not look at, and that nothing it reads can stop it."""
+"""The sweep after a child: what it finds, what it never reads, and that no process can stop it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other processes
 
 PATIENCE = 30.0
 UNUSED = 5_000_000
-"""More than Linux gives to any process, so that a made-up process can be killed without harm."""
+"""A process id above the largest of Linux, so that killing a made-up process does no harm."""
 
 
 class Machine:
-    """A made-up `/proc`, with processes that started when the machine did, and what was read in it."""
+    """A made-up `/proc`. Its processes started with the machine unless told otherwise; reads are recorded."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class Machine:
         folder.joinpath("self").mkdir(parents=True)
 
     def start(self, pid: int, environ: bytes = b"A=1\0", *, cmdline: bytes = b"sleep\0", state: str = "S", age: float = 1e9) -> None:
-        """Have a process `pid`: one that is younger than `age`, in seconds, when it is given."""
+        """Add a process `pid`, of `age` seconds when that is given."""
         began = 0 if age >= 1e9 else int((time.clock_gettime(time.CLOCK_BOOTTIME) - age) * os.sysconf("SC_CLK_TCK"))
         fresh = self.folder / f"fresh-{len(self.reads)}-{pid}"
         fresh.mkdir()
@@ -58,14 +58,14 @@ class Machine:
         fresh.rename(self.folder / str(pid))
 
     def read(self, path: str) -> bytes:
-        """What `Sweeper` reads with."""
+        """Read a file, for the `Sweeper`."""
         self.reads.append(path)
         if Path(path).parent.name in self.hanging:
             self.released.wait(PATIENCE)
         return read_file(path)
 
     def environs(self) -> list[int]:
-        """Whose environments were read since the last time this was asked."""
+        """Return the processes whose environments were read since the last call."""
         read = [int(Path(path).parent.name) for path in self.reads if path.endswith("/environ")]
         self.reads.clear()
         return sorted(read)
@@ -82,11 +82,11 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def sweep(sweeper: Sweeper, mark: str | None = None) -> None:
-    """One sweep, waited for to its end."""
+    """Sweep once, and wait for the end."""
     assert sweeper.begin(mark or new_mark()).wait(PATIENCE)
 
 
-# ------------------------------------------------------------------------------------------------------- how little is read
+# How little is read.
 
 
 @pytest.mark.parametrize("others", [10, 300])
@@ -182,11 +182,11 @@ def test_children_that_are_closed_at_once_share_a_look(machine: Machine) -> None
     assert len(machine.environs()) == 2
 
 
-# ----------------------------------------------------------------------------------------------------------- what is found
+# What is found.
 
 
 def sleeper(code: str = "", **env: str) -> subprocess.Popen[bytes]:
-    """A process that says when it runs, and then only waits."""
+    """Start a process that reports its start, and then waits."""
     program = f"import os, sys, time; {code or 'pass'}; os.write(1, b'up'); time.sleep(1000)"
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", program], stdout=subprocess.PIPE, env=env)
     assert process.stdout is not None
@@ -196,7 +196,7 @@ def sleeper(code: str = "", **env: str) -> subprocess.Popen[bytes]:
 
 
 def ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether something has killed it; it is killed in any case."""
+    """Return True when the process was killed already. It is killed in any case."""
     was_killed = not is_running(f"/proc/{process.pid}")
     process.kill()
     process.wait()
@@ -282,11 +282,11 @@ def test_a_machine_without_proc_has_nothing_to_find(tmp_path: Path) -> None:
     sweep(sweeper)
 
 
-# -------------------------------------------------------------------------------------------------------- what cannot stop it
+# What cannot stop it.
 
 
 def give_up(sweeper: Sweeper, begun: object, *, until: Callable[[], bool]) -> None:
-    """Wait as a closer does, again and again, until this is true."""
+    """Wait for a sweep again and again, as closing does, until the condition is true."""
     deadline = time.monotonic() + PATIENCE
     while not until():
         assert time.monotonic() < deadline

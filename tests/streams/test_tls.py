@@ -1,4 +1,4 @@
-"""TLS keeps what TCP promises, each direction ending for itself; whoever cannot be trusted is not spoken to."""
+"""TLS as a byte stream: each direction ends by itself, and a peer that is not trusted gets no data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def client(door: Door, *, context: ssl.SSLContext | None = None, hostname: str =
 async def against_the_standard_library(
     door: Door, play: Callable[[ssl.SSLSocket], object], *, server: ssl.SSLContext | None = None, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[TLSStream]:
-    """A stream to `play`, which has the standard library's blocking TLS socket in a thread."""
+    """Give a stream to `play`, which runs in a thread with a blocking TLS socket of the standard library."""
     server = server or certificates().server_context()
 
     def serve() -> None:
@@ -77,7 +77,7 @@ async def pair(
     server: ssl.SSLContext | None = None,
     client: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[TLSStream, TLSStream]]:
-    """Both ends of an encrypted stream in memory."""
+    """Return both ends of an encrypted stream in memory."""
     server, client = server or certificates().server_context(), client or certificates().client_context()
     server.num_tickets = 0  # nobody reads before both have shaken hands, and the smallest of these streams hold no ticket
     client.maximum_version = version
@@ -239,7 +239,7 @@ async def test_a_closing_end_does_not_wait_for_a_peer_that_reads_nothing() -> No
             await here.aclose()
 
 
-# ------------------------------------------------------------------------------------------------------------ who is trusted
+# Who is trusted.
 
 
 async def test_a_client_proves_itself_with_a_certificate_of_its_own(door: Door) -> None:
@@ -280,7 +280,7 @@ async def test_a_client_that_only_reads_still_answers_a_server_that_asks_who_it_
 
 
 async def failure_of(door: Door, connectable: TLSConnectable, *, server: ssl.SSLContext | None) -> Exception:
-    """What connecting, or the first receiving, raises; the server is the standard library's, or hangs up when there is no context."""
+    """Return the error of connecting or of the first receive. The server is the standard library's; without a context it hangs up."""
 
     async def serve() -> None:
         accepted = await door.accept()

@@ -1,4 +1,4 @@
-"""`Wakeup`: who waits is woken, each once; who is cancelled is in nobody's way."""
+"""`Wakeup`: every waiting task is woken once, and a cancelled one disturbs no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 30.0
 
 
 async def until_all_wait() -> None:
-    """Let every task get to where it waits."""
+    """Let other tasks run until all of them wait."""
     for _ in range(10):
         await anyio.lowlevel.checkpoint()
 

@@ -1,4 +1,4 @@
-"""A WebSocket connection is a byte stream: both ends, half-close, farewells, pings, limits, and peers that break the rules."""
+"""A WebSocket connection as a byte stream: both ends, half-close, closing, pings, limits, and peers that break the rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EITHER_END = pytest.mark.parametrize("peered", [client_and_frames, server_and_fr
 
 
 async def failure_of(stream: WebSocketStream) -> Exception:
-    """What receiving ends with."""
+    """Receive everything, and return the exception at the end."""
     try:
         while True:
             await stream.receive()
@@ -27,7 +27,7 @@ async def failure_of(stream: WebSocketStream) -> Exception:
         return exc
 
 
-# -------------------------------------------------------------------------------------------------------------- two ends
+# Two ends.
 
 
 @pytest.mark.parametrize("compression", [False, True])
@@ -179,7 +179,7 @@ async def test_the_address_is_known_and_so_is_what_lies_below() -> None:
         assert not client.extra(StreamAttribute.ended)
 
 
-# -------------------------------------------------------------------------------------------------- frames of a foreign peer
+# Frames of a foreign peer.
 
 
 @EITHER_END
@@ -336,7 +336,7 @@ async def test_what_is_no_frame_for_a_client_is_a_protocol_error(raw: bytes) -> 
         assert type(await failure_of(client)) is ProtocolError
 
 
-# ---------------------------------------------------------------------------------------------------------------- limits
+# Limits.
 
 
 @EITHER_END

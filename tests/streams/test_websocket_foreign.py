@@ -26,7 +26,7 @@ Handler = Callable[[ServerConnection], Awaitable[None]]
 
 @asynccontextmanager
 async def foreign_server(handler: Handler, **options: Any) -> AsyncIterator[str]:
-    """The URL of a server of `websockets` that runs until the end of the block."""
+    """Run a server of `websockets` inside the block, and give its URL."""
     loop = asyncio.new_event_loop()
     ports: list[int] = []
     started, stop = threading.Event(), asyncio.Event()
@@ -54,7 +54,7 @@ async def foreign_server(handler: Handler, **options: Any) -> AsyncIterator[str]
 
 @asynccontextmanager
 async def our_server(handler: Callable[[WebSocketStream], Awaitable[None]], **options: Any) -> AsyncIterator[str]:
-    """The URL of a server of ours."""
+    """Run a server of this library inside the block, and give its URL."""
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
 
         async def attend(wire: ByteStream) -> None:
@@ -69,7 +69,7 @@ async def our_server(handler: Callable[[WebSocketStream], Awaitable[None]], **op
 
 
 async def echo(connection: ServerConnection) -> None:
-    """The kind of server that people write: every message is lines, an empty one is the end."""
+    """A usual server: every message holds lines, and an empty one is the end."""
     async for message in connection:
         if not message:
             break

@@ -1,4 +1,4 @@
-"""The handshake of WebSocket: what each end shows, asks for and refuses, and how long and how much it puts up with."""
+"""The WebSocket handshake: what each end sends and refuses, and its limits of time and size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUEST = (
 
 
 async def answered(answer: bytes, *, then_hangs_up: bool = True, **options: Any) -> Exception:
-    """What a client raises that gets `answer` to its request."""
+    """Return the error of a client that gets `answer` to its request."""
     here, there = memory_stream_pair(capacity=10_000_000)
     await there.send(answer)
     if then_hangs_up:
@@ -42,7 +42,7 @@ async def answered(answer: bytes, *, then_hangs_up: bool = True, **options: Any)
 
 
 async def asked(request: bytes, *, then_hangs_up: bool = True, **options: Any) -> tuple[WebSocketStream | None, bytes]:
-    """What a server gives for `request`, and what it has answered."""
+    """Return the result of a server that gets `request`, and its answer."""
     here, there = memory_stream_pair()
     await there.send(request)
     if then_hangs_up:
@@ -62,7 +62,7 @@ async def everything(wire: MemoryStream) -> bytes:
         return said
 
 
-# ------------------------------------------------------------------------------------------------------------- the client
+# The client.
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_without_the_extra_the_error_says_what_to_install(end: str, monkey
     assert await everything(there) == b""
 
 
-# ------------------------------------------------------------------------------------------------------------- the server
+# The server.
 
 
 async def test_the_server_sees_path_headers_and_token_and_neither_end_logs_them(caplog: pytest.LogCaptureFixture) -> None:

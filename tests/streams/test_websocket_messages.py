@@ -1,4 +1,4 @@
-"""How bytes become messages, and messages bytes again: text is whole lines, and nothing is lost on the way."""
+"""Bytes become messages and messages become bytes: text holds whole lines, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers for the tests of WebSocket: both ends of ours in memory, and ends that speak frame by frame and need not keep the rules."""
+"""Peers for the tests of WebSocket: both ends of this library in memory, and peers that send frame by frame and can break the rules."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from claude_transport.streams.websocket import WebSocketConnectable, WebSocketSt
 URL = "ws://claude.example/talk"
 
 PATIENCE = 30.0
-"""Seconds after which a test fails instead of waiting on."""
+"""Seconds after which a test fails."""
 
 
 class Given(ByteStreamConnectable):
-    """An opener that gives the stream it was made with."""
+    """An opener that returns the stream it was made with."""
 
     def __init__(self, stream: ByteStream) -> None:
         self.stream = stream
@@ -39,7 +39,7 @@ class Given(ByteStreamConnectable):
 async def both_ends(
     *, capacity: int = 65536, close_timeout: float = 5.0, admit: Any = None, **options: Any
 ) -> AsyncIterator[tuple[WebSocketStream, WebSocketStream]]:
-    """The client's end and the server's end of one connection in memory."""
+    """Give the client's and the server's end of one connection in memory."""
     here, there = memory_stream_pair(capacity=capacity)
     connectable = WebSocketConnectable(URL, opener=Given(here), close_timeout=close_timeout, **options)
     ends: list[WebSocketStream | None] = []
@@ -63,7 +63,7 @@ async def both_ends(
 
 
 class FramePeer:
-    """An end of a connection that says what frames it is told to, and keeps those it gets."""
+    """One end of a connection that sends given frames, and keeps those it receives."""
 
     def __init__(self, wire: MemoryStream, protocol: Protocol) -> None:
         self.wire = wire
@@ -81,7 +81,7 @@ class FramePeer:
         return self.protocol.extensions
 
     async def next_frame(self) -> Frame:
-        """The next frame that arrives; `anyio.EndOfStream` when there will be none."""
+        """Return the next frame. Raises `anyio.EndOfStream` when there is none."""
         while not self.frames:
             self.protocol.receive_data(await self.wire.receive())
             self.frames += [event for event in self.protocol.events_received() if isinstance(event, Frame)]
@@ -92,7 +92,7 @@ class FramePeer:
 async def client_and_frames(
     *, behind: bytes = b"", farewell: bool = False, capacity: int = 65536, compression: bool = False, **options: Any
 ) -> AsyncIterator[tuple[WebSocketStream, FramePeer]]:
-    """A client of ours, and a server that speaks frames; `behind` is a line, and `farewell` one, that come in one piece with its answer."""
+    """Give a client of this library and a server that sends frames. `behind` and `farewell` arrive in one piece with its answer."""
     here, there = memory_stream_pair(capacity=capacity)
     clients: list[WebSocketStream] = []
     protocol = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()] if compression else None, max_size=None)
@@ -124,7 +124,7 @@ async def client_and_frames(
 async def server_and_frames(
     *, capacity: int = 65536, compression: bool = False, **options: Any
 ) -> AsyncIterator[tuple[WebSocketStream, FramePeer]]:
-    """A server of ours, and a client that speaks frames."""
+    """Give a server of this library and a client that sends frames."""
     here, there = memory_stream_pair(capacity=capacity)
     offer = [ClientPerMessageDeflateFactory()] if compression else None
     protocol = ClientProtocol(parse_uri(URL), extensions=offer, max_size=None)
@@ -155,7 +155,7 @@ async def _close(stream: WebSocketStream, wire: MemoryStream) -> None:
 
 
 async def receive_all(stream: ByteStream) -> bytes:
-    """All bytes up to the end of the peer's input."""
+    """Return all bytes up to the end of the peer's input."""
     received = b""
     while True:
         try:
