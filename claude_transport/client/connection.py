@@ -180,6 +180,8 @@ class Connection:
         self._queue: deque[Delivery] = deque()
         self._in_flight: list[Delivery] = []
         self._waiting_bytes = 0
+        self.writing: anyio.Event = anyio.Event()
+        """Set when the first line is about to be written, with no checkpoint in between."""
         self._arrival = anyio.Event()
         self._input_ended = False
         self._write_failure: ClaudeTransportError | None = None
@@ -433,13 +435,10 @@ class Connection:
                 f"{MAX_WAITING_BYTES} may"
             )
 
-    async def write_all(self, at_start: Callable[[], object], at_end: Callable[[], Awaitable[object]]) -> None:
-        """Write what is put in the queue, in order, until cancelled.
-
-        `at_start` is called before the first line, with no checkpoint in between. `at_end` is called in any case, and may shield itself.
-        """
+    async def write_all(self, at_end: Callable[[], Awaitable[object]]) -> None:
+        """Write what is put in the queue, in order, until cancelled. Then call `at_end`, which may shield itself."""
         try:
-            at_start()
+            self.writing.set()
             while True:
                 while not self._queue:
                     self._arrival = anyio.Event()

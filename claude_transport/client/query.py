@@ -564,8 +564,8 @@ class Query(Controls):
         initialize = self._connection.prepare("initialize", self._fields)
         async with anyio.create_task_group() as self._tasks:
             self._connection.post(initialize)
-            start_reading = functools.partial(self._tasks.start_soon, self._read)  # when the first line is on its way
-            self._tasks.start_soon(self._connection.write_all, start_reading, self._close_transport)
+            self._tasks.start_soon(self._read)
+            self._tasks.start_soon(self._connection.write_all, self._close_transport)
             self._tasks.start_soon(self._initialize, initialize)
             if self._vigil is not None:
                 self._tasks.start_soon(self._report_stalls, self._vigil)
@@ -575,6 +575,7 @@ class Query(Controls):
     async def _read(self) -> None:
         error: ClaudeTransportError | None = None
         try:
+            await self._connection.writing.wait()  # a peer that has ended already gets the first line before its end is noticed
             async with self._connection.batches() as batches:
                 while await batches.pour(self._take):
                     self._perform_due()
