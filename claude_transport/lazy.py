@@ -1,6 +1,6 @@
-"""Public names of a package that are imported at first use.
+"""Public names of a package or a module that are imported at first use.
 
-A package lists its names once, in the table that it passes to `lazy_names`. Type checkers read the `__init__.pyi` next to it, which
+A module lists its public names once, in the table that it passes to `lazy_names`. Type checkers read the stub (`.pyi`) next to it, which
 `docs/generate_names.py` writes from the same table.
 """
 
@@ -17,10 +17,10 @@ _ROOT = __name__.partition(".")[0]
 def lazy_names(
     package: str, homes: Mapping[str, str], *, modules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Make the `__getattr__`, the `__dir__` and the `__all__` of a package.
+    """Make the `__getattr__`, the `__dir__` and the `__all__` of a package or a module.
 
     Args:
-        package: the `__name__` of the package.
+        package: the `__name__` of the package or module.
         homes: modules, relative to `claude_transport`, and the names that each defines, separated by spaces.
         modules: submodules of the package that can be used as attributes, too; they are not in `__all__`.
     """

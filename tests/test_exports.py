@@ -205,7 +205,7 @@ def test_every_name_of_a_door_exists_and_is_documented(door: str) -> None:
 @pytest.mark.parametrize("door", DOORS)
 def test_help_on_a_door_shows_every_name_with_what_it_is(door: str) -> None:
     module = importlib.import_module(door)
-    page = pydoc.render_doc(module, renderer=pydoc.plaintext)
+    page = pydoc.plain(pydoc.render_doc(module))
     for name in module.__all__:
         assert re.search(rf"\b{name}\b", page), f"help({door}) does not name {name}"
         value = getattr(module, name)

@@ -156,7 +156,7 @@ def test_a_help_text_and_a_label_keep_every_character() -> None:
 
 
 def test_the_page_of_a_gateway_has_the_content_type_of_the_format() -> None:
-    page = Gateway(command=["true"]).health.answer("/metrics", token=None)
+    page = Gateway(command=["true"]).page("/metrics", token=None)
     assert page is not None
     assert page.headers["content-type"] == CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
     assert set(read(page.text)) == set(read(a_gateway()))

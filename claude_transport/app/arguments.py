@@ -119,7 +119,7 @@ class Command(_Explained):
     """One command of the program. Its callback returns the parsed values, together with `fixed` ones."""
 
     def __init__(self, name: str, params: Sequence[click.Parameter], *, fixed: Mapping[str, object] | None = None) -> None:
-        self.manual = MANUAL[name]
+        self.manual: Manual = MANUAL[name]
 
         def collect(**values: object) -> SimpleNamespace:
             if values.get("verbose") and values.get("quiet"):

@@ -75,10 +75,10 @@ class Delivery:
     __slots__ = ("done", "error", "line", "on_error", "size")
 
     def __init__(self, line: bytes | None, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
-        self.line = line
-        self.on_error = on_error
-        self.size = 0 if line is None else len(line) + _LINE_OVERHEAD
-        self.done = anyio.Event()
+        self.line: bytes | None = line
+        self.on_error: Callable[[ClaudeTransportError], None] | None = on_error
+        self.size: int = 0 if line is None else len(line) + _LINE_OVERHEAD
+        self.done: anyio.Event = anyio.Event()
         self.error: ClaudeTransportError | None = None
 
     def settle(self, error: ClaudeTransportError | None) -> None:

@@ -20,7 +20,7 @@ from anyio.streams.tls import TLSAttribute
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError
 from claude_transport.gateway.choices import check_answers
 from claude_transport.gateway.door import Door, GatewayLimits
-from claude_transport.gateway.health import Health
+from claude_transport.gateway.health import Page
 from claude_transport.gateway.session import GONE
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
@@ -210,11 +210,11 @@ class Reception:
     Args:
         door: decides who is admitted.
         limits: sizes and times of a handshake.
-        health: answers plain HTTP requests.
+        page: answers plain HTTP requests, as `Gateway.page()`.
+        check_upgrade: raises `TurnedAway` for a refused WebSocket request, as `Gateway.check_upgrade()`.
         modes: the modes that this gateway speaks.
         ssl_context: for `tls://` and `wss://`.
         compression: agree to compression when the client asks for it.
-        on_refusal: called with each client that is refused over HTTP.
     """
 
     def __init__(
@@ -222,19 +222,19 @@ class Reception:
         door: Door,
         *,
         limits: GatewayLimits,
-        health: Health,
+        page: Callable[..., Page | None],
+        check_upgrade: Callable[..., None],
         modes: frozenset[Mode],
         ssl_context: ssl.SSLContext | None,
         compression: bool,
-        on_refusal: Callable[[TurnedAway], object],
     ) -> None:
         self._door = door
         self._limits = limits
-        self._health = health
+        self._page = page
+        self._check_upgrade = check_upgrade
         self._modes = modes
         self._ssl_context = ssl_context
         self._compression = compression
-        self._on_refusal = on_refusal
 
     async def shake_hands(self, stream: ByteStream, *, address: Address, peer: str) -> Arrival | None:
         """Do the handshakes of TLS and WebSocket that `address` asks for.
@@ -327,17 +327,14 @@ class Reception:
         self, request: HandshakeRequest, address: Address, certified: str | None, shown: list[HandshakeRequest], here: str | None
     ) -> HTTPAnswer | None:
         """Return the plain HTTP answer, or None to open the WebSocket. Its token may be absent: a hello can still bring one."""
-        page = self._health.answer(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
+        page = self._page(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
         if page is not None:
             return HTTPAnswer(status=page.status, text=page.text, headers=page.headers)
         if request.path.partition("?")[0] != address.target.partition("?")[0]:
             return HTTPAnswer(status=404, text="There is nothing here.\n")
         try:
-            self._door.check_origin(request.origin)
-            if request.bearer_token is not None:
-                self._door.admit(request.bearer_token, certified=certified)
+            self._check_upgrade(origin=request.origin, token=request.bearer_token, certified=certified)
         except TurnedAway as exc:
-            self._on_refusal(exc)
             headers = {"www-authenticate": "Bearer"} if exc.status == 401 else {}
             return HTTPAnswer(status=exc.status, text=f"{exc}\n", headers=headers)
         shown.append(request)

@@ -86,7 +86,7 @@ class GatewayApplication:
         request = _request(scope)
         server = scope.get("server")
         here = str(server[0]) if server else None
-        page = self.gateway.health.answer(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
+        page = self.gateway.page(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
         status, text, headers = (page.status, page.text, page.headers) if page is not None else (404, "There is nothing here.\n", {})
         await send({"type": "http.response.start", "status": status, "headers": _encode_headers(headers)})
         await send({"type": "http.response.body", "body": text.encode()})

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
 import anyio
+import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
@@ -25,7 +26,7 @@ from claude_transport.errors import ClaudeTransportError, ConfigurationError, Us
 from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
 from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
-from claude_transport.gateway.health import GatewayMetrics, Health, Hosts
+from claude_transport.gateway.health import GatewayMetrics, Hosts, Page
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
 from claude_transport.gateway.session import GONE, PlainSession, ServerFields, Session, SessionInfo, Surroundings, close_quietly
@@ -113,21 +114,15 @@ class Gateway:
         self._choices = Choices(choices)
         self._launch = _checked_launch(self._options, command, launch)
         self._refusals = RefusalLog(logger)
-        self.health: Health = Health(
-            draining=lambda: self._roster.draining,
-            metrics=self.prometheus_text,
-            admits=self._admits,
-            hosts=Hosts(hosts, bound=[address.host for address in self._addresses]),
-            on_refusal=self._count_refusal,
-        )
+        self._hosts = Hosts(hosts, bound=[address.host for address in self._addresses])
         self._reception = Reception(
             self._door,
             limits=self._limits,
-            health=self.health,
+            page=self.page,
+            check_upgrade=self.check_upgrade,
             modes=_known_modes(modes),
             ssl_context=ssl_context,
             compression=compression,
-            on_refusal=self._count_refusal,
         )
         self._listeners: list[Listener] = []
         self._server: BackgroundTask | None = None
@@ -242,7 +237,7 @@ class Gateway:
     async def attend(self, arrival: Arrival) -> None:
         """Serve a connection that another server has accepted, until it is over, and close its stream.
 
-        For adapters such as `GatewayApplication`. Before, the adapter must call `check_upgrade()` and answer plain HTTP with `health`.
+        For adapters such as `GatewayApplication`. Before, the adapter must call `check_upgrade()` and answer plain HTTP with `page()`.
         """
 
         async def arrive() -> Arrival | None:
@@ -253,15 +248,46 @@ class Gateway:
         finally:
             await arrival.drop()
 
-    def check_upgrade(self, *, origin: str | None, token: str | None) -> None:
+    def page(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None) -> Page | None:
+        """Answer a plain HTTP request for `/healthz` or `/metrics`. Return None for any other path: answer 404 or open a WebSocket.
+
+        `/healthz` needs no token: 200, or 503 while the gateway drains. `/metrics` needs a token, where the gateway has tokens (401). Both
+        need a host name of the gateway in the request (421).
+
+        Args:
+            target: the path of the request; a query is ignored.
+            token: the bearer token of the request.
+            host: the `Host` header of the request.
+            here: the local address that received the request.
+        """
+        path = target.partition("?")[0]
+        if path not in {"/healthz", "/metrics"}:
+            return None
+        if not self._hosts.admits(host, here=here):
+            refused = TurnedAway("host", f"this gateway does not answer under the host name {host}: add it to hosts (--host-name)")
+            self._count_refusal(refused)
+            return Page(status=refused.status, text=f"{refused}\n")
+        if path == "/healthz":
+            status, word = (503, "draining") if self.draining else (200, "ok")
+            headers = {"content-type": "application/json", "cache-control": "no-store"}
+            return Page(status=status, text=f'{{"status":"{word}"}}\n', headers=headers)
+        try:
+            self._door.admit(token)
+        except TurnedAway:
+            page = Page(status=401, text="A token is needed.\n")
+            return msgspec.structs.replace(page, headers={"www-authenticate": "Bearer", **page.headers})
+        return Page(status=200, text=self.prometheus_text())
+
+    def check_upgrade(self, *, origin: str | None, token: str | None, certified: str | None = None) -> None:
         """Check the `Origin` header and the bearer token of a WebSocket request. Raises `TurnedAway` for a refused one, and counts it.
 
-        None passes for both: programs send no `Origin`, and a hello can still bring the token.
+        None passes for both: programs send no `Origin`, and a hello can still bring the token. `certified` is the name in the client's
+        certificate.
         """
         try:
             self._door.check_origin(origin)
             if token is not None:
-                self._door.admit(token)
+                self._door.admit(token, certified=certified)
         except TurnedAway as exc:
             self._count_refusal(exc)
             raise
@@ -383,13 +409,6 @@ class Gateway:
         )
 
     # Refusals
-
-    def _admits(self, token: str | None) -> bool:
-        try:
-            self._door.admit(token)
-        except TurnedAway:
-            return False
-        return True
 
     def _count_refusal(self, refused: TurnedAway, *, peer: str = "") -> None:
         self.metrics.refused[refused.reason] += 1

@@ -1,6 +1,6 @@
-"""The pages that a gateway serves over plain HTTP: `/healthz` and `/metrics`, the counters behind them, and the host names that may ask.
+"""What the pages `/healthz` and `/metrics` of a gateway need: its counters, the host names that may ask, and the form of an answer.
 
-It does not read or write HTTP: `reception.py` (own listeners) and `asgi.py` (another server) do. `prometheus.py` writes the text format.
+`Gateway.page()` answers. `arrival.py` (own listeners) and `asgi.py` (another server) read and write HTTP. `prometheus.py` writes the text.
 """
 
 from __future__ import annotations
@@ -8,80 +8,20 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.prometheus import CONTENT_TYPE, Sample, family_text
-
-_TEXT: Final = {"content-type": CONTENT_TYPE, "cache-control": "no-store"}
-_JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
-_PAGES: Final = frozenset({"/healthz", "/metrics"})
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP answer: status, body and headers."""
+    """An HTTP answer: status, body and headers. By default a text in the Prometheus format, which is not cached."""
 
     status: int
     text: str
-    headers: Mapping[str, str]
-
-
-class Health:
-    """Answers `/healthz` and `/metrics`.
-
-    `/healthz` needs no token: 200, or 503 while the gateway drains. `/metrics` needs a token, where the gateway has tokens (401). Both
-    need a host name of the gateway in the request (421).
-
-    Args:
-        draining: returns True while the gateway drains.
-        metrics: returns the text of `/metrics`.
-        admits: returns True for a token that the gateway accepts.
-        hosts: the host names of the gateway.
-        on_refusal: called with each refused host name.
-    """
-
-    def __init__(
-        self,
-        *,
-        draining: Callable[[], bool],
-        metrics: Callable[[], str],
-        admits: Callable[[str | None], bool],
-        hosts: Hosts,
-        on_refusal: Callable[[TurnedAway], object],
-    ) -> None:
-        self._hosts = hosts
-        self._on_refusal = on_refusal
-        self._draining = draining
-        self._metrics = metrics
-        self._admits = admits
-
-    def answer(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None) -> Page | None:
-        """Return the page at `target`, or None when there is no such page: the caller answers 404 or opens a WebSocket.
-
-        Args:
-            target: the path of the request; a query is ignored.
-            token: the bearer token of the request.
-            host: the `Host` header of the request.
-            here: the local address that received the request.
-        """
-        path = target.partition("?")[0]
-        if path not in _PAGES:
-            return None
-        if not self._hosts.admits(host, here=here):
-            refused = TurnedAway("host", f"this gateway does not answer under the host name {host}: add it to hosts (--host-name)")
-            self._on_refusal(refused)
-            return Page(status=refused.status, text=f"{refused}\n", headers=_TEXT)
-        if path == "/healthz":
-            draining = self._draining()
-            status = "draining" if draining else "ok"
-            return Page(status=503 if draining else 200, text=f'{{"status":"{status}"}}\n', headers=_JSON)
-        if not self._admits(token):
-            return Page(status=401, text="A token is needed.\n", headers={"www-authenticate": "Bearer", **_TEXT})
-        return Page(status=200, text=self._metrics(), headers=_TEXT)
+    headers: Mapping[str, str] = msgspec.field(default_factory=lambda: {"content-type": CONTENT_TYPE, "cache-control": "no-store"})
 
 
 class GatewayMetrics:

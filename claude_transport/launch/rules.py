@@ -40,14 +40,14 @@ def check_rules(option: str, rules: Any) -> None:
     for rule in _texts(option, rules):
         name, parenthesis, content = rule.partition("(")
         if not _TOOL_NAME.fullmatch(name):
-            _refuse(option, f"{rule!r} is not one permission rule: {_RULE_ADVICE}")
+            refuse(option, f"{rule!r} is not one permission rule: {_RULE_ADVICE}")
         if not parenthesis:
             continue
         inner = content.removesuffix(")")
         if inner == content or _ends_in_escape(inner) or not _stays_whole(inner):
-            _refuse(option, f"{rule!r} is not one permission rule: {_RULE_ADVICE}")
+            refuse(option, f"{rule!r} is not one permission rule: {_RULE_ADVICE}")
         if control := _CONTROL.search(inner.replace("\n", "").replace("\t", "")):
-            _refuse(option, f"{rule!r} holds the control character {control[0]!r}")
+            refuse(option, f"{rule!r} holds the control character {control[0]!r}")
 
 
 def check_tools(option: str, tools: Any) -> None:
@@ -58,9 +58,9 @@ def check_tools(option: str, tools: Any) -> None:
     """
     for tool in _texts(option, tools):
         if not _TOOL_NAME.fullmatch(tool):
-            _refuse(option, f"{tool!r} is not the name of one tool: give each tool as a separate item, without parentheses")
+            refuse(option, f"{tool!r} is not the name of one tool: give each tool as a separate item, without parentheses")
         if tool.lower() in ("default", "preset:default"):
-            _refuse(option, f'{tool!r} would offer every built-in tool; for that, pass {{"type": "preset", "preset": "claude_code"}}')
+            refuse(option, f'{tool!r} would offer every built-in tool; for that, pass {{"type": "preset", "preset": "claude_code"}}')
 
 
 def check_names(option: str, names: Any, *, commas: bool = False) -> None:
@@ -72,7 +72,7 @@ def check_names(option: str, names: Any, *, commas: bool = False) -> None:
     for name in _texts(option, names):
         if not _NAME.fullmatch(name) or ("," in name and not commas):
             what = "a space or a control character" if commas else "a space, a comma or a control character"
-            _refuse(option, f"{name!r} holds {what}: give each as a separate item")
+            refuse(option, f"{name!r} holds {what}: give each as a separate item")
 
 
 def check_skills(skills: Any) -> None:
@@ -84,18 +84,18 @@ def check_skills(skills: Any) -> None:
     if skills is None or (isinstance(skills, str) and skills == "all"):
         return
     if isinstance(skills, str):
-        _refuse("skills", f"must be a list or tuple of names, or 'all', not str; did you mean [{skills!r}]?")
+        refuse("skills", f"must be a list or tuple of names, or 'all', not str; did you mean [{skills!r}]?")
     for name in _texts("skills", skills):
         if not _SKILL_NAME.fullmatch(name):
-            _refuse(
+            refuse(
                 "skills",
                 f"{name!r} is not an exact skill name: wildcards, commas, parentheses, control characters, a byte-order mark, "
                 "and spaces except a single one between words are not possible",
             )
         if name.startswith("/"):
-            _refuse("skills", f"{name!r} begins with a slash: give the name of the skill, not its slash command")
+            refuse("skills", f"{name!r} begins with a slash: give the name of the skill, not its slash command")
         if "\\\\" in name or name.endswith("\\"):
-            _refuse("skills", f"{name!r} has a backslash at its end or two in a row, which would make a rule for another name")
+            refuse("skills", f"{name!r} has a backslash at its end or two in a row, which would make a rule for another name")
 
 
 def skill_rules(skills: Sequence[str] | str | None) -> list[str]:
@@ -111,8 +111,7 @@ def skill_rules(skills: Sequence[str] | str | None) -> list[str]:
 
 
 def check_agent_rules(agents: Mapping[Any, Any]) -> None:
-    """Refuse agent definitions whose `tools` or `disallowedTools` hold something that is not one rule, or whose `skills` hold no exact
-    name.
+    """Refuse agent definitions with a text in `tools` or `disallowedTools` that is not one rule, or in `skills` that is not an exact name.
 
     Raises:
         ConfigurationError: names the agent, the text and the remedy.
@@ -132,12 +131,12 @@ def check_agent_rules(agents: Mapping[Any, Any]) -> None:
 
 def _texts(option: str, value: Any) -> Iterable[str]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        _refuse(option, f"must be a list or tuple, not {type(value).__name__}")
+        refuse(option, f"must be a list or tuple, not {type(value).__name__}")
     for item in value:
         if not isinstance(item, str) or not item:
-            _refuse(option, f"holds {item!r}, which is not a non-empty string")
+            refuse(option, f"holds {item!r}, which is not a non-empty string")
         if "\0" in item:
-            _refuse(option, f"{item!r} holds a NUL character, which no argument can carry")
+            refuse(option, f"{item!r} holds a NUL character, which no argument can carry")
         yield item
 
 
@@ -157,5 +156,6 @@ def _stays_whole(content: str) -> bool:
     return True
 
 
-def _refuse(option: str, message: str) -> NoReturn:
+def refuse(option: str, message: str) -> NoReturn:
+    """Raise the `ConfigurationError` for `option`; `message` says what is wrong and what to do."""
     raise ConfigurationError(f"{option}: {message}", option=option)

@@ -12,9 +12,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn, get_args
+from typing import Any, Final, get_args
 
-from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import FLAGS, RESERVED_FLAGS
 from claude_transport.launch.environ import check_variables, forbidden_in, settings_variables
 from claude_transport.launch.options import (
@@ -30,7 +29,7 @@ from claude_transport.launch.options import (
     fields_of,
 )
 from claude_transport.launch.payloads import PAYLOADS
-from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools
+from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools, refuse
 from claude_transport.launch.settings import agent_definitions, is_inline_json, load_settings, read_json_object
 
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -123,10 +122,6 @@ def validate_options(
     _check_environment(options, environment)
 
 
-def _refuse(option: str, message: str) -> NoReturn:
-    raise ConfigurationError(f"{option}: {message}", option=option)
-
-
 def check_types(options: ClaudeOptions) -> None:
     """Check the type of every option, and every rule. Raises `ConfigurationError`; `validate_options` begins with it.
 
@@ -139,11 +134,11 @@ def check_types(options: ClaudeOptions) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, allowed):
             names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
-            _refuse(field.name, f"must be {names}, not {type(value).__name__}")
+            refuse(field.name, f"must be {names}, not {type(value).__name__}")
     for option, always in MAPPINGS.items():
         value = getattr(options, option)
         if (always or value is not None) and not isinstance(value, Mapping):
-            _refuse(option, f"must be a mapping, not {type(value).__name__}")
+            refuse(option, f"must be a mapping, not {type(value).__name__}")
     for option in LISTS:
         _check_sequence(option, getattr(options, option))
     _check_rules(options)
@@ -178,32 +173,32 @@ def _check_text(option: str, value: Any) -> None:
     """Refuse a NUL character, which ends an argument or a variable, and a lone surrogate, which cannot be encoded."""
     for text in _strings(value):
         if "\0" in text:
-            _refuse(option, "holds a NUL character, which no argument, variable or path can carry")
+            refuse(option, "holds a NUL character, which no argument, variable or path can carry")
         try:
             os.fsencode(text)
         except UnicodeEncodeError:
-            _refuse(option, "holds a lone surrogate, which cannot be encoded")
+            refuse(option, "holds a lone surrogate, which cannot be encoded")
 
 
 def _check_scalars(options: ClaudeOptions) -> None:
     for option, choices in CHOICES.items():
         value = getattr(options, option)
         if value is not None and value not in choices:
-            _refuse(option, f"{value!r} is not one of {', '.join(choices)}")
+            refuse(option, f"{value!r} is not one of {', '.join(choices)}")
     for option in (*TEXTS, *IDS):
         value = getattr(options, option)
         if value is not None and not value.strip():
-            _refuse(option, "is empty; leave it None instead")
+            refuse(option, "is empty; leave it None instead")
     for option, (smallest, unit) in MINIMA.items():
         value = getattr(options, option)
         if value is not None and value < smallest:
-            _refuse(option, f"{value} is below {smallest} ({unit})")
+            refuse(option, f"{value} is below {smallest} ({unit})")
     for option in POSITIVE:
         value = getattr(options, option)
         if value is None or (option in ENDLESS and value == math.inf):
             continue
         if not _MIN_POSITIVE <= value <= _MAX_POSITIVE:
-            _refuse(option, f"{value} is not a positive number; leave it None for the CLI's default")
+            refuse(option, f"{value} is not a positive number; leave it None for the CLI's default")
 
 
 def _check_lists(options: ClaudeOptions) -> None:
@@ -211,39 +206,39 @@ def _check_lists(options: ClaudeOptions) -> None:
         _check_sequence("setting_sources", options.setting_sources)
         for source in options.setting_sources:
             if source not in get_args(SettingSource):
-                _refuse("setting_sources", f"{source!r} is not one of {', '.join(get_args(SettingSource))}")
+                refuse("setting_sources", f"{source!r} is not one of {', '.join(get_args(SettingSource))}")
     if isinstance(options.tools, Mapping) and options.tools != {"type": "preset", "preset": "claude_code"}:
-        _refuse("tools", 'the only preset is {"type": "preset", "preset": "claude_code"}')
+        refuse("tools", 'the only preset is {"type": "preset", "preset": "claude_code"}')
 
 
 def _check_plugins(options: ClaudeOptions) -> None:
     if not isinstance(options.plugins, (list, tuple)):
-        _refuse("plugins", f"must be a list or tuple, not {type(options.plugins).__name__}")
+        refuse("plugins", f"must be a list or tuple, not {type(options.plugins).__name__}")
     for plugin in options.plugins:
         path = plugin.get("path") if isinstance(plugin, Mapping) and plugin.get("type") == "local" else None
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            _refuse("plugins", 'each must be {"type": "local", "path": ...}')
+            refuse("plugins", 'each must be {"type": "local", "path": ...}')
 
 
 def _check_sequence(option: str, value: Any) -> None:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        _refuse(option, f"must be a list or tuple, not {type(value).__name__}")
+        refuse(option, f"must be a list or tuple, not {type(value).__name__}")
     for item in value:
         if not isinstance(item, (str, os.PathLike)) or not os.fspath(item):
-            _refuse(option, f"holds {item!r}, which is not a non-empty string")
+            refuse(option, f"holds {item!r}, which is not a non-empty string")
 
 
 def _check_session(options: ClaudeOptions) -> None:
     if options.session_id is not None and not UUID.fullmatch(options.session_id):
-        _refuse("session_id", f"{options.session_id!r} is not a UUID in its usual form")
+        refuse("session_id", f"{options.session_id!r} is not a UUID in its usual form")
     if options.continue_conversation and options.resume is not None:
-        _refuse("continue_conversation", "and resume name two different conversations; give only one of the two")  # for the CLI resume wins
+        refuse("continue_conversation", "and resume name two different conversations; give only one of the two")  # for the CLI resume wins
     if options.session_id is not None and not options.fork_session and (options.resume is not None or options.continue_conversation):
-        _refuse("session_id", "a resumed session keeps its own id; add fork_session=True to give the copy this one")
+        refuse("session_id", "a resumed session keeps its own id; add fork_session=True to give the copy this one")
     if options.resume_session_at is not None and options.resume is None:
-        _refuse("resume_session_at", "needs resume")
+        refuse("resume_session_at", "needs resume")
     if options.resume_drops_turn is not None and options.resume_session_at is None:
-        _refuse("resume_drops_turn", "needs resume_session_at")
+        refuse("resume_drops_turn", "needs resume_session_at")
 
 
 def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Mapping[str, str]) -> None:
@@ -255,13 +250,13 @@ def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Map
     if not asked:
         return
     if options.restricted:
-        _refuse(asked[0], "bypassing permissions is not possible with restricted=True; remove one of the two")
+        refuse(asked[0], "bypassing permissions is not possible with restricted=True; remove one of the two")
     if options.user is not None and options.user != "root":
         return
     if uid is None:
         uid = os.geteuid() if hasattr(os, "geteuid") else -1
     if uid == 0 and environment.get("IS_SANDBOX") != "1" and not environment.get("CLAUDE_CODE_BUBBLEWRAP"):
-        _refuse(
+        refuse(
             asked[0],
             "the CLI refuses to bypass permissions as root. Run it as another user (user=...), or list what may run in allowed_tools "
             'or in permissions.allow of the settings; in a container made to be thrown away, env={"IS_SANDBOX": "1"} says so to the CLI',
@@ -279,19 +274,19 @@ def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
         kind = prompt.get("type")
         shape = shapes.get(kind) if isinstance(kind, str) else None
         if shape is None or not shape():
-            _refuse("system_prompt", "a mapping needs a type of preset (with preset claude_code), custom (with prompt) or file (with path)")
+            refuse("system_prompt", "a mapping needs a type of preset (with preset claude_code), custom (with prompt) or file (with path)")
         if prompt.get("append") is not None and options.append_system_prompt is not None:
-            _refuse("append_system_prompt", "system_prompt also has an append; give only one of the two")
+            refuse("append_system_prompt", "system_prompt also has an append; give only one of the two")
         if prompt["type"] == "file" and check_files and not os.path.isfile(os.path.join(options.cwd or "", prompt["path"])):  # noqa: PTH113, PTH118
-            _refuse("system_prompt", f"there is no file {os.fspath(prompt['path'])}")
+            refuse("system_prompt", f"there is no file {os.fspath(prompt['path'])}")
     elif prompt is not None and not isinstance(prompt, str):
-        _refuse("system_prompt", f"must be text or a mapping, not {type(prompt).__name__}")
+        refuse("system_prompt", f"must be text or a mapping, not {type(prompt).__name__}")
     output = options.output_format
     if output is not None:
         if not isinstance(output, Mapping) or output.get("type") != "json_schema":
-            _refuse("output_format", 'must be {"type": "json_schema", "schema": {...}}')
+            refuse("output_format", 'must be {"type": "json_schema", "schema": {...}}')
         if not isinstance(output.get("schema"), Mapping):
-            _refuse("output_format", "the schema must be a JSON object")
+            refuse("output_format", "the schema must be a JSON object")
 
 
 def _check_model(options: ClaudeOptions) -> None:
@@ -299,29 +294,29 @@ def _check_model(options: ClaudeOptions) -> None:
     if fallback is not None and not isinstance(fallback, str):
         check_names("fallback_model", fallback)  # the CLI takes them joined by commas
     if fallback is not None and not fallback:
-        _refuse("fallback_model", "must name a model, or several")
+        refuse("fallback_model", "must name a model, or several")
     thinking = options.thinking
     if thinking is not None:
         if not isinstance(thinking, Mapping) or thinking.get("type") not in ("adaptive", "enabled", "disabled"):
-            _refuse("thinking", "needs a type of adaptive, enabled or disabled")
+            refuse("thinking", "needs a type of adaptive, enabled or disabled")
         budget = thinking.get("budget_tokens")
         if thinking["type"] == "enabled" and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
-            _refuse("thinking", "type enabled needs budget_tokens, a positive number of tokens")
+            refuse("thinking", "type enabled needs budget_tokens, a positive number of tokens")
         if thinking.get("display", "omitted") not in ("summarized", "omitted", "highlights"):
-            _refuse("thinking", "display must be summarized, omitted or highlights")
+            refuse("thinking", "display must be summarized, omitted or highlights")
         if options.max_thinking_tokens is not None:
-            _refuse("max_thinking_tokens", "thinking already sets the budget; give only one of the two")
+            refuse("max_thinking_tokens", "thinking already sets the budget; give only one of the two")
     if options.task_budget is not None:
         total = options.task_budget.get("total") if isinstance(options.task_budget, Mapping) else None
         if isinstance(total, bool) or not isinstance(total, int) or total < 1:
-            _refuse("task_budget", 'must be {"total": tokens} with a positive number')
+            refuse("task_budget", 'must be {"total": tokens} with a positive number')
     compact = options.autocompact
     tokens: object = int(compact[:-1]) * 1000 if isinstance(compact, str) and re.fullmatch(r"\d{1,9}k", compact) else compact
     enough = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= AUTOCOMPACT_FLOOR
     if compact is not None and compact != "auto" and not enough:
-        _refuse("autocompact", f"must be auto, or at least {AUTOCOMPACT_FLOOR} tokens (500_000, '500k')")
+        refuse("autocompact", f"must be auto, or at least {AUTOCOMPACT_FLOOR} tokens (500_000, '500k')")
     if options.debug == "":
-        _refuse("debug", "the filter is empty; use True for all categories")
+        refuse("debug", "the filter is empty; use True for all categories")
 
 
 def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
@@ -334,19 +329,19 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
             return
         servers = read_json_object(text, option="mcp_servers", cwd=options.cwd).get("mcpServers")
     if not isinstance(servers, Mapping):
-        _refuse("mcp_servers", 'must be a mapping of servers by name, or a configuration {"mcpServers": {...}}')
+        refuse("mcp_servers", 'must be a mapping of servers by name, or a configuration {"mcpServers": {...}}')
     for name, config in servers.items():
         if not isinstance(name, str) or not name or not isinstance(config, Mapping):
-            _refuse("mcp_servers", f"{name!r} must be a name with a mapping")
+            refuse("mcp_servers", f"{name!r} must be a name with a mapping")
         if "instance" in config:
-            _refuse("mcp_servers", f"{name!r} is a server object of this process; pass it to Query(mcp_servers=...)")
+            refuse("mcp_servers", f"{name!r} is a server object of this process; pass it to Query(mcp_servers=...)")
     agents = options.agents
     if agents is not None and (not isinstance(agents, Mapping) or not all(isinstance(name, str) and name for name in agents)):
-        _refuse("agents", "must be a mapping of definitions by name")
+        refuse("agents", "must be a mapping of definitions by name")
     for name, definition in agent_definitions(options.agents or {}).items():
         texts = definition if isinstance(definition, dict) else {}
         if not isinstance(texts.get("prompt"), str) or not isinstance(texts.get("description"), str) or not texts["description"]:
-            _refuse("agents", f"{name!r} needs a non-empty description and a prompt")
+            refuse("agents", f"{name!r} needs a non-empty description and a prompt")
         check_agent_rules({name: definition})
 
 
@@ -355,12 +350,12 @@ def _check_own_servers(options: ClaudeOptions) -> None:
     for option in ("sdk_mcp_server_configs", "sdk_mcp_server_manifests"):
         for name, about in (getattr(options, option) or {}).items():
             if not isinstance(name, str) or not name or not isinstance(about, Mapping):
-                _refuse(option, f"{name!r} must be the name of a server with a mapping")
+                refuse(option, f"{name!r} must be the name of a server with a mapping")
             if option == "sdk_mcp_server_manifests" and not isinstance(about.get("initializeResult"), Mapping):
-                _refuse(option, f"{name!r} needs initializeResult, the server's own answer to initialize")
+                refuse(option, f"{name!r} needs initializeResult, the server's own answer to initialize")
     servers = options.mcp_servers
     if options.mcp_servers_delivery == "initialize" and not isinstance(servers, Mapping) and not is_inline_json(os.fspath(servers)):
-        _refuse("mcp_servers_delivery", "initialize takes servers by name or as JSON text, not the path of a file")
+        refuse("mcp_servers_delivery", "initialize takes servers by name or as JSON text, not the path of a file")
 
 
 def _check_tool_config(options: ClaudeOptions) -> None:
@@ -369,7 +364,7 @@ def _check_tool_config(options: ClaudeOptions) -> None:
     question = options.tool_config.get("askUserQuestion")
     known = set(options.tool_config) == {"askUserQuestion"} and isinstance(question, Mapping) and set(question) == {"previewFormat"}
     if not known or not isinstance(question, Mapping) or question["previewFormat"] not in PREVIEW_FORMATS:
-        _refuse("tool_config", f'must be {{"askUserQuestion": {{"previewFormat": ...}}}} with one of {", ".join(PREVIEW_FORMATS)}')
+        refuse("tool_config", f'must be {{"askUserQuestion": {{"previewFormat": ...}}}} with one of {", ".join(PREVIEW_FORMATS)}')
 
 
 def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
@@ -382,12 +377,12 @@ def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
         _check_payer(options, given)
         return
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given).strip():
-        _refuse("settings", "must be a path, the text of a JSON object, or a mapping")
+        refuse("settings", "must be a path, the text of a JSON object, or a mapping")
     if check_files or os.fspath(given).lstrip().startswith("{"):
         load_settings(options)  # the CLI silently ignores a settings file that is not a JSON object
         _check_payer(options, load_settings(options))
     elif options.sandbox is not None:
-        _refuse("sandbox", "cannot be merged into a settings file on another machine; give settings as a mapping")
+        refuse("sandbox", "cannot be merged into a settings file on another machine; give settings as a mapping")
 
 
 def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any], *, option: str = "settings") -> None:
@@ -396,7 +391,7 @@ def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any], *, option:
     if options.billing.startswith("subscription") and settings.get("apiKeyHelper"):
         names.append("apiKeyHelper")
     if names:
-        _refuse(option, f'set {", ".join(names)}, which billing="{options.billing}" forbids; remove one of the two')
+        refuse(option, f'set {", ".join(names)}, which billing="{options.billing}" forbids; remove one of the two')
 
 
 def _check_extras(options: ClaudeOptions) -> None:
@@ -407,24 +402,24 @@ def _check_extras(options: ClaudeOptions) -> None:
     owned = {flag.lower().replace("-", ""): option for option, flag in flags if option in given and flag}
     for name, value in options.extra_args.items():
         if not isinstance(name, str) or not FLAG_NAME.fullmatch(name):
-            _refuse("extra_args", f"{name!r} is not a flag name; write it without leading dashes and without =")
+            refuse("extra_args", f"{name!r} is not a flag name; write it without leading dashes and without =")
         if value is not None and not isinstance(value, str):
-            _refuse("extra_args", f"the value of {name} must be a string, or None for a switch")
+            refuse("extra_args", f"the value of {name} must be a string, or None for a switch")
         if name in RESERVED_FLAGS:
-            _refuse("extra_args", f"--{name} cannot be given: {RESERVED_FLAGS[name]}")
+            refuse("extra_args", f"--{name} cannot be given: {RESERVED_FLAGS[name]}")
         if name in {"p", "h", "v"}:
-            _refuse("extra_args", f"--{name} is a short flag, which cannot be given; use the long one")
+            refuse("extra_args", f"--{name} is a short flag, which cannot be given; use the long one")
         if name.lower().replace("-", "") in owned:
-            _refuse("extra_args", f"--{name} is written by the option {owned[name.lower().replace('-', '')]}; use only the option")
+            refuse("extra_args", f"--{name} is written by the option {owned[name.lower().replace('-', '')]}; use only the option")
 
 
 def _check_environment(options: ClaudeOptions, environment: Mapping[str, str]) -> None:
     check_variables(options.env)
     if options.isolated_config and (options.config_dir is not None or "CLAUDE_CONFIG_DIR" in options.env):
-        _refuse("isolated_config", "makes its own configuration directory; remove config_dir (or CLAUDE_CONFIG_DIR in env)")
+        refuse("isolated_config", "makes its own configuration directory; remove config_dir (or CLAUDE_CONFIG_DIR in env)")
     if options.client_app is not None and not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", options.client_app):
-        _refuse("client_app", "travels in an HTTP header: characters above U+00FF and control characters would stop every request")
+        refuse("client_app", "travels in an HTTP header: characters above U+00FF and control characters would stop every request")
     if options.project_config_root is not None and not os.path.isabs(options.project_config_root):  # noqa: PTH117 - also as text
-        _refuse("project_config_root", "must be an absolute path")
+        refuse("project_config_root", "must be an absolute path")
     if options.files and not environment.get("CLAUDE_CODE_SESSION_ACCESS_TOKEN"):
-        _refuse("files", "the CLI downloads files only with CLAUDE_CODE_SESSION_ACCESS_TOKEN in the environment; it is not set")
+        refuse("files", "the CLI downloads files only with CLAUDE_CODE_SESSION_ACCESS_TOKEN in the environment; it is not set")

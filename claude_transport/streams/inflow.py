@@ -339,7 +339,7 @@ class Lookout:
         self._trio = trio  # given and not imported: this module is also used where trio is not installed
         self._watched: dict[int, _Callbacks] = {}
         self._epoll: select.epoll | None = None  # set while the task lives
-        self.is_over = False
+        self.is_over: bool = False
 
     @staticmethod
     def here() -> Lookout | None:

@@ -1,4 +1,4 @@
-"""What cannot be reached says so by its type and code, with the address and never with a secret."""
+"""Shows the error of each failed connection: its type and its code, with the address and without a secret."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def attempt(url: str, *, token: str | None = None) -> None:
 
 
 async def main() -> None:
-    with socket.socket() as taken:  # bound, and nobody listens
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         await attempt(f"tcp://127.0.0.1:{taken.getsockname()[1]}", token="hunter2")
     await attempt("unix:///run/nobody-made-this.sock")

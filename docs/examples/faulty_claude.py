@@ -1,4 +1,4 @@
-"""The same bad day, again and again: faults as data, at the places they name."""
+"""Injects faults at fixed places, the same ones in each run."""
 
 from __future__ import annotations
 

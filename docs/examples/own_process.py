@@ -1,4 +1,4 @@
-"""A transport of your own for a `claude` that you start yourself: the library says what to run, and your code runs it."""
+"""A transport for a `claude` that you start yourself: the library says what to run, and your code runs it."""
 
 from __future__ import annotations
 

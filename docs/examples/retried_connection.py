@@ -1,4 +1,4 @@
-"""A connection that is tried again, and a write of which nobody can know whether it has arrived."""
+"""Connects in several attempts, and reports a write that may have arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scripted mock: what the program must say, what it hears, and a failure that names the step."""
+"""A scripted mock: what the program must write, what it reads, and a failure that names the step."""
 
 from __future__ import annotations
 

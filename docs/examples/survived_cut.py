@@ -1,4 +1,4 @@
-"""A conversation whose connection is cut in the middle: nothing of it is lost, and nothing comes twice."""
+"""Cuts a connection in the middle of a conversation. No line is lost or repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def main() -> None:
         print(await anext(messages))
 
         far_claude.cut()
-        await far_claude.send(b'{"type":"system","n":2}\n')  # while nobody is connected
+        await far_claude.send(b'{"type":"system","n":2}\n')  # while there is no connection
         print(await anext(messages))
         print("connections:", len(far_claude.hellos))
 

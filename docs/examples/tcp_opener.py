@@ -1,4 +1,4 @@
-"""A medium of your own is an opener of a few lines: here for a claude that listens on a TCP port and wants a password first."""
+"""An opener of a few lines, for a claude that listens on a TCP port and first asks for a password."""
 
 from __future__ import annotations
 

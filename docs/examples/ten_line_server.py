@@ -1,4 +1,4 @@
-"""A server of ten lines: every connection gets a claude of its own, and bytes go to and fro. `socat` does the same in one."""
+"""A server of ten lines: it starts a claude for each connection, and copies bytes in both directions. `socat` can do the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A turn and its tool call as spans, with a small tracer provider in the place of an SDK."""
+"""Shows a turn and its tool call as spans. A small tracer provider stands in for an SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several sessions did: one by one, and all of them on one page for Prometheus."""
+"""Counts several sessions: one by one, and all of them on one page for Prometheus."""
 
 from __future__ import annotations
 

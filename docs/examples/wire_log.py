@@ -1,4 +1,4 @@
-"""The wire in the log: one JSON object for each record, from its fields."""
+"""Logs each line on the wire as one JSON object, made from the fields of the record."""
 
 from __future__ import annotations
 

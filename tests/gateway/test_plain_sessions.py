@@ -283,7 +283,7 @@ async def test_a_drain_lets_the_running_turn_finish_and_takes_no_new_session() -
             idle.stream.break_connection()
             late = await stage.plain()
             assert json.loads(await late.hear())["error"]["code"] == "draining"
-            assert stage.gateway.health.answer("/healthz", token=None).status == 503  # type: ignore[union-attr]
+            assert stage.gateway.page("/healthz", token=None).status == 503  # type: ignore[union-attr]
             await worker.say({"type": "result", "subtype": "success"})
             assert json.loads(await busy.hear())["type"] == "result"
             assert await worker.rest() == b""

@@ -84,8 +84,8 @@ _NEVER: Final = 2**62
 
 _RELAY: Final = Path(__file__).with_name("relay.py")
 
-_NO_RESET: Final = dict.fromkeys(("read.failure-after-last-message", "ready.not-when-broken"), Reason.CANNOT_BREAK)
-_NEVER_FULL: Final = dict.fromkeys(("write.backpressure", "write.cancel-poisons", "close.wakes-writer"), Reason.NEVER_WAITS)
+_NO_RESET: Mapping[str, Reason] = dict.fromkeys(("read.failure-after-last-message", "ready.not-when-broken"), Reason.CANNOT_BREAK)
+_NEVER_FULL: Mapping[str, Reason] = dict.fromkeys(("write.backpressure", "write.cancel-poisons", "close.wakes-writer"), Reason.NEVER_WAITS)
 
 
 def mock() -> Medium:

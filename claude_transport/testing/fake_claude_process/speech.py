@@ -261,7 +261,7 @@ def use_tool(stage: Stage, step: dict[str, Any]) -> None:
     end_message(stage, "tool_use")
     decision = needs_asking(stage, name, step["ask"])
     if decision is None:
-        text = f"{name} needs approval, and nobody can be asked in this session."
+        text = f"{name} needs approval, but this session has no permission prompt."
         denied = {"type": "system", "subtype": "permission_denied", "tool_name": name, "tool_use_id": stage.tool_use_id, "message": text}
         stage.emit(denied)
         _refuse(stage, call, text, source="config")
