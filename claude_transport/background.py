@@ -60,7 +60,9 @@ def is_being_cancelled_here() -> bool:
 
 
 def clock_here() -> Callable[[], float]:
-    """Return the function that `anyio.current_time()` calls in this loop. Keep it where the time is needed for every message."""
+    """Return the clock of the running event loop: the function behind `anyio.current_time()`. Keeping it saves a lookup for every
+    message.
+    """
     loop = asyncio_loop_here()
     clock: Callable[[], float] = trio_here().current_time if loop is None else loop.time
     return clock

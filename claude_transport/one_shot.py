@@ -1,4 +1,7 @@
-"""`query()`: one prompt, or a few, and everything Claude says to them. Safe to break out of."""
+"""`query()`: one prompt, or a few, and all messages that answer them. Leaving the loop early closes everything.
+
+It chooses the `SubprocessTransport` when none is given, and so stands above `client`, whose `Query` it runs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 Prompt = str | Sequence[Mapping[str, Any]]
 
 _REMEMBERED = 64
-"""Whole messages kept for `MissingResult.messages`; their reader has seen them all."""
+"""Whole messages kept for `MissingResult.messages`."""
 
 
 def query(
@@ -38,25 +41,24 @@ def query(
     background_timeout: float = 600.0,
     **query_options: Unpack[QueryOptions],
 ) -> OneShot:
-    """Every message of a conversation that consists of `prompt`: `async for message in query("Hello"): ...`.
+    """Run one conversation and iterate over its messages: `async for message in query("Hello"): ...`.
 
     Args:
         prompt: text, content blocks, or an async iterable of them: each is sent when the one before has its result.
         options: how to run the CLI.
-        transport: anything else to talk through, instead of a CLI run as `options` say.
-        exit_timeout: seconds of silence, when there is nothing left to wait for, before a peer that does not end is ended. After the last
-            result, the iteration takes at most these and the `close_timeout` of the transport.
-        background_timeout: seconds of silence that background agents get once every prompt has its result, before the input ends
-            all the same and they are cut off, with a warning that names them; `math.inf` for as long as they take.
-        query_options: callbacks and the like, as `Query` takes them.
+        transport: a transport to talk through, instead of a CLI that runs as `options` say.
+        exit_timeout: seconds of silence before a peer that has nothing left to do, and does not end, is ended. After the last result,
+            the iteration takes at most these seconds and the `close_timeout` of the transport.
+        background_timeout: seconds of silence that background agents get once every prompt has its result. Then the input ends
+            and they are cut off, with a warning that names them. `math.inf` waits for as long as they take.
+        query_options: callbacks and other arguments of `Query`.
 
-    The conversation is over when every prompt has its result and nothing is under way that could still ask for something: input stays
-    open for turns, callbacks and background agents, and not for background shells, which may never end.
-    Leaving the loop early, by `break`, an exception or a cancellation, closes everything.
+    The input ends when every prompt has its result and no turn, callback or background agent is at work. It does not wait for
+    background shells, which may never end. Leaving the loop early, by `break`, an exception or a cancellation, closes everything.
 
     Raises:
-        MissingResult: the conversation ended without the result of a prompt; its `messages` hold the last that came.
-        ClaudeTransportError: everything `Query.start()` and `Query.messages()` raise.
+        MissingResult: the conversation ended without the result of a prompt; its `messages` hold the last messages.
+        ClaudeTransportError: everything that `Query.start()` and `Query.messages()` raise.
     """
     if transport is not None and options is not None:
         raise UsageError("give options or a transport: a transport has options of its own")
@@ -65,7 +67,7 @@ def query(
 
 
 class OneShot:
-    """The iteration behind `query()`. `aclose()` ends it early; so does dropping it."""
+    """The iteration that `query()` returns. `aclose()` ends it early; so does dropping it."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class OneShot:
         self._query = Query(transport, **query_options)
         self._prompts = aiter(prompt) if isinstance(prompt, AsyncIterable) else _Once(prompt)
         self._more_prompts = True
-        # Only the uuid of the last prompt: whoever holds its Turn makes the messages be kept a second time, for that handle.
+        # Only the uuid of the last prompt: while its Turn is held, the messages are kept a second time for that handle.
         self._turn: str | None = None
         self._unsent: ClaudeTransportError | None = None  # why the last prompt could not be sent
         self._owed_result = False  # a prompt was sent whose result has not been handed on
@@ -95,7 +97,7 @@ class OneShot:
         weakref.finalize(self, self._query.abandon, timeout=exit_timeout).atexit = False
 
     def __repr__(self) -> str:
-        """Where it stands; nothing of what is said."""
+        """Return its state; nothing of the messages."""
         state = "closed" if self._closed else "not started" if self._messages is None else "ending" if self._input_ended else "open"
         return f"<OneShot over {self._query.info.kind}, {state}>"
 
@@ -123,14 +125,14 @@ class OneShot:
     async def aclose(self) -> None:
         """End the conversation now."""
         self._closed = True
-        # one that was told to end, and given its time, gets no more of it
+        # a peer whose input has ended has had its time already
         await self._query.aclose(timeout=0.0 if self._input_ended else self._exit_timeout)
         aclose = getattr(self._prompts, "aclose", None)
         if aclose is not None:
             await aclose()
 
     async def _next(self) -> Message | None:
-        """The next message; None when there will be none."""
+        """Return the next message; None when there will be none."""
         if self._messages is None:
             await self._query.start()
             self._messages = self._query.messages()
@@ -156,7 +158,7 @@ class OneShot:
                 await self._end_input()
 
     async def _go_on(self) -> bool:
-        """Send the next prompt when the last one is done; end the input when there is none, and nobody can ask any more."""
+        """Send the next prompt when the last one is done; without one, end the input when nothing is under way. Return True if so."""
         if self._input_ended or self._turn in self._query.open_turns:
             return False
         if self._more_prompts:
@@ -176,7 +178,7 @@ class OneShot:
         try:
             self._turn = (await self._query.send(prompt)).uuid
         except (TransportClosed, ConnectionLost) as exc:
-            self._unsent = exc  # reading says why, and is not long in coming
+            self._unsent = exc  # reading tells the reason soon
             self._input_ended = True
 
     async def _end_input(self) -> None:
@@ -184,10 +186,10 @@ class OneShot:
         try:
             await self._query.end_input()
         except ClaudeTransportError:
-            pass  # it has ended by itself: there is nothing to tell it, and reading says why
+            pass  # the peer has ended, and reading tells the reason
 
     def _patience(self) -> float:
-        """Seconds to wait in silence: without limit while a turn or a callback is at work."""
+        """Return the seconds to wait in silence: without limit while a turn or a callback is at work."""
         if self._query.is_running or self._query.pending_questions:
             return math.inf
         return self._background_timeout if self._query.background_tasks and not self._input_ended else self._exit_timeout

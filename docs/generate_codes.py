@@ -1,8 +1,7 @@
-"""The page of every code of an error, from the code that raises it: `python docs/generate_codes.py` writes it.
+"""Write the page of all error codes from the code that raises them: `python docs/generate_codes.py`.
 
-A code of a class is its own attribute; one of a particular failure is given where that is raised, and found there by reading the source.
-What the latter mean is said in `MEANINGS`: one without words, and words without one, are errors. The page is committed, so that it can be
-read without building anything; a test holds that it is what the source says.
+A class has its code as an attribute. The code of a particular failure is found by reading the source. Its meaning is in `MEANINGS`; a code
+without a meaning is an error, and so is a meaning without a code. The page is committed, and a test compares it with the source.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ MADE: Mapping[str, tuple[str, str]] = {
     ),
     "gateway.…": ("`TurnedAway`", "Raised by `Gateway.check_upgrade()` for an adapter, with a code of its {refusals}."),
 }
-"""What stands for more codes than can be listed: the class, and what the rest is."""
+"""Patterns for codes that cannot be listed: the class, and the meaning of the variable part."""
 
 ENDINGS: Mapping[str, str] = {
     "ended": "the process ended",
@@ -63,7 +62,7 @@ ENDINGS: Mapping[str, str] = {
     "failed": "an error on the way",
     "drained": "the gateway ended",
 }
-"""Why a gateway ends a session, beside its refusals."""
+"""The reasons for which a gateway ends a session, besides its refusals."""
 
 MEANINGS: Mapping[str, str] = {
     "bridge.host_gone": "The program whose tools a bridge forwards has ended.",
@@ -110,17 +109,17 @@ MEANINGS: Mapping[str, str] = {
     "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
     "usage.wrong_loop": "A query or a pool was used from another event loop than its own.",
 }
-"""What the code of a particular failure means."""
+"""The meaning of codes that belong to a particular failure."""
 
 NAMED = {"_TIMEOUT_CODE": "exec.cli.timeout"}
-"""Constants that stand for a code where it is given."""
+"""Constants that are used in place of a code."""
 
 OTHER_CLASSES: tuple[type[errors.ClaudeTransportError], ...] = (TurnedAway, ExpectationFailed, TapeMissing)
 """Errors outside of the public tree that have a code of their own."""
 
 
 class Raised(NamedTuple):
-    """One place that gives a code: to which class, with which category, and whether that may be retried (None: nobody says)."""
+    """One place that gives a code: the class, its category, and whether it may be retried (None: unspecified)."""
 
     kind: str
     category: str | None
@@ -128,7 +127,7 @@ class Raised(NamedTuple):
 
 
 def found_codes() -> dict[str, set[Raised]]:
-    """Every code that is given to an error where it is raised, and to which."""
+    """Return every code that is given to an error where it is raised, with these places."""
     found: dict[str, set[Raised]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -147,7 +146,7 @@ def found_codes() -> dict[str, set[Raised]]:
 
 
 def codes_in(value: ast.expr | None) -> Iterator[str]:
-    """The codes that an expression may come to, as far as it says so."""
+    """Yield the codes that an expression can be seen to give."""
     match value:
         case ast.Constant(value=str(code)):
             yield code
@@ -161,7 +160,7 @@ def codes_in(value: ast.expr | None) -> Iterator[str]:
 
 
 def raised_by(call: ast.Call, given: Mapping[str | None, ast.expr]) -> Raised:
-    """The class that is made, or handed to something that makes it, and what else it is told."""
+    """Return the class that a call makes, or passes to a function that makes it, with the arguments that matter."""
     name = ast.unparse(call.func)
     if name in ("_worded", "_Failure"):
         name = ast.unparse(call.args[0]).replace("type(error)", "ResultError")  # which one it is, it stays
@@ -174,7 +173,7 @@ def raised_by(call: ast.Call, given: Mapping[str | None, ast.expr]) -> Raised:
 
 
 def rows() -> dict[str, list[str]]:
-    """By code: classes, categories, whether it may be retried, and what it means."""
+    """Return for each code: classes, categories, whether it may be retried, and its meaning."""
     table = {cls.code: own_row(cls) for cls in (getattr(errors, name) for name in errors.__all__)}
     table |= {cls.code: own_row(cls) for cls in OTHER_CLASSES if cls is not TurnedAway}
     found = found_codes()
@@ -194,13 +193,13 @@ def rows() -> dict[str, list[str]]:
 
 
 def own_row(cls: type[errors.ClaudeTransportError]) -> list[str]:
-    """The row of a class's own code."""
+    """Return the row of a class's own code."""
     meaning = (inspect.getdoc(cls) or "").partition("\n\n")[0]
     return [f"`{cls.__name__}`", f"`{cls.category}`", "yes" if cls.retryable else "no", " ".join(meaning.split()).replace("|", "\\|")]
 
 
 def render() -> str:
-    """The page, as MyST Markdown."""
+    """Return the page as MyST Markdown."""
     lines = ["| `code` | Class | `category` | Retryable | When |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| `{code}` | {' | '.join(row)} |" for code, row in rows().items()]
     reasons = ", ".join(f"`{name}` ({why})" for name, why in ENDINGS.items())
@@ -210,7 +209,7 @@ def render() -> str:
 
 
 def main() -> None:
-    """Write the page to its place."""
+    """Write the page."""
     PAGE.write_text(render(), "utf-8")
 
 

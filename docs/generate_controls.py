@@ -1,6 +1,6 @@
-"""The reference page of all control requests, from the methods that make them: `python docs/generate_controls.py` writes it.
+"""Write the reference page of all control requests from the methods that send them: `python docs/generate_controls.py`.
 
-The page is committed, so that it can be read without building anything; a test holds that it is what the classes say.
+The page is committed, so it can be read without building anything. A test compares it with the classes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import msgspec
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, MODEL_TIMEOUT, Asking, Controls
 from claude_transport.launch.features import find_feature
 from claude_transport.protocol import answers, hooks
-from claude_transport.protocol.answers import Answer
 from claude_transport.protocol.control import (
     CanUseTool,
     ControlBody,
@@ -51,25 +50,25 @@ INTRODUCTION = f"""\
 <!-- Written by docs/generate_controls.py from claude_transport/client/controls.py, protocol/control, protocol/answers and protocol/hooks:
 change those, and run it again. -->
 
-What a host can ask of a running CLI beside the conversation: methods of `Query`, one for each request that CLI 2.1.329 was seen to answer.
-`query.request(subtype, **fields)` asks anything else, and gives the payload as it is. Names in brackets like `[08a]` are recordings of
-the CLI in which a fact was observed; *declared* is what nobody has seen yet.
+`Query` has a method for each request that CLI 2.1.329 was seen to answer. `query.request(subtype, **fields)` sends any other request, and
+returns the payload as it is. Names in brackets like `[08a]` are recordings of the CLI in which a fact was observed. *Declared* means
+published, but never seen.
 
-All of them are answered while a turn is running, too, and not in the order in which they were asked. Every method takes `timeout=` in
-seconds ({DEFAULT_CONTROL_TIMEOUT:g} by default, {MODEL_TIMEOUT:g} where a model is asked, `math.inf` for ever) and raises
+The CLI also answers while a turn is running, and not in the order of the requests. Every method takes `timeout=` in
+seconds ({DEFAULT_CONTROL_TIMEOUT:g} by default, {MODEL_TIMEOUT:g} where a model is asked, `math.inf` for no limit) and raises
 
-* `ControlRequestFailed` when the CLI refuses; `error_code` is its reason for programs, when it gives one,
-* `ControlTimeout` when no answer came in time; one that comes later is counted in `late_responses`,
-* `TransportClosed`, `ConnectionLost` or `ProcessError` when there is nobody to answer.
+* `ControlRequestFailed` when the CLI refuses; `error_code` is its reason for programs, if it gives one,
+* `ControlTimeout` when no answer came in time; a late answer is counted in `late_responses`,
+* `TransportClosed`, `ConnectionLost` or `ProcessError` when the CLI has ended or the connection broke.
 """
 
 QUESTIONS = """\
 ## What the CLI asks the host
 
-From `claude_transport.protocol.control`. The CLI waits for an answer, and withdraws a question by a `control_cancel_request`: the callback
-that works on it is cancelled. The last column names the argument of `Query` that answers; `on_request` is offered whatever has no handler
-of its own. What nobody wants is answered all the same, so that the CLI never waits for nothing: a tool is denied, anything else is refused
-with the code `unsupported_request`.
+From `claude_transport.control`. The CLI waits for an answer. When it withdraws a question by a `control_cancel_request`, the callback
+that works on it is cancelled. The last column names the argument of `Query` that answers; `on_request` gets every question without a
+handler of its own. A question without any handler is answered, too, so that the CLI never waits in vain: a tool is denied, anything else is
+refused with the code `unsupported_request`.
 """
 
 ANSWERED_BY: Mapping[type[InboundBody], str] = {
@@ -80,48 +79,48 @@ ANSWERED_BY: Mapping[type[InboundBody], str] = {
     RequestUserDialog: "`on_request`",
     UnknownControl: "`on_request`",
 }
-"""The argument of `Query` by which a program answers each question."""
+"""The argument of `Query` that answers each question."""
 
 ANSWERS = """\
 ## Answers
 
-From `claude_transport.protocol.answers`. What does not fit a field is left at its default and named in `misfits`; `raw` is the whole
+From `claude_transport.control`. A value that does not fit leaves its field at the default and is named in `misfits`; `raw` is the whole
 payload. Sizes of context are in tokens.
 """
 
 HOOKS = f"""\
 ## Hook events
 
-From `claude_transport.hooks`. `parse_hook_input(event, data)` gives the class of the event, or a plain `HookInput` when
-something it cannot do without is missing. Every input has {{common}}; it reads like the wire's dict as well, and `to_dict()` is that dict.
+From `claude_transport.hooks`. A callback gets the class of its event, or a plain `HookInput` when a field that the class requires is
+missing. Every input has {{common}}. It can also be read like the dict on the wire, and `to_dict()` returns that dict.
 
-A callback returns None, a `HookOutput`, one of the classes in the last column, or a dict in wire spelling, which
-`encode_hook_output(event, output)` checks as strictly. `HookOutput` has {{output}}.
-`AsyncHookOutput(timeout=…)` lets the CLI go on at once. The {len(AdditionalContext.events)} events marked + take `AdditionalContext`, too.
-"When it fails" is what the CLI is told of a hook that raises, is late, or says what it may not, unless `on_callback_error="allow"`, and the
-first CLI that was seen to heed it, where that is later than 2.1.92.
+A callback returns None, a `HookOutput`, one of the classes in the fourth column, or a dict in wire spelling, which is checked
+as strictly. `HookOutput` has {{output}}.
+`AsyncHookOutput(timeout=…)` lets the CLI go on at once. The {len(AdditionalContext.events)} events with + accept `AdditionalContext`, too.
+"When it fails" is the answer for a hook that raises, is late, or returns something invalid, unless `on_callback_error="allow"`; and the
+first CLI that was seen to follow it, if it is newer than 2.1.92.
 """
 
 
 def cell(text: str) -> str:
-    """`text` as it may stand in a cell of a Markdown table."""
+    """Return `text` for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     columns = [*head]
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def paragraphs(item: Any) -> str:
-    """The docstring on one line."""
+    """Return the docstring on one line."""
     return cell(inspect.getdoc(item) or "")
 
 
 def subtype_of(method: Callable[..., Any]) -> str:
-    """The wire's name of what `method` asks for: the first text that it hands to `request`, `_ask` or `_tell`."""
+    """Return the wire name of the request that `method` sends: the first text that it passes to `request`, `_ask` or `_tell`."""
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(method)))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"request", "_ask", "_tell"}:
             for argument in node.args:
@@ -137,7 +136,7 @@ def methods_of(group: type[Asking]) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def signature_of(name: str, method: Callable[..., Any]) -> str:
-    """The call as one writes it; `self` and `timeout` are left out. Annotations are text, the same on every Python."""
+    """Return the call as a user writes it, without `self` and `timeout`. Annotations are text, the same on every Python."""
     signature = inspect.signature(method)
     shown: list[str] = []
     for key, parameter in signature.parameters.items():
@@ -154,7 +153,7 @@ def signature_of(name: str, method: Callable[..., Any]) -> str:
 def groups() -> Iterator[str]:
     for group in Controls.__bases__:
         rows = ([f"`{signature_of(name, method)}`", f"`{subtype_of(method)}`", paragraphs(method)] for name, method in methods_of(group))
-        yield f"## {inspect.getdoc(group)}\n".replace(".\n", "\n") + "\n" + table(("Method", "On the wire", "What it gives"), rows)
+        yield f"## {inspect.getdoc(group)}\n".replace(".\n", "\n") + "\n" + table(("Method", "On the wire", "What it does"), rows)
 
 
 def fields_of(cls: type[msgspec.Struct]) -> str:
@@ -176,8 +175,7 @@ def structs_of(module: Any, base: type[S]) -> list[type[S]]:
 
 def answer_rows() -> Iterator[list[str]]:
     for cls in structs_of(answers, Part):
-        if cls is not Answer:
-            yield [f"`{cls.__name__}`", fields_of(cls), paragraphs(cls)]
+        yield [f"`{cls.__name__}`", fields_of(cls), paragraphs(cls)]
 
 
 def output_classes() -> Iterator[type[SpecificOutput]]:
@@ -198,7 +196,7 @@ def hook_rows() -> Iterator[list[str]]:
 
 
 def when_it_fails(event: HookEvent) -> str:
-    """What is answered for a hook of `event` that failed."""
+    """Return what the CLI is answered for a hook of `event` that failed."""
     denial = denial_of(event, "…")
     if denial is None:
         return "an error: there is nothing to deny"
@@ -214,26 +212,26 @@ def output_rows() -> Iterator[list[str]]:
 
 
 def render() -> str:
-    """The whole page, as MyST Markdown."""
+    """Return the whole page as MyST Markdown."""
     events = HOOKS.format(common=fields_of(HookInput), output=fields_of(HookOutput))
     return "\n".join(
         [
             INTRODUCTION,
             *groups(),
             QUESTIONS,
-            table(("On the wire", "Class", "Fields", "What is asked", "Answered by"), question_rows()),
+            table(("On the wire", "Class", "Fields", "Meaning", "Answered by"), question_rows()),
             ANSWERS,
-            table(("Class", "Fields", "What it is"), answer_rows()),
+            table(("Class", "Fields", "Meaning"), answer_rows()),
             events,
-            table(("Event", "When, and what it tells", "Its own fields", "What may be said back", "When it fails"), hook_rows()),
-            "### What may be said back\n",
-            table(("Class", "Fields", "What it says"), output_rows()),
+            table(("Event", "Its input", "Its own fields", "What it may return", "When it fails"), hook_rows()),
+            "### Outputs of hooks\n",
+            table(("Class", "Fields", "What it does"), output_rows()),
         ]
     )
 
 
 def main() -> None:
-    """Write the page to its place."""
+    """Write the page."""
     PAGE.write_text(render(), "utf-8")
 
 

@@ -1,7 +1,7 @@
-"""The reference page of all messages and blocks, from the Structs: `python docs/generate_messages.py` writes it.
+"""Write the reference page of all messages and blocks from their classes: `python docs/generate_messages.py`.
 
-Which recording shows a message is looked up in tests/recordings. The page is committed, so that it can be read without building anything;
-a test holds that it is what the classes and the recordings say.
+The recordings that show a message are looked up in tests/recordings. The page is committed, so it can be read without building anything. A
+test compares it with the classes and the recordings.
 """
 
 from __future__ import annotations
@@ -37,49 +37,51 @@ INTRODUCTION = """\
 <!-- Written by docs/generate_messages.py from the Structs in claude_transport/protocol and from tests/recordings: change those, and
 run it again. -->
 
-Everything that can come out of a session, by its name on the wire. Each class is importable from `claude_transport` or from
+All messages of a session, by their names on the wire. Each class is importable from `claude_transport` or from
 `claude_transport.messages`; how a line becomes one is [the decoding ladder](../explanation/decoding.md).
 
 Every message is frozen and has `.type`, `.raw` (the line's bytes), `.to_dict()` (everything that was on the line), `.misfits` and
-`.lossy`. Every field has a default, so a `claude` that leaves one out breaks nothing; *name* = `wire name` where the two differ.
+`.lossy`. Every field has a default, so a `claude` that leaves one out breaks nothing. *name* = `wire name` is given where they differ.
 
-*Seen in* is the first recording of CLI 2.1.329 that holds it, and how many do. `-` means that none of them has it. Names in brackets
-like `[08a]` are recordings in which a fact was observed; *declared* is what was published and never seen.
+*Seen in* names the first recording of CLI 2.1.329 that contains it, and the number of all of them; `-` means none. Names in brackets
+like `[08a]` are recordings in which a fact was observed. *Declared* means published, but never seen.
 """
 
 SYSTEM = """\
 ## System messages
 
-`type` is `system`, and `subtype` decides the class; an unknown one is a plain `SystemMessage`, which has these fields, too: {common}.
+`type` is `system`, and `subtype` decides the class; an unknown one gives a plain `SystemMessage`. All have the fields
+{common}.
 """
 
 UNREADABLE = """\
-## What stands in the place of a message
+## In place of a message
 
-None of these ends a session. With `strict=True`, a transport raises an error instead of the last two.
+Lines that are not a known message give one of these. None of them ends a session. With `strict=True`, a transport raises an error
+instead of the last two.
 """
 
 PARTS = """\
 ## Parts
 
-What the fields above are made of.
+Classes of the fields above.
 """
 
 
 def cell(text: str) -> str:
-    """`text` as it may stand in a cell of a Markdown table."""
+    """Return `text` for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     columns = [*head]
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def kinds_in(frame: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Under which names a frame is found: (`type`, `subtype` or nothing), and (`block`, its type) for each of its blocks."""
+    """Yield the kinds in a frame: (`type`, `subtype` or an empty text), and (`block`, its type) for each of its blocks."""
     kind = str(frame.get("type"))
     yield kind, str(frame.get("subtype", "")) if kind == "system" else ""
     message = frame.get("message")
@@ -90,7 +92,7 @@ def kinds_in(frame: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def read_frame(line: str) -> dict[str, Any]:
-    """The frame on `line`; of one whose recording was trimmed, or that is no JSON, only what its first characters say."""
+    """Read the frame on `line`; of a trimmed or invalid one, only what its beginning shows."""
     try:
         frame = json.loads(line)
     except ValueError:
@@ -101,7 +103,7 @@ def read_frame(line: str) -> dict[str, Any]:
 
 @cache
 def sightings() -> Sightings:
-    """The recordings in which each kind of message or block was found, in the order of their names."""
+    """Return the recordings that contain each kind of message or block, by name."""
     found: dict[tuple[str, str], list[str]] = {}
     for path in sorted(RECORDINGS.glob("*.ndjson")):
         name = path.name.split("_")[0]
@@ -121,12 +123,12 @@ def seen_in(kind: tuple[str, str]) -> str:
 
 
 def annotations_of(cls: type) -> dict[str, str]:
-    """The annotation of each field as it is written, inherited ones included: the same text on every Python."""
+    """Return the annotation of each field as written, inherited ones included: the same text on every Python."""
     return {name: str(note) for base in reversed(cls.__mro__) for name, note in inspect.get_annotations(base).items()}
 
 
 def fields_of(cls: type[msgspec.Struct], *, without: frozenset[str] = frozenset()) -> str:
-    """The fields with their types, in order; hidden ones are left out."""
+    """Return the fields with their types, in order, without hidden ones."""
     notes, shown = annotations_of(cls), []
     for name, wire in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
         if name not in HIDDEN_FIELDS | without:
@@ -136,17 +138,17 @@ def fields_of(cls: type[msgspec.Struct], *, without: frozenset[str] = frozenset(
 
 
 def meaning(cls: type) -> str:
-    """The docstring's first paragraph."""
+    """Return the first paragraph of the docstring."""
     return cell((inspect.getdoc(cls) or "").split("\n\n")[0])
 
 
 def structs_of(module: Any, base: type) -> list[type[Any]]:
-    """The classes that `module` defines below `base`, in the order in which they stand there."""
+    """Return the classes that `module` defines below `base`, in the order of definition."""
     return [cls for cls in vars(module).values() if inspect.isclass(cls) and issubclass(cls, base) and cls.__module__ == module.__name__]
 
 
 def message_classes() -> list[type[Message]]:
-    """Every message with a `type` of its own on the wire, except `system`, which has a section of its own."""
+    """Return all messages with a `type` of their own on the wire, except `system`, which has a section of its own."""
     found = [cls for module in (messages, control) for cls in structs_of(module, Message) if cls.__struct_config__.tag]
     return [cls for cls in found if cls is not SystemMessage]
 
@@ -156,7 +158,7 @@ def message_table(classes: Iterable[type[Message]]) -> str:
         [f"`{cls.__struct_config__.tag}`", f"`{cls.__name__}`", meaning(cls), fields_of(cls), seen_in((str(cls.__struct_config__.tag), ""))]
         for cls in classes
     )
-    return table(("On the wire", "Class", "What it says", "Fields", "Seen in"), rows)
+    return table(("On the wire", "Class", "Meaning", "Fields", "Seen in"), rows)
 
 
 def system_table() -> str:
@@ -165,7 +167,7 @@ def system_table() -> str:
         [f"`{name}`", f"`{cls.__name__}`", meaning(cls), fields_of(cls, without=common), seen_in(("system", name))]
         for name, cls in sorted(SYSTEM_SUBTYPES.items())
     )
-    return table(("`subtype`", "Class", "What it says", "Its own fields", "Seen in"), rows)
+    return table(("`subtype`", "Class", "Meaning", "Its own fields", "Seen in"), rows)
 
 
 def block_table() -> str:
@@ -175,23 +177,23 @@ def block_table() -> str:
         if cls is not Block and tag != cls.__name__:  # a base that only shares fields has its own name for a tag
             name = "anything else" if tag == FALLBACK_TAG else f"`{tag}`"
             rows.append([name, f"`{cls.__name__}`", meaning(cls), fields_of(cls), seen_in(("block", tag))])
-    return table(("`type`", "Class", "What it is", "Fields", "Seen in"), rows)
+    return table(("`type`", "Class", "Meaning", "Fields", "Seen in"), rows)
 
 
 def part_table() -> str:
     classes = [cls for module in (messages, envelope) for cls in structs_of(module, Part)]
-    return table(("Class", "What it is", "Fields"), ([f"`{cls.__name__}`", meaning(cls), fields_of(cls)] for cls in classes))
+    return table(("Class", "Meaning", "Fields"), ([f"`{cls.__name__}`", meaning(cls), fields_of(cls)] for cls in classes))
 
 
 def render() -> str:
-    """The whole page, as MyST Markdown."""
+    """Return the whole page as MyST Markdown."""
     by_name = {cls.__name__: cls for cls in message_classes()}
     rest = [cls for name, cls in sorted(by_name.items()) if name not in (*SPEECH, *FRAMES)]
     unread = [[f"`{cls.__name__}`", meaning(cls), fields_of(cls)] for cls in structs_of(envelope, Message)]
     return "\n".join(
         [
             INTRODUCTION,
-            "## What is said\n",
+            "## Conversation\n",
             message_table(by_name[name] for name in SPEECH),
             "## Blocks\n",
             block_table(),
@@ -199,10 +201,10 @@ def render() -> str:
             system_table(),
             "## Events of the session\n",
             message_table(rest),
-            "## Control frames\n\nWhat can be asked in them is on a page of its own: [control requests and hooks](control-requests.md).\n",
+            "## Control frames\n\nThe requests are on a page of their own: [control requests and hooks](control-requests.md).\n",
             message_table(by_name[name] for name in FRAMES),
             UNREADABLE,
-            table(("Class", "What it says", "Fields"), unread),
+            table(("Class", "Meaning", "Fields"), unread),
             PARTS,
             part_table(),
         ]
@@ -210,7 +212,7 @@ def render() -> str:
 
 
 def main() -> None:
-    """Write the page to its place."""
+    """Write the page."""
     PAGE.write_text(render(), "utf-8")
 
 

@@ -114,7 +114,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.steps": "Public: scenarios import it.",
     "testing.tape_shelf": "What a fixture of the plugin gives; loaded when the fixture is used.",
     "transports.start_gate": "Public behind its door; no transport imports it.",
-    "wrappers.instruments": "OpenTelemetry metrics, loaded only where they are wanted.",
     "wrappers.spans": "OpenTelemetry spans, loaded only where they are wanted.",
 }
 # A function that is longer, and the sentence that justifies it. An entry that is no longer needed fails the test.

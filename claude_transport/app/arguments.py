@@ -87,7 +87,7 @@ class _Explained(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None:
-                sections["Arguments" if isinstance(param, Place) else "Options"].append(record)
+                sections.setdefault(_GROUPS.get(param, "Arguments" if isinstance(param, Place) else "Options"), []).append(record)
         if isinstance(self, click.Group):
             sections["Commands"] = [(name, command.short_help or "") for name, command in self.commands.items()]
         for title, rows in sections.items():
@@ -104,6 +104,15 @@ class _Explained(click.Command):
 def _write_section(formatter: click.HelpFormatter, title: str, rows: Rows) -> None:
     with formatter.section(title):
         formatter.write_dl(rows, col_max=min(24, formatter.width // 3))
+
+
+_GROUPS: Final[dict[click.Parameter, str]] = {}
+"""The heading in the help of each option that is not simply under "Options"."""
+
+
+def _under(heading: str, options: list[click.Option]) -> list[click.Option]:
+    _GROUPS.update(dict.fromkeys(options, heading))
+    return options
 
 
 class Command(_Explained):
@@ -530,10 +539,8 @@ COMMANDS: Final = (
             Place("prompt", metavar="[PROMPT]", required=False, help="what to ask; `-`, or no PROMPT, reads it from a pipe on stdin"),
             _offline(),
             _every_message(),
-            *_claude(),
-            *_run(),
-            _transport("ask through claude, or the Messages API with a key"),
-            _timeout("the run"),
+            *_under("Claude", _claude()),
+            *_under("Run", [*_run(), _transport("ask through claude, or the Messages API with a key"), _timeout("the run")]),
         ],
     ),
     Command(
@@ -555,9 +562,9 @@ COMMANDS: Final = (
         [
             _switch("--offline", help="serve the simulated Claude: no claude, no network, no key"),
             _switch("--json", help="write the log as lines of JSON"),
-            *_doors(),
-            *_served(),
-            *_limits(),
+            *_under("Addresses and clients", _doors()),
+            *_under("Claude", _served()),
+            *_under("Limits", _limits()),
             _backend(),
             _switch("-v", "--verbose", help="log every event"),
         ],
@@ -591,9 +598,8 @@ COMMANDS: Final = (
             _switch("--force", help="overwrite an existing file"),
             _offline(),
             _every_message(),
-            *_claude(),
-            *_run(),
-            _timeout("all prompts together"),
+            *_under("Claude", _claude()),
+            *_under("Run", [*_run(), _timeout("all prompts together")]),
         ],
         fixed={"transport": "cli"},
     ),

@@ -133,7 +133,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def encode_greeting(greeting: Greeting | Welcome) -> bytes:
-    """Return the line with its newline."""
+    """Encode the first line of a bridge or a host, with its newline."""
     return msgspec.json.encode(greeting) + b"\n"
 
 

@@ -17,6 +17,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
@@ -50,7 +51,7 @@ from claude_transport.client.mcp import McpCall, McpServers, OnFailure
 from claude_transport.client.reports import CallbackFailures
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
 from claude_transport.gateway.door import Crowd
-from claude_transport.gateway.listeners import Listener, open_listeners
+from claude_transport.gateway.listeners import Listener, accept_all, open_listeners
 from claude_transport.gateway.turned_away import RefusalLog
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.protocol.redaction import redactor_knowing
@@ -76,7 +77,7 @@ class HostSession(Protocol):
     """One life of a server of the host, for one bridge."""
 
     def accept(self, message: dict[str, Any]) -> McpCall:
-        """Take a message and return its call, without waiting."""
+        """Take a JSON-RPC message, without waiting. Return a call whose `answer()` waits for the answer."""
         ...
 
     async def aclose(self) -> None:
@@ -157,7 +158,7 @@ class BridgeHost:
         except BaseException:
             self._remove_directory()
             raise
-        self._server = BackgroundTask.spawn(self._serve, name="bridge host")
+        self._server = BackgroundTask.spawn(partial(accept_all, self._listeners, self._attend), name="bridge host")
 
     async def aclose(self) -> None:
         """Stop listening, close all connections and cancel their tools. Callable from any task, and more than once."""
@@ -205,20 +206,7 @@ class BridgeHost:
         """The number of tools and servers that have raised. Each is in the log, too."""
         return self._failures.failed
 
-    async def _serve(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            for listener in self._listeners:
-                tasks.start_soon(self._accept, listener, tasks)
-
-    async def _accept(self, listener: Listener, tasks: TaskGroup) -> None:
-        while True:
-            try:
-                stream, _peer = await listener.accept()
-            except anyio.ClosedResourceError:
-                return
-            tasks.start_soon(self._attend, stream)
-
-    async def _attend(self, stream: SocketStream) -> None:
+    async def _attend(self, stream: SocketStream, _address: Address, _peer: str) -> None:
         try:
             await self._receive(stream)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -134,7 +134,7 @@ class ToolsSession:
         self._running: dict[str | int, BackgroundTask] = {}
 
     def accept(self, message: dict[str, Any]) -> McpCall:
-        """Take a message of the CLI and return its call, without waiting."""
+        """Take a JSON-RPC message of the CLI, without waiting. Return a call whose `answer()` waits for the answer."""
         request_id, method = message.get("id"), message.get("method")
         given = message.get("params")
         params = given if isinstance(given, dict) else {}

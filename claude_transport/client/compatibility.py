@@ -1,4 +1,7 @@
-"""`Compatibility`: what the CLI of one conversation can do, and the refusal of what it cannot."""
+"""`Compatibility`: what the CLI of one conversation can do. It refuses what this CLI would drop or misread.
+
+The table of features and their versions is in `launch.features`.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ _UNSUPPORTED = "Unsupported control request subtype"
 
 
 class Compatibility:
-    """The version and the capabilities of the CLI, as far as they are known.
+    """Knows the version and the capabilities of the CLI, as far as they can be known.
 
     Args:
-        connection: whose transport may know the version, or can find it out.
-        conversation: hears the capabilities that the CLI names at the start of each turn.
+        connection: its transport may know the version, or can find it out.
+        conversation: keeps the capabilities that the CLI names at the start of each turn.
     """
 
     def __init__(self, connection: Connection, conversation: Conversation) -> None:
@@ -34,7 +37,7 @@ class Compatibility:
         self._conversation = conversation
         self._named: Collection[str] = ()
         self.version: str | None = None
-        """The version of the CLI; None before its answer to `initialize`, and when nothing tells."""
+        """The version of the CLI; None before its answer to `initialize`, and when it cannot be found out."""
 
     async def check_start(self, initialization: InitializationInfo, *, fields: Mapping[str, Any], of_options: Mapping[str, Any]) -> None:
         """Check the answer to `initialize`, before any prompt is sent.
@@ -64,7 +67,7 @@ class Compatibility:
             self._refuse_what_is_newer(names)
 
     def _refuse_what_is_newer(self, names: Iterable[str]) -> None:
-        """Refuse what needs a CLI that says its version: this one does not, and would drop the field without a word."""
+        """Raise `CLIVersionMismatch` for what needs a CLI that says its version. This one does not, and would drop the field silently."""
         feature = first_lacking(names, version=_LAST_WITHOUT_VERSION)
         if feature is not None:
             raise CLIVersionMismatch(
@@ -74,7 +77,7 @@ class Compatibility:
             )
 
     def check_request(self, subtype: str, fields: Iterable[str]) -> None:
-        """Refuse a control request that the CLI is known to lack, or to lack a field of.
+        """Check that the CLI knows a control request and its fields, as far as its version is known.
 
         Raises:
             CLIVersionMismatch: `flag` is the subtype, or `<subtype>.<field>`.
@@ -82,9 +85,9 @@ class Compatibility:
         self._require(subtype, *(f"{subtype}.{name}" for name in fields))
 
     def check_verbatim_prompt(self, content: str | Sequence[Mapping[str, Any]]) -> None:
-        """Refuse a prompt that is to be sent as it is, when the CLI is known to read a command or a path out of it.
+        """Check that the CLI can take this prompt as plain text.
 
-        A CLI that does not know `client_composed` runs a text that begins with `/` as a command, and reads the files named by `@path`.
+        An older CLI runs a text that begins with `/` as a command, and reads the files named by `@path`.
 
         Raises:
             CLIVersionMismatch: `flag` is `prompt.client_composed`.
@@ -93,7 +96,7 @@ class Compatibility:
             self._require("prompt.client_composed")
 
     def explained(self, error: ControlRequestFailed, *, subtype: str) -> ControlRequestFailed | CLIVersionMismatch:
-        """`error`, or the mismatch of versions that it shows: the CLI does not know a control request of the table."""
+        """Return `error`, or `CLIVersionMismatch` when it means that the CLI is too old for the request."""
         is_unknown = error.error_code == "unsupported_request" or str(error).startswith(_UNSUPPORTED)
         feature = find_feature(subtype) if is_unknown else None
         if feature is None:
@@ -121,11 +124,11 @@ def _check_applied(initialization: InitializationInfo, of_options: Mapping[str, 
 
 
 def _is_composed(content: str | Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether an old CLI would find a command or a path in a text of this content."""
+    """Return True when an old CLI would find a command or a path in a text of this content."""
     texts = [content] if isinstance(content, str) else [block.get("text") for block in content if isinstance(block, Mapping)]
     return any(isinstance(text, str) and ("@" in text or text.lstrip().startswith("/")) for text in texts)
 
 
 def _is_of_a_cli(initialization: InitializationInfo) -> bool:
-    """Tell whether a CLI gave this answer: 2.1.19 lists its commands and models, and newer ones report their process id as well."""
+    """Return True when a CLI gave this answer: 2.1.19 lists its commands and models, and newer ones also report their process id."""
     return initialization.pid is not None or bool(initialization.commands or initialization.models)

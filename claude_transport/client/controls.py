@@ -1,7 +1,7 @@
-"""The requests a host can make of a running CLI, beside the conversation: one typed method for each, by noun.
+"""`Controls`: one typed method for each control request that a running CLI answers, grouped by what they are about.
 
-Only those are here that CLI 2.1.329 was seen to answer; `request()` asks anything else. Names of methods are those of the field, not of
-the wire; the page `docs/reference/control-requests.md` has both.
+Each request here was answered by CLI 2.1.329; `request()` sends any other. The methods have plain names, and
+`docs/reference/control-requests.md` has the names of the wire beside them. How a request is sent is in `query` and `connection`.
 """
 
 from __future__ import annotations
@@ -55,72 +55,70 @@ from claude_transport.protocol.answers import (
 )
 from claude_transport.protocol.control import Answer, CommandInfo, ModelInfo
 
-# --- What every group of control requests is made of: one way to ask.
-
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_CONTROL_TIMEOUT = 60.0
 """Seconds for an answer to a control request. Most take 1 to 20 ms (docs/reference/protocol.md#answer-times)."""
 
 MODEL_TIMEOUT = 600.0
-"""Seconds for the few requests that ask a model something, with the retries of a bad day."""
+"""Seconds for the few requests that ask a model, which may be retried."""
+
+INTERRUPT_TIMEOUT = 10.0
+"""Seconds for the answer to an interrupt, which takes 5-30 ms [07a]."""
+
+MILLISECONDS: Final = 1000
 
 A = TypeVar("A", bound=Answer)
 
 
 class Asking(ABC):
-    """Somebody who can ask the CLI. All requests are answered while a turn is running, too, and not in the order they were made [08b, 08c].
+    """The base of all groups: what they need to send a request. Requests are answered during a turn, too, and in any order [08b, 08c].
 
-    Every method raises `ControlRequestFailed` when the CLI refuses (with `error_code` when it gave one), `ControlTimeout` after `timeout`
-    seconds (`math.inf` waits for ever), and the cause (`ConnectionLost`, `ProcessError`, `TransportClosed`) when nobody will answer.
+    Every method raises `ControlRequestFailed` when the CLI refuses (with `error_code` when it gave one), and `ControlTimeout` after
+    `timeout` seconds (`math.inf` waits for ever). When the peer is gone, it raises `ConnectionLost`, `ProcessError` or `TransportClosed`.
     """
 
     @abstractmethod
     async def request(self, subtype: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT, **fields: Any) -> dict[str, Any]:
-        """Ask the CLI anything: the response fields."""
+        """Send any control request. Returns the response fields."""
 
     @property
     @abstractmethod
     def is_running(self) -> bool:
-        """True while there is something an interrupt could stop."""
+        """True while there is something that an interrupt could stop."""
 
     @property
     @abstractmethod
     def has_ended(self) -> bool:
-        """True once there is nobody to ask."""
+        """True once nothing can be asked any more."""
 
     @abstractmethod
     async def _early_prompts_sent(self) -> None:
-        """Return when every prompt that waits for the start has been sent, or will not be."""
+        """Wait until every prompt that waits for the start has been sent, or will not be."""
 
     async def _ask(self, answer: type[A], subtype: str, *, timeout: float, **fields: Any) -> A:
-        """The typed answer; fields that are None are left out."""
+        """Send a request and return the typed answer. Fields that are None are left out."""
         return answer.from_payload(await self.request(subtype, timeout=timeout, **said(fields)))
 
     async def _tell(self, subtype: str, *, timeout: float, **fields: Any) -> None:
-        """Ask for something whose success has nothing to say; fields that are None are left out."""
+        """Send a request whose answer has no fields. Fields that are None are left out."""
         await self.request(subtype, timeout=timeout, **said(fields))
 
 
 def said(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that say something."""
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-MILLISECONDS: Final = 1000
-
-
-# --- Files of the session's directory.
 
 
 class FileControls(Asking):
     """Files, where the CLI runs."""
 
     async def rewind_files(self, uuid: str, *, dry_run: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> RewindResult:
-        """Put files back to how they were when the user message `uuid` was sent; with `dry_run` only say what that would do. [08a]
+        """Restore files as they were when the user message `uuid` was sent; with `dry_run` only report what that would do. [08a]
 
         Needs `CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=true` in the CLI's environment. Without it, or for a message without a checkpoint,
-        it raises `ControlRequestFailed`; a dry run may say so in `can_rewind` and `error` instead. What shell commands have changed is not
-        put back.
+        it raises `ControlRequestFailed`; a dry run may say so in `can_rewind` and `error` instead. Changes that shell commands made are not
+        restored.
         """
         return await self._ask(RewindResult, "rewind_files", timeout=timeout, user_message_id=uuid, dry_run=dry_run or None)
 
@@ -132,58 +130,55 @@ class FileControls(Asking):
         encoding: Literal["utf-8", "base64"] | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> FileContents:
-        """A file as the CLI sees it; `base64` for bytes. Raises `ControlRequestFailed` for one that is outside, or not there. [08a]"""
+        """Read a file as the CLI sees it; `base64` for bytes. Raises `ControlRequestFailed` for a file outside, or a missing one. [08a]"""
         return await self._ask(FileContents, "read_file", timeout=timeout, path=os.fspath(path), max_bytes=max_bytes, encoding=encoding)
 
     async def seed_read_state(self, path: str | os.PathLike[str], *, mtime: float, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
         """Tell the CLI that the model has seen a file as of `mtime`, so that it may edit it at once. [08a]
 
-        `mtime` is in seconds, as `os.stat` has it. A file that is newer, or is not there, is left out without a word.
+        `mtime` is in seconds, as `os.stat` has it. The CLI ignores a file that is newer or missing, and does not say so.
         """
         await self._tell("seed_read_state", timeout=timeout, path=os.fspath(path), mtime=math.ceil(mtime * MILLISECONDS))
 
     async def file_suggestions(self, query: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> FileSuggestions:
-        """Paths that match what somebody begins to type. [08a]"""
+        """Return paths that match the beginning of a path. [08a]"""
         return await self._ask(FileSuggestions, "file_suggestions", timeout=timeout, query=query)
 
     async def workspace_diff(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> WorkspaceDiffAnswer:
-        """What has changed in the git working tree, or why that cannot be said. [08a]"""
+        """Return what has changed in the git working tree, or why that is not known. [08a]"""
         return await self._ask(WorkspaceDiffAnswer, "get_workspace_diff", timeout=timeout)
 
     async def plan(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> PlanInfo:
-        """The session's plan, when there is one. [08a]"""
+        """Return the session's plan, when there is one. [08a]"""
         return await self._ask(PlanInfo, "get_plan", timeout=timeout)
-
-
-# --- MCP servers: which there are, how they are, and calling them past the model.
 
 
 class McpControls(Asking):
     """MCP servers."""
 
     async def mcp_status(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[McpServerStatus, ...]:
-        """Every MCP server: its state, its configuration, and when it is connected its tools. [06l, 08a]"""
+        """Return every MCP server: its state, its configuration, and when it is connected its tools. [06l, 08a]"""
         return (await self._ask(McpServerStatuses, "mcp_status", timeout=timeout)).servers
 
     async def mcp_reconnect(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Connect to a server once more.
+        """Connect to a server again.
 
-        Raises `ControlRequestFailed` for an unknown one [08a], for one that still cannot be reached, and for one of the host: toggle that
-        off and on instead [06l].
+        Raises `ControlRequestFailed` for an unknown server [08a], for one that still cannot be reached, and for one of this program:
+        toggle that off and on instead [06l].
         """
         await self._tell("mcp_reconnect", timeout=timeout, serverName=server)
 
     async def mcp_toggle(self, server: str, *, enabled: bool, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Switch a server on or off; on means connected anew. Raises `ControlRequestFailed` for an unknown one. [06l, 08a]"""
+        """Switch a server off, or on with a new connection. Raises `ControlRequestFailed` for an unknown one. [06l, 08a]"""
         await self._tell("mcp_toggle", timeout=timeout, serverName=server, enabled=enabled)
 
     async def mcp_set_servers(
         self, servers: Mapping[str, Mapping[str, Any]], *, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> McpServersChange:
-        """Have exactly these dynamic servers, by name: what was added and removed, and which could not be connected. [06l, 08a]
+        """Replace all dynamic servers by these. Returns what was added and removed, and which could not be connected. [06l, 08a]
 
         A configuration is `{"type": "stdio", "command": …}`, `{"type": "http", "url": …}`, `{"type": "sdk", "name": …}`. The servers that
-        the Query was given are dynamic, too: those that are not named are gone. Servers of files and options are left alone.
+        the Query was given are dynamic, too: those that are not named are removed. Servers of files and options stay.
         """
         plain = {name: whole_configuration(config) for name, config in servers.items()}
         return await self._ask(McpServersChange, "mcp_set_servers", timeout=timeout, servers=plain)
@@ -196,16 +191,16 @@ class McpControls(Asking):
         call_timeout: float | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> McpCallResult:
-        """Call a tool (`mcp__server__tool`) past the model and past every permission: nobody is asked, and no rule can deny it.
+        """Call a tool (`mcp__server__tool`) without the model and without any permission check: no callback is asked, no rule can deny it.
 
         The CLI gives up after `call_timeout` seconds, this method after `timeout`. Raises `ControlRequestFailed` when the server is not
-        connected [08a]; a tool that fails by itself says so in `is_error`.
+        connected [08a]. When the tool itself fails, `is_error` is True.
         """
         limit = None if call_timeout is None else round(call_timeout * MILLISECONDS)
         return await self._ask(McpCallResult, "mcp_call", timeout=timeout, tool=tool, arguments=dict(arguments or {}), timeout_ms=limit)
 
     async def mcp_message(self, server: str, message: Mapping[str, Any], *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Hand the CLI a JSON-RPC message of the host's server, such as `notifications/tools/list_changed`.
+        """Send the CLI a JSON-RPC message of a server of this program, such as `notifications/tools/list_changed`.
 
         It is for servers of type `sdk`; an unknown server succeeds just the same [08a]. An answer of the CLI comes as its own
         `mcp_message` [06o].
@@ -213,15 +208,15 @@ class McpControls(Asking):
         await self._tell("mcp_message", timeout=timeout, server_name=server, message=dict(message))
 
     async def mcp_read_resource(self, server: str, uri: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[dict[str, Any], ...]:
-        """A resource of a server: MCP content objects. Only `ui://` URIs can be read; others raise `ControlRequestFailed`."""
+        """Read a resource of a server, as MCP content objects. Only `ui://` URIs can be read; others raise `ControlRequestFailed`."""
         return (await self._ask(McpResourceContents, "mcp_read_resource", timeout=timeout, serverName=server, uri=uri)).contents
 
     async def mcp_authenticate(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> dict[str, Any]:
-        """Begin to sign in to a remote server: the payload as it comes. Only its refusal of an unknown server was seen. [08a]"""
+        """Begin to sign in to a remote server. Returns the raw payload. Only its refusal of an unknown server was seen. [08a]"""
         return await self.request("mcp_authenticate", timeout=timeout, serverName=server)
 
     async def mcp_clear_auth(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Forget what was signed in with; raises `ControlRequestFailed` for an unknown server and for stdio. Only that was seen. [08a]"""
+        """Forget the sign-in to a server. Raises `ControlRequestFailed` for an unknown server and for stdio. Only that was seen. [08a]"""
         await self._tell("mcp_clear_auth", timeout=timeout, serverName=server)
 
     async def channel_enable(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -229,18 +224,15 @@ class McpControls(Asking):
         await self._tell("channel_enable", timeout=timeout, serverName=server)
 
     async def reload_connectors(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> dict[str, Any]:
-        """Read the list of claude.ai connectors again: the payload as it comes. Only the failure with an API key was seen. [08a]"""
+        """Read the list of claude.ai connectors again. Returns the raw payload. Only the failure with an API key was seen. [08a]"""
         return await self.request("reload_connectors", timeout=timeout)
-
-
-# --- Models: which one, how it thinks, what it has cost, what it has in mind.
 
 
 class ModelControls(Asking):
     """The model, its cost and its context window."""
 
     async def set_model(self, model: str | None = None, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> str:
-        """Use another model from the next request on, or with None the default again: the name that is now set. [08a]
+        """Use another model from the next request on, or with None the default again. Returns the name that is now set. [08a]
 
         The CLI accepts any string, also one that names no model; a wrong one shows as a failed turn
         (docs/reference/protocol.md#requests-that-accept-anything). A PreModelSwitch hook that says no makes it raise
@@ -255,44 +247,41 @@ class ModelControls(Asking):
         display: Literal["summarized", "omitted", "highlights"] | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> None:
-        """Limit how many tokens the model may think, or with None not; `display` says how its thinking is shown. [08a]
+        """Limit how many tokens the model may think; None removes the limit. `display` says how its thinking is shown. [08a]
 
-        0 switches thinking off. Models that decide by themselves how much to think (`claude-opus-5-5`) heed no limit: the CLI accepts it,
-        and asks the API for adaptive thinking as before.
+        0 switches thinking off. Models that choose by themselves how much to think (`claude-opus-5-5`) ignore the limit: the CLI accepts
+        it, and asks the API for adaptive thinking as before.
         """
         fields: dict[str, Any] = {} if display is None else {"thinking_display": display}
         await self.request("set_max_thinking_tokens", timeout=timeout, max_thinking_tokens=tokens, **fields)
 
     async def list_models(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[ModelInfo, ...]:
-        """The models that can be chosen; `ModelInfo.value` is what `set_model` takes. [08a]"""
+        """Return the models that can be chosen; `ModelInfo.value` is the argument for `set_model`. [08a]"""
         return (await self._ask(ModelListing, "list_models", timeout=timeout)).models
 
     async def context_usage(
         self, *, detail: Literal["summary", "full"] | None = None, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> ContextUsage:
-        """What fills the context window: estimated with "summary" (8 ms), counted by the API otherwise (1.1 s). [08a, 08b]"""
+        """Return what fills the context window: estimated with "summary" (8 ms), counted by the API otherwise (1.1 s). [08a, 08b]"""
         return await self._ask(ContextUsage, "get_context_usage", timeout=timeout, detail=detail)
 
     async def session_cost(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> str:
-        """What the session has cost, as text for people; `usage` has the numbers. [08a]"""
+        """Return what the session has cost, as text for people; `usage` has the numbers. [08a]"""
         return str((await self.request("get_session_cost", timeout=timeout)).get("text", ""))
 
     async def usage(self, *, skip_behaviors: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> UsageInfo:
-        """What the session has used, in dollars, tokens and time, and what is left of a subscription's limits. [08a]
+        """Return what the session has used, in dollars, tokens and time, and what is left of a subscription's limits. [08a]
 
-        `skip_behaviors` leaves out the look at earlier sessions.
+        With `skip_behaviors`, earlier sessions are not looked at.
         """
         return await self._ask(UsageInfo, "get_usage", timeout=timeout, skip_behaviors=skip_behaviors or None)
 
 
-# --- What is allowed, and who is asked.
-
-
 class PermissionControls(Asking):
-    """The permission mode, the rules, hooks and sandbox behind it."""
+    """The permission mode, and the rules, hooks and sandbox behind it."""
 
     async def set_permission_mode(self, mode: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> str:
-        """Change the permission mode (default, acceptEdits, plan, dontAsk, auto, bypassPermissions): the mode that is now set. [08a]
+        """Change the permission mode (default, acceptEdits, plan, dontAsk, auto, bypassPermissions). Returns the new mode. [08a]
 
         Raises `ControlRequestFailed` for an unknown mode (`invalid_mode`), and for `bypassPermissions` in a session that was
         not started with it (`bypass_not_launched`).
@@ -300,7 +289,7 @@ class PermissionControls(Asking):
         return str((await self.request("set_permission_mode", timeout=timeout, mode=mode)).get("mode", mode))
 
     async def permission_rules(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> PermissionRules:
-        """The permission rules in force, and where each comes from. [08a]"""
+        """Return the permission rules in force, and where each comes from. [08a]"""
         return await self._ask(PermissionRules, "list_permission_rules", timeout=timeout)
 
     async def register_repo_root(
@@ -312,7 +301,7 @@ class PermissionControls(Asking):
         reload_skills: bool | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> str:
-        """Let the session work in a directory below its own: the path that was added.
+        """Let the session work in a directory below its own. Returns the path that was added.
 
         Raises `ControlRequestFailed` for one that is elsewhere or does not exist. [08a]
         """
@@ -322,40 +311,37 @@ class PermissionControls(Asking):
         return str((await self.request("register_repo_root", timeout=timeout, directory=path, **fields)).get("directory", path))
 
     async def hooks_listing(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> HookListing:
-        """The hooks of the settings files, and the catalogue of all events. Hooks of the host are not listed. [08a]"""
+        """Return the hooks of the settings files, and all events. Hooks of this program are not listed. [08a]"""
         return await self._ask(HookListing, "get_hooks_listing", timeout=timeout)
 
     async def sandbox_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SandboxInfo:
-        """Whether and how commands are sandboxed. [08a]"""
+        """Return whether and how commands are sandboxed. [08a]"""
         return await self._ask(SandboxInfo, "get_sandbox_dialog", timeout=timeout)
 
     async def set_proactivity_level(self, level: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Let the CLI act by itself: ask, default, proactive.
+        """Set how much the CLI may do by itself: ask, default, proactive.
 
         Raises `ControlRequestFailed` unless the session was initialised with `proactivity: true`; its success has not been seen. [08a]
         """
         await self._tell("set_proactivity_level", timeout=timeout, level=level)
 
 
-# --- The session as a whole.
-
-
 class SessionControls(Asking):
     """The session: its name, its directory, its text, its end."""
 
     async def end_session(self, *, reason: str | None = None, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Let the CLI end by itself, with input still open: a running turn is aborted, background tasks are killed. [08a, 24i]
+        """Ask the CLI to end by itself, with input still open. It aborts a running turn and kills background tasks. [08a, 24i]
 
         Returns when it has agreed. The conversation ends soon after, and `aclose()` reports how.
         """
         await self._tell("end_session", timeout=timeout, reason=reason)
 
     async def status(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> StatusInfo:
-        """What `/status` shows, as text for people. [08a]"""
+        """Return what `/status` shows, as text for people. [08a]"""
         return await self._ask(StatusInfo, "get_status", timeout=timeout)
 
     async def binary_version(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> BinaryVersion:
-        """Which CLI this is. [08a]"""
+        """Return the version of the CLI's binary. [08a]"""
         return await self._ask(BinaryVersion, "get_binary_version", timeout=timeout)
 
     async def rename_session(self, title: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -370,23 +356,23 @@ class SessionControls(Asking):
         await self._tell("set_color", timeout=timeout, color=color)
 
     async def generate_session_title(self, description: str, *, timeout: float = MODEL_TIMEOUT) -> str | None:
-        """A title for what is described, made by a model; the session is not renamed. None when none was made."""
+        """Ask a model for a title that fits the description. Does not rename the session. Returns None when no title was made."""
         return (await self._ask(SessionTitle, "generate_session_title", timeout=timeout, description=description)).title
 
     async def side_question(self, question: str, *, timeout: float = MODEL_TIMEOUT) -> SideAnswer:
-        """Ask the model something that leaves no trace in the conversation: its answer. It is one paid call of the API. [08a]"""
+        """Ask the model something that leaves no trace in the conversation, and return its answer. This is one paid API call. [08a]"""
         return await self._ask(SideAnswer, "side_question", timeout=timeout, question=question)
 
     async def export_conversation(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ExportedConversation:
-        """The conversation as plain text. [08a]"""
+        """Return the conversation as plain text. [08a]"""
         return await self._ask(ExportedConversation, "export_conversation", timeout=timeout)
 
     async def fork_conversation(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ForkResult:
-        """Whether the conversation was forked. In stream-json sessions it never is: look at `forked`, or use `fork_session` [08a]."""
+        """Fork the conversation. In stream-json sessions `forked` of the answer is always False: use the option `fork_session` [08a]."""
         return await self._ask(ForkResult, "fork_conversation", timeout=timeout)
 
     async def rewind_conversation(self, uuid: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ConversationRewind:
-        """Cut the conversation back to before the user message `uuid`: what that message said. Files are left alone, see `rewind_files`."""
+        """Cut the conversation back to before the user message `uuid`. Returns that message's text. Files stay, see `rewind_files`."""
         return await self._ask(ConversationRewind, "rewind_conversation", timeout=timeout, target_message_uuid=uuid)
 
     async def set_cwd(
@@ -396,28 +382,28 @@ class SessionControls(Asking):
         trusted_directory: str | os.PathLike[str] | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> CwdChange:
-        """Go to another directory: whether that was done.
+        """Change the working directory of the session. Returns whether that was done.
 
-        A directory that is not trusted answers `needs_trust`, and nothing was done: ask the user, and repeat with the answer's `directory`
-        as `trusted_directory`. While a turn is running it is `rejected`.
+        For a directory that is not trusted, the answer is `needs_trust` and nothing was done: ask the user, and repeat the call with the
+        answer's `directory` as `trusted_directory`. While a turn is running, the answer is `rejected`.
         """
         trust = {} if trusted_directory is None else {"trust_accepted": True, "trusted_directory": os.fspath(trusted_directory)}
         return await self._ask(CwdChange, "set_cwd", timeout=timeout, path=os.fspath(path), **trust)
 
     async def set_has_subscribers(self, has_subscribers: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Say whether anybody is looking. [08a]"""
+        """Tell the CLI whether a user is watching the session. [08a]"""
         await self._tell("set_has_subscribers", timeout=timeout, has_subscribers=has_subscribers)
 
     async def set_message_waiting(self, waiting: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Say whether the user has a message in hand that is not sent yet."""
+        """Tell the CLI whether the user has a message that is not sent yet."""
         await self._tell("set_message_waiting", timeout=timeout, waiting=waiting)
 
     async def set_prompt_suggestions_paused(self, paused: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Stop making suggestions for the next prompt, or go on. [08a]"""
+        """Pause the suggestions for the next prompt, or resume them. [08a]"""
         await self._tell("set_prompt_suggestions_paused", timeout=timeout, paused=paused)
 
     async def prompt_draft_activity(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Say that the user is typing. [08a]"""
+        """Tell the CLI that the user is typing. [08a]"""
         await self._tell("prompt_draft_activity", timeout=timeout)
 
     async def rate_message(
@@ -429,22 +415,19 @@ class SessionControls(Asking):
         cleared: bool = False,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> None:
-        """Send a rating of a message to the maker of the CLI, where that is allowed; `cleared` takes it back."""
+        """Send a rating of a message to the maker of the CLI, where that is allowed; `cleared=True` takes it back."""
         await self._tell("message_rated", timeout=timeout, messageUuid=uuid, sentiment=sentiment, surface=surface, cleared=cleared)
-
-
-# --- Settings, and what is loaded by them.
 
 
 class SettingsControls(Asking):
     """Settings, plugins, skills, output styles, memory."""
 
     async def settings(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SettingsInfo:
-        """The settings: merged, by place, and what is in use. [08a]"""
+        """Return the settings: merged, by source, and those in use. [08a]"""
         return await self._ask(SettingsInfo, "get_settings", timeout=timeout)
 
     async def apply_flag_settings(self, settings: Mapping[str, Any], *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Set settings for this session, as `--settings` does. Invalid ones raise `ControlRequestFailed`, nothing applied. [08a]"""
+        """Apply settings to this session, as `--settings` does. Invalid ones raise `ControlRequestFailed`, and none is applied. [08a]"""
         await self._tell("apply_flag_settings", timeout=timeout, settings=dict(settings))
 
     async def update_settings(
@@ -454,19 +437,19 @@ class SettingsControls(Asking):
         *,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> None:
-        """Write settings to a file; only `outputStyle` of localSettings and `effortLevel` of userSettings may be.
+        """Write settings to a file. Only `outputStyle` of localSettings and `effortLevel` of userSettings can be written.
 
-        Anything else raises `ControlRequestFailed`. [08a]
+        Others raise `ControlRequestFailed`. [08a]
         """
         await self._tell("update_settings", timeout=timeout, source=source, settings=dict(settings))
 
     async def reload_plugins(
         self, *, hold_on_cache_impact: bool = False, refuse_if_busy: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> ReloadedPlugins:
-        """Read the plugins again: all commands, agents, plugins and MCP servers there are now; `commands_changed` is sent as well. [08a]
+        """Read the plugins again. Returns all commands, agents, plugins and MCP servers; a `commands_changed` message comes, too. [08a]
 
-        *Declared*: with `hold_on_cache_impact` nothing is changed that would cost the prompt cache, and `held` says so; with
-        `refuse_if_busy` it fails while a turn is running.
+        *Declared*: with `hold_on_cache_impact`, changes that would invalidate the prompt cache are held back, and `held` says so. With
+        `refuse_if_busy`, it fails while a turn is running.
         """
         return await self._ask(
             ReloadedPlugins,
@@ -477,41 +460,32 @@ class SettingsControls(Asking):
         )
 
     async def reload_skills(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[CommandInfo, ...]:
-        """Read the skills again: all there are now. [08a]"""
+        """Read the skills again, and return all of them. [08a]"""
         return (await self._ask(SkillListing, "reload_skills", timeout=timeout)).skills
 
     async def reload_output_styles(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[str, ...]:
-        """Read the output styles again: the names of all there are now. [08a]"""
+        """Read the output styles again, and return the names of all of them. [08a]"""
         return (await self._ask(OutputStyles, "reload_output_styles", timeout=timeout)).available_output_styles
 
     async def skills_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SkillsInfo:
-        """The skills that the user can manage. [08a]"""
+        """Return the skills that the user can manage. [08a]"""
         return await self._ask(SkillsInfo, "get_skills_dialog", timeout=timeout)
 
     async def memory_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> MemoryInfo:
-        """What is remembered between sessions: the files, and whether there are any. [08a]"""
+        """Return what is remembered between sessions: the files, and whether there are any. [08a]"""
         return await self._ask(MemoryInfo, "get_memory_dialog", timeout=timeout)
-
-
-# --- What is under way: turns, queued messages, background tasks.
-
-
-logger: logging.Logger = logging.getLogger(__name__)
-
-INTERRUPT_TIMEOUT = 10.0
-"""Seconds for the answer to an interrupt, which takes 5-30 ms [07a]; whoever interrupts does not want to wait."""
 
 
 class TaskControls(Asking):
     """Turns, queued messages and background tasks: stop them, look at them."""
 
     async def interrupt(self, *, timeout: float = INTERRUPT_TIMEOUT) -> InterruptOutcome:
-        """Stop the running turn: what came of it, in at most `timeout` seconds. An outcome in any case, never an error of the peer's. [07a]
+        """Stop the running turn. Returns an outcome within `timeout` seconds, and raises no error of the peer. [07a]
 
-        Messages that wait in the queue are left alone and make the next turn; `interrupt_all` drops them. A running turn is out of reach
-        (`dead`) after `end_input()`, since nothing can be asked any more, and when the peer refuses, which the CLI was never seen to do:
-        it agrees even when nothing runs [07c]. `aclose()` stops it all the same. Prompts that wait for the query to start are sent
-        first, within the same `timeout`, and stopped as well.
+        Messages that wait in the queue stay, and make the next turn; `interrupt_all` drops them. The outcome is `DEAD` when nothing can
+        be asked: the peer is gone, or `end_input()` was called while a turn runs. It is `DEAD`, too, when the peer refuses; the CLI agrees
+        even when nothing runs [07c]. `aclose()` stops the turn in any case. Prompts that wait for the start of the query are sent first,
+        within the same `timeout`, and stopped as well.
 
         Raises `UsageError` only for a call from another event loop.
         """
@@ -542,31 +516,31 @@ class TaskControls(Asking):
         return InterruptOutcome.ACKNOWLEDGED if running else InterruptOutcome.NOT_RUNNING
 
     async def interrupt_all(self, *, timeout: float = INTERRUPT_TIMEOUT) -> InterruptReceipt:
-        """Stop the running turn and drop the messages that wait: their uuids. Raises as every request does, unlike `interrupt`. [07f]"""
+        """Stop the running turn and drop the messages that wait. Returns their uuids. Raises as every request does. [07f]"""
         return await self._ask(InterruptReceipt, "interrupt", timeout=timeout, cancel_queued=True)
 
     async def cancel_message(self, uuid: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> bool:
-        """Drop a message that waits in the queue: True when that was done, False when it was taken up already or never there. [10e]"""
+        """Drop a message that waits in the queue. Returns False when it was taken up already, or was never there. [10e]"""
         return (await self._ask(MessageCancellation, "cancel_async_message", timeout=timeout, message_uuid=uuid)).cancelled
 
     async def stop_task(self, task_id: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Stop a background shell or agent. Its `task_notification` comes before this returns [24d].
+        """Stop a background shell or agent. Its `task_notification` comes before the call returns [24d].
 
-        An id that no task has succeeds just the same [08a]: `background_tasks` and the task messages tell what there is.
+        An unknown id succeeds, too [08a]: `background_tasks` and the task messages tell which tasks there are.
         """
         await self._tell("stop_task", timeout=timeout, task_id=task_id)
 
     async def background(self, tool_use_id: str | None = None, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> bool | None:
-        """Let a running tool go on in the background: whether it did; without an id all of them, and None. [08a]
+        """Move a running tool to the background. Returns whether that was done. Without an id, moves all of them and returns None. [08a]
 
-        A shell can be moved once its `task_started` has come, about two seconds after it was started; before, this is False.
+        A shell can be moved once its `task_started` has come, about two seconds after its start. Before, the result is False.
         """
         answer = await self.request("background_tasks", timeout=timeout, **({} if tool_use_id is None else {"tool_use_id": tool_use_id}))
         backgrounded = answer.get("backgrounded")
         return backgrounded if isinstance(backgrounded, bool) else None
 
     async def task_output(self, task_id: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> TaskOutput:
-        """What a background shell has written so far. Raises `ControlRequestFailed` for an id that none has. [24d]"""
+        """Return what a background shell has written so far. Raises `ControlRequestFailed` for an unknown id. [24d]"""
         return await self._ask(TaskOutput, "get_task_output", timeout=timeout, task_id=task_id)
 
 
@@ -579,4 +553,4 @@ class Controls(
     SettingsControls,
     SessionControls,
 ):
-    """All typed requests, each made of one `request()`."""
+    """All typed requests: each of them is one `request()`."""

@@ -1,4 +1,4 @@
-"""`split_by_parent`: the main thread of a conversation apart from its subagents, which all talk through the same stream."""
+"""`split_by_parent`: tells the messages of the main thread from those of subagents, which all come through the same stream."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from claude_transport.protocol.messages import (
 )
 
 _CALLS_LIMIT = 10_000
-"""Tool calls remembered, to know in which lane they were made; what is said about an older one is taken for the main thread's."""
+"""Tool calls that are remembered with the lane that made them. Messages about an older call count as the main thread's."""
 
 
 class Lane(msgspec.Struct, frozen=True, eq=False):
     """The main thread, or one subagent: `tool_use_id` is the call that started it, `parent` the lane that made this call.
 
-    One object for each lane, so that it can be a key. `agent_id` is what permission and hook callbacks get as `context.agent_id`.
-    `subagent_type` and `description` are None where nobody said.
+    There is one object for each lane, so that it can be a key. `agent_id` is the `context.agent_id` of permission and hook callbacks.
+    `subagent_type` and `description` are None when no message named them.
     """
 
     tool_use_id: str | None = None
@@ -54,12 +54,12 @@ MAIN = Lane()
 
 
 class Lanes:
-    """Says of each message, in the order they came, whose it is. Pure: for a list, a tape or a log as well as for a live stream.
+    """Assigns each message to its lane, in the order they came. Works on a list, a tape or a log as well as on a live stream.
 
-    * What a subagent says, and is told, names the call that started it in `parent_tool_use_id`. [15a]
-    * What is said *about* a tool call (progress, denials, tasks) belongs to the lane that made the call. `ToolProgress` too, although its
-      `parent_tool_use_id` is not empty: it is the call itself, also on the main thread. [17c]
-    * Everything else is of the main thread: results, session state, limits.
+    * Messages of and to a subagent name the call that started it in `parent_tool_use_id`. [15a]
+    * Messages *about* a tool call (progress, denials, tasks) belong to the lane that made the call. So does `ToolProgress`, although its
+      `parent_tool_use_id` is not empty: it names the call itself, also on the main thread. [17c]
+    * All others belong to the main thread: results, session state, limits.
     """
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ class Lanes:
 
     @property
     def subagents(self) -> tuple[Lane, ...]:
-        """Every lane beside the main thread so far, in the order they were first heard of."""
+        """The lanes of subagents so far, in the order of their first messages."""
         return tuple(self._lanes.values())
 
     def place(self, message: Message) -> Lane:
-        """The lane of this message."""
+        """Return the lane of this message."""
         match message:
             case AssistantMessage():
                 lane = self._lane(message.parent_tool_use_id, message)
@@ -101,7 +101,7 @@ class Lanes:
             lane = Lane(tool_use_id, parent, None, _text(call, "subagent_type"), _text(call, "description"))
             self._lanes[tool_use_id] = lane
         if said is not None:
-            # what the call did not say, and what a partial message does not know yet
+            # what the call did not tell, and partial messages do not know yet
             force_setattr(lane, "agent_id", lane.agent_id or said.agent_id)
             force_setattr(lane, "subagent_type", lane.subagent_type or said.subagent_type)
             force_setattr(lane, "description", lane.description or said.task_description)
@@ -122,20 +122,20 @@ def _text(call: ToolUseBlock | None, field: str) -> str | None:
 
 
 def split_by_parent(messages: AsyncIterable[Message]) -> SplitMessages:
-    """Each message together with its lane: `async for lane, message in split_by_parent(query.messages()): ...`.
+    """Iterate over messages together with their lanes: `async for lane, message in split_by_parent(query.messages()): ...`.
 
-    `messages` is a `Turn`, `query.messages()`, a one-shot `query()`, or any other iteration of messages. Nothing is held back, reordered or
-    left out, and nothing is read ahead: leaving the loop loses nothing that the source would not lose. `lane.is_main` is the filter for a
-    clean main thread; lanes can be keys of a dict.
+    `messages` is a `Turn`, `query.messages()`, a one-shot `query()`, or any other iteration of messages. Messages keep their order, none
+    is left out, and none is read ahead: leaving the loop loses nothing that the source would not lose. `lane.is_main` selects the main
+    thread. Lanes can be keys of a dict.
 
-    A subagent runs in the background by default, and outlives the turn that started it [15a]: a `Turn` ends with its result, and only
+    A subagent runs in the background by default, and outlives the turn that started it [15a]. A `Turn` ends with its result, so only
     `query.messages()` has what comes after.
     """
     return SplitMessages(messages)
 
 
 class SplitMessages:
-    """The iteration of `split_by_parent()`; `lanes.subagents` are those it has met so far."""
+    """The iteration of `split_by_parent()`; `lanes.subagents` are the subagents so far."""
 
     def __init__(self, messages: AsyncIterable[Message]) -> None:
         self._messages: AsyncIterator[Message] = aiter(messages)
@@ -149,7 +149,7 @@ class SplitMessages:
         return self.lanes.place(message), message
 
     async def aclose(self) -> None:
-        """End the source, when it is one that can be ended, as `query()` is."""
+        """Close the source, when it can be closed, as `query()` can."""
         aclose = getattr(self._messages, "aclose", None)
         if aclose is not None:
             await aclose()

@@ -1,9 +1,8 @@
-"""The MCP servers of a conversation, above all those that live in this program: the CLI's model calls their tools also from far away.
+"""`McpServers`: the MCP servers of a conversation. Most of this is about servers that run in this program.
 
-The CLI speaks JSON-RPC inside `mcp_message` requests, and each of them has to be answered by a control response that holds the
-JSON-RPC answer with the same id: one without it, or with another id, hangs the tool call for good, beyond the end of input
-(recordings 06q, 06r). So every request here is answered under its own id, whatever the server does: by the server's answer,
-or by a JSON-RPC error when the server fails, is gone, or drops a cancelled call.
+The CLI sends JSON-RPC inside `mcp_message` requests. Each must be answered by a control response that holds the JSON-RPC answer with the
+same id. Without it, the tool call hangs for good, even after the end of input (recordings 06q, 06r). So every request here is answered
+under its own id: by the server's answer, or by a JSON-RPC error when the server fails, has ended, or drops a cancelled call.
 """
 
 from __future__ import annotations
@@ -30,16 +29,15 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 
-# --- MCP servers that the CLI is to run or reach by itself, given to a conversation instead of its options.
-
+logger: logging.Logger = logging.getLogger(__name__)
 
 _URL_KINDS: Final = frozenset({"http", "sse", "ws"})
 
 
 def whole_configuration(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with what `mcp_set_servers` needs of it.
+    """Return the configuration with the fields that `mcp_set_servers` needs.
 
-    A program without `args` is fine in `--mcp-config`, and fails here with "Spread syntax requires ...iterable" (CLI 2.1.329, real).
+    A program without `args` works in `--mcp-config`, but fails here with "Spread syntax requires ...iterable" (CLI 2.1.329, real).
     """
     whole = dict(config)
     if whole.get("type", "stdio") == "stdio" and "command" in whole:
@@ -48,15 +46,15 @@ def whole_configuration(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_configuration(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of the server `name`, for `mcp_set_servers`; `ConfigurationError` for one that the CLI could only fail with.
+    """Return the configuration of the server `name`, for `mcp_set_servers`. Raises `ConfigurationError` when it cannot work.
 
-    A kind that is not known here is passed on: a newer CLI may have more of them.
+    An unknown kind is passed on: a newer CLI may have more of them.
     """
     kind = config.get("type", "stdio")
     if not isinstance(kind, str):
         raise _refused_configuration(name, f"its type is a text such as stdio or http, not {type(kind).__name__}")
     if kind == "sdk":
-        raise _refused_configuration(name, "a server of type sdk lives in this program: give the server object itself")
+        raise _refused_configuration(name, "a server of type sdk runs in this program: give the server object itself")
     if kind == "stdio":
         args = config.get("args", ())
         if not isinstance(config.get("command"), str) or not config["command"]:
@@ -73,7 +71,7 @@ def checked_configuration(name: str, config: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_change(change: McpServersChange) -> None:
-    """Raise `ControlRequestFailed` with the names of the servers that could not be connected, and why, as far as the CLI says."""
+    """Raise `ControlRequestFailed` when servers could not be connected, with their names and the reasons that the CLI gave."""
     if change.errors:
         redactor = Redactor()  # a URL may hold a key
         why = "; ".join(f"{name!r}: {redactor.text(str(reason))}" for name, reason in change.errors.items())
@@ -85,31 +83,28 @@ def _refused_configuration(name: str, why: str) -> ConfigurationError:
     return ConfigurationError(f"mcp_servers[{name!r}]: {why}", option="mcp_servers")
 
 
-# --- `McpSession`: one life of one in-process MCP server, from a handshake to the next, with the CLI at the other end.
-
-
-logger: logging.Logger = logging.getLogger(__name__)
-
 INTERNAL_ERROR = -32603
 _INVALID_REQUEST = -32600
 _CANCELLED = -32800
 """JSON-RPC error codes: "internal error", "invalid request", and the one the Language Server Protocol gave to cancelled requests."""
 
 OnFailure = Callable[[str, BaseException], object]
-"""Told what failed, and what it raised."""
+"""Takes the name of what failed, and the error that it raised."""
 
 _HANG_UP_GRACE = 2.0
 _CANCEL_GRACE = 1.0
-"""Seconds a server gets to end when its client has hung up, and then when it is cancelled: one that blocks in a thread or resists
-its cancellation is not worth hanging for."""
+"""Seconds a server gets to end when its client has hung up, and then when it is cancelled. A server that still runs then is given up."""
 
 
 class McpSession:
-    """A JSON-RPC connection to `server`, whose own messages go to `tell(message)`.
+    """A JSON-RPC connection to one server of this program, from one handshake to the next.
 
-    The server's lifespan is entered when the session begins and left when it ends: once for every handshake, that is at least
-    once for every conversation. `after` is the session that this one replaces: it is ended first, so that two lives of a server
-    within one conversation never overlap.
+    Args:
+        name: the server's name in the conversation.
+        server: its lifespan is entered when the session begins and left when it ends.
+        tell: called with each message that the server sends by itself.
+        on_failure: called when the server fails.
+        after: the session that this one replaces. It is ended first, so that the server does not run twice in one conversation.
     """
 
     def __init__(
@@ -133,7 +128,7 @@ class McpSession:
         self._task = BackgroundTask.spawn(self._run, name=f"MCP server {name}", at_end=self._end)
 
     def accept(self, message: dict[str, Any]) -> McpCall:
-        """Hand a message of the CLI to the server, at once; what comes of it is the call's to say."""
+        """Pass a message of the CLI to the server, without waiting. Returns the call, which gets the answer."""
         request_id = message.get("id")
         if "method" not in message or request_id is None:
             self._note_cancellation(message)
@@ -157,7 +152,7 @@ class McpSession:
             self._pass_on({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}})
 
     async def aclose(self) -> None:
-        """Hang up, and wait for the server to end; one that does not is cancelled, and given up in the end."""
+        """Hang up, and wait for the server to end. A server that does not end is cancelled, and then given up."""
         # hanging up first: a server that is cancelled could not await anything while it leaves its lifespan
         self._to_server.close()
         try:
@@ -178,7 +173,7 @@ class McpSession:
             options = self._server.create_initialization_options()
             await guarded(self._server.run(self._from_cli, _ToCli(self._hear), options))
         except BaseException as exc:
-            # a server is a callback, too: whatever it raises is noted, and calls are answered
+            # whatever a server raises is noted, as for every callback, and its calls are answered
             error = without_cancellation(exc)
             if error is None:
                 raise
@@ -187,7 +182,7 @@ class McpSession:
                 raise exit_of_program from None
 
     def _end(self) -> None:
-        """Also when the task was cancelled before its first step."""
+        """Answer the calls that wait. Called also when the task was cancelled before its first step."""
         self._over = True
         self._to_server.close()
         self._from_cli.close()
@@ -199,7 +194,7 @@ class McpSession:
         return f"the server {self._name!r} has ended"
 
     def _settle(self, request_id: str | int, outcome: Mapping[str, Any]) -> bool:
-        """Give a call its answer, and with it the id free; False when nobody waits for it."""
+        """Answer a call and forget its id. Returns False when there is no such call."""
         call = self._waiting.pop(request_id, None)
         if call is None:
             return False
@@ -207,23 +202,23 @@ class McpSession:
         return True
 
     def _hear(self, item: SessionMessage) -> None:
-        """A message of the server: the answer somebody waits for, or something of its own."""
+        """Take a message of the server: an answer to a call, or a message of its own."""
         message: dict[str, Any] = item.message.model_dump(by_alias=True, mode="json", exclude_none=True)
         if "method" in message:
             self._tell(message)
             return
         outcome: dict[str, Any] = {key: message[key] for key in ("result", "error") if key in message}
         if not self._settle(message.get("id", ""), outcome):
-            logger.debug("the MCP server %r answered a request that nobody waits for: %s", self._name, printable(message.get("id")))
+            logger.debug("the MCP server %r answered a request that is not pending: %s", self._name, printable(message.get("id")))
 
     def _note_cancellation(self, message: Mapping[str, Any]) -> None:
-        """A cancelled request gets no answer from the server, but the control request around it still needs one."""
+        """Answer a call that the CLI cancels: the server will not, but the control request around it needs an answer."""
         params = message.get("params")
         if message.get("method") == "notifications/cancelled" and isinstance(params, dict) and _is_id(params.get("requestId")):
             self._settle(params["requestId"], _error(_CANCELLED, "cancelled"))
 
     def _pass_on(self, message: dict[str, Any]) -> bool:
-        """Hand a message to the server; False when it is none. To a server that has ended it is of no interest."""
+        """Pass a message to the server. Returns False when it is no JSON-RPC message. A server that has ended gets none."""
         from mcp.shared.message import SessionMessage
         from mcp.types import jsonrpc_message_adapter
 
@@ -240,18 +235,18 @@ class McpSession:
 
 
 class _ToCli:
-    """The server's writing side, as far as `mcp` uses it: what is sent is heard at once."""
+    """The writing side that the package `mcp` gives a server. Each message is taken at once."""
 
     def __init__(self, hear: Callable[[SessionMessage], None]) -> None:
         self._hear = hear
 
     async def send(self, item: SessionMessage, /) -> None:
-        # a server that reports progress in a tight loop must let others run; before, so that a cancelled send has sent nothing
+        # a server that reports progress in a tight loop must let others run; the checkpoint comes first, so a cancelled send sends nothing
         await anyio.lowlevel.checkpoint()
         self._hear(item)
 
     async def aclose(self) -> None:
-        """There is nothing to close: the session ends when the server does."""
+        """Do nothing: the session ends when the server does."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -261,7 +256,7 @@ class _ToCli:
 
 
 class McpCall:
-    """One message of the CLI, from the moment it was handed to the server until it has its answer or is withdrawn."""
+    """One message of the CLI, from the moment the server got it until it is answered or withdrawn."""
 
     def __init__(self, answer: dict[str, Any] | None = None, *, on_withdrawal: Callable[[], None] | None = None) -> None:
         self._answer = answer
@@ -270,16 +265,16 @@ class McpCall:
 
     @classmethod
     def failed(cls, request_id: object, code: int, text: str) -> McpCall:
-        """A call that was over before it began."""
+        """Return a call that is answered with a JSON-RPC error."""
         return cls(_answer_to(request_id, _error(code, text)))
 
     def fill(self, answer: dict[str, Any]) -> None:
-        """Here is the answer."""
+        """Set the answer."""
         self._answer = answer
         self._answered.set()
 
     async def answer(self) -> dict[str, Any]:
-        """The JSON-RPC answer to a request; an empty one for everything that needs none."""
+        """Wait for the JSON-RPC answer. It is an empty one for a message that needs none."""
         while self._answer is None:
             try:
                 await self._answered.wait()
@@ -289,7 +284,7 @@ class McpCall:
         return self._answer
 
     def withdraw(self) -> None:
-        """Nobody waits for the answer any more; the server is told so, unless it has given it. Does not wait."""
+        """Withdraw the call: tell the server that the answer is not wanted any more, unless it has come. Does not wait."""
         if self._answer is None and self._on_withdrawal is not None:
             self._on_withdrawal()
 
@@ -299,17 +294,17 @@ def _is_id(value: object) -> bool:
 
 
 def _error(code: int, text: str) -> dict[str, Any]:
-    """The part of a JSON-RPC answer that says what went wrong."""
+    """Return the part of a JSON-RPC answer that reports an error."""
     return {"error": {"code": code, "message": text}}
 
 
 def _answer_to(request_id: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole JSON-RPC answer, under the id of its request."""
+    """Return a whole JSON-RPC answer, with the id of its request."""
     return {"jsonrpc": "2.0", "id": request_id, **outcome}
 
 
 _HANDSHAKE = "claude-transport-handshake"
-"""Id of the `initialize` request that is made in place of the CLI; its answer is dropped."""
+"""Id of the `initialize` request that this module sends in place of the CLI. Its answer is dropped."""
 
 Tell = Callable[[str, dict[str, Any]], None]
 """Sends a JSON-RPC message of a server to the CLI: `tell(server_name, message)`."""
@@ -318,10 +313,12 @@ Tell = Callable[[str, dict[str, Any]], None]
 class McpServers:
     """The servers of one conversation, by name. One server object may serve any number of conversations at once.
 
-    `servers` are `mcp.server.Server` or `mcp.server.MCPServer` objects by name, or configurations of what the CLI runs or reaches
-    itself. `on_failure` is told of a server that failed, and of why. `tell` is how the objects' own messages (progress, `list_changed`,
-    requests) reach the CLI; whoever speaks to it sets it.
-    Raises `ConfigurationError` for anything else, and when the package `mcp` is missing or too old.
+    Args:
+        servers: `mcp.server.Server` or `mcp.server.MCPServer` objects, or configurations of servers that the CLI runs or reaches itself.
+        on_failure: called with a server that failed, and its error.
+        tell: sends the servers' own messages (progress, `list_changed`, requests) to the CLI.
+
+    Raises `ConfigurationError` for other values, and when the package `mcp` is missing or too old.
     """
 
     def __init__(self, servers: Mapping[str, Any] | None, *, on_failure: OnFailure, tell: Tell | None = None) -> None:
@@ -332,21 +329,21 @@ class McpServers:
         configured = {name: server for name, server in given.items() if isinstance(server, Mapping)}
         self._configured = {name: checked_configuration(name, config) for name, config in configured.items()}
         self._servers = {name: _low_level(name, server) for name, server in given.items() if name not in configured}
-        self._tell = tell or _tell_nobody
+        self._tell = tell or _drop_message
         self._parked: frozenset[str] = frozenset()
         self._on_failure = on_failure
         self._sessions: dict[str, McpSession] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that live here: what `initialize.sdkMcpServers` says."""
+        """The servers of this program, for `initialize.sdkMcpServers`."""
         return tuple(self._servers)
 
     @property
     def dynamic(self) -> dict[str, dict[str, Any]]:
-        """What `mcp_set_servers` is to be told once `initialize` is answered: nothing, unless there are configurations.
+        """The servers for `mcp_set_servers`, which is sent after the answer to `initialize`. Empty when there are no configurations.
 
-        It names those that live here too: what a set does not name is gone after it, whoever declared it (CLI 2.1.329, real).
+        It also names the servers of this program: the CLI removes every server that the request does not name (CLI 2.1.329, real).
         """
         if not self._configured:
             return {}
@@ -360,10 +357,10 @@ class McpServers:
         self._parked = frozenset(name for name, state in manifests.items() if state == "parked")
 
     def accept(self, name: str, message: dict[str, Any]) -> McpCall:
-        """Hand a message of the CLI to the server `name`. Without waiting, so that the server gets them in the order they came."""
+        """Pass a message of the CLI to the server `name`, without waiting, so that the server gets messages in order."""
         try:
             if message.get("method") == "initialize":
-                # every handshake is a new life of the server (the CLI shakes hands again after a toggle or a failure, 06l)
+                # every handshake starts a new session (the CLI repeats it after a toggle or a failure, 06l)
                 self._begin(name)
             elif name not in self._sessions and name in self._parked:
                 self._shake_hands(name)
@@ -376,7 +373,7 @@ class McpServers:
             return McpCall.failed(message.get("id"), INTERNAL_ERROR, f"the host failed ({type(exc).__name__})")
 
     def _begin(self, name: str) -> McpSession:
-        """Begin a new life of the server, in place of the one it has."""
+        """Begin a new session with the server, in place of the one it has."""
         session = self._sessions[name] = McpSession(
             name,
             self._servers[name],
@@ -387,7 +384,7 @@ class McpServers:
         return session
 
     def _shake_hands(self, name: str) -> None:
-        """Begin a life of the server with a handshake of our own, in place of the CLI."""
+        """Begin a session with the server, with a handshake in place of the CLI's."""
         from mcp.types import LATEST_PROTOCOL_VERSION
 
         params = {
@@ -400,15 +397,15 @@ class McpServers:
         session.accept({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def aclose(self) -> None:
-        """End all sessions, side by side: each of them may take its time to end."""
+        """End all sessions at the same time."""
         sessions, self._sessions = self._sessions, {}
         async with anyio.create_task_group() as closing:
             for session in sessions.values():
                 closing.start_soon(session.aclose)
 
 
-def _tell_nobody(name: str, message: dict[str, Any]) -> None:
-    logger.debug("the MCP server %r said something before there was anybody to hear it: %s", name, printable(message.get("method")))
+def _drop_message(name: str, message: dict[str, Any]) -> None:
+    logger.debug("the MCP server %r sent a message that nothing reads: %s", name, printable(message.get("method")))
 
 
 def _refused(message: str) -> ConfigurationError:
@@ -422,7 +419,7 @@ def _checked_name(name: object) -> str:
 
 
 def _refuse_same_tool_names(names: Iterable[str]) -> None:
-    """Two names that the CLI writes alike would hide each other's tools from the model; seen on CLI 2.1.329, which says nothing."""
+    """Raise for two names that the CLI writes alike: one would hide the other's tools from the model, silently (CLI 2.1.329)."""
     seen: dict[str, str] = {}
     for name in names:
         written = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
@@ -432,12 +429,12 @@ def _refuse_same_tool_names(names: Iterable[str]) -> None:
 
 
 def _instance_of(server: Any) -> Any:
-    """The server object inside of a configuration that holds one, as the official SDK makes them; else what was given."""
+    """Return the server object in a configuration of the official SDK; for other values, the value itself."""
     return server["instance"] if isinstance(server, Mapping) and server.get("instance") is not None else server
 
 
 def _low_level(name: str, server: Any) -> Server[Any]:
-    """The `mcp.server.Server` behind what the user gave."""
+    """Return the `mcp.server.Server` behind the object that was given."""
     low_level: Any = getattr(server, "_lowlevel_server", server)  # MCPServer has no public way to serve two streams
     if not hasattr(low_level, "run") or not hasattr(low_level, "create_initialization_options"):
         raise _refused(

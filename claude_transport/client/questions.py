@@ -270,6 +270,7 @@ class Questions:
         """
         _answering.set((*_answering.get(), self))
         limit = self._hooks.limit_of(question.request.request)
+        crash: BaseException | None = None
         try:
             if limit is None:
                 crash = await self._work(question, reply)
@@ -386,7 +387,7 @@ class Questions:
             if answer is not None:
                 return dict(answer)
         if isinstance(body, CanUseTool):  # denied, as the CLI itself would do
-            return _permission(Deny("Nobody is there to give permission for this."), body)
+            return _permission(Deny("This program gives no permission: it has no can_use_tool callback."), body)
         raise ControlRequestFailed(f"Unsupported control request subtype: {request.subtype}", error_code="unsupported_request")
 
 

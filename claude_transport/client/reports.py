@@ -1,4 +1,7 @@
-"""What the program's own callbacks failed at: counted, and each of them logged, without the secrets that its error may quote."""
+"""What a conversation reports about itself, and what it refuses: outcomes, causes of an end, failed callbacks, wrong arguments.
+
+The public reports come first: `InterruptOutcome`, `CloseReport`, `ResumePoint`. The rest is for the other modules of `client`.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +25,29 @@ from claude_transport.protocol.hooks import HookEvent
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
 
-# --- What a conversation reports about itself: how an interrupt went, how it was closed, where it can be taken up again.
+logger: logging.Logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class InterruptOutcome(StrEnum):
-    """What came of an interrupt."""
+    """The result of an interrupt."""
 
     ACKNOWLEDGED = "acknowledged"
     """The CLI stops the running turn; its result follows (docs/reference/protocol.md#interrupts)."""
     NOT_RUNNING = "not_running"
-    """There was nothing to stop."""
+    """No turn was running."""
     TIMED_OUT = "timed_out"
-    """The peer is there but did not answer in time."""
+    """The peer did not answer in time."""
     DEAD = "dead"
-    """There is no peer any more, or none that can be reached: input has ended, or it refuses while the turn goes on."""
+    """The peer has ended or cannot be asked: input has ended, or it refuses while the turn goes on."""
 
 
 class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a conversation was closed, and what was cut off by it.
+    """How a conversation was closed, and what was cut off.
 
-    `ended_by_itself` is False when the transport had to be closed under it. `lost_turns` are the uuids of prompts without a
-    result, `dropped_tasks` the background agents that were still at work: task id to description.
+    `ended_by_itself` is False when the peer did not end in time, and the transport was closed. `lost_turns` are the uuids of prompts
+    without a result. `dropped_tasks` are the background agents that were still at work: task id to description.
     """
 
     ended_by_itself: bool = True
@@ -54,24 +59,21 @@ class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
-    """Where a new process can take the conversation up: `ClaudeOptions(resume=session_id, resume_session_at=last_uuid)`."""
+    """Where a new process can continue the conversation: `ClaudeOptions(resume=session_id, resume_session_at=last_uuid)`."""
 
     session_id: str
     last_uuid: str | None = None
 
 
-# --- Cancellations that nobody here ordered: foreign code may end in one, and it must not take the conversation along.
-
-
-T = TypeVar("T")
+# Cancellations that no scope of this library ordered: code of others may end in one, and it must not end the conversation.
 
 
 class StrayCancellation(Exception):
-    """Foreign code ended as if it had been cancelled, and no scope around it was."""
+    """Code of another library ended as if it had been cancelled, but no scope around it was."""
 
 
 async def guarded(awaitable: Awaitable[T]) -> T:
-    """What `awaitable` returns or raises; a cancellation only when a scope around the caller is cancelled."""
+    """Await `awaitable`. A cancellation passes only when a scope around the caller is cancelled; else `StrayCancellation` is raised."""
     try:
         return await awaitable
     except anyio.get_cancelled_exc_class() as exc:
@@ -86,7 +88,7 @@ def refuse_stray(cancelled: BaseException) -> None:
 
 
 def without_cancellation(error: BaseException) -> BaseException | None:
-    """Return what is left of `error` when the cancellations are taken out of it; None when it was nothing else."""
+    """Return `error` without the cancellations in it; None when it holds nothing else."""
     cancelled = anyio.get_cancelled_exc_class()
     if isinstance(error, BaseExceptionGroup):
         return error if error.subgroup(cancelled) is None else error.split(cancelled)[1]
@@ -103,13 +105,10 @@ def meant_for_the_program(error: BaseException | None) -> KeyboardInterrupt | Sy
     return error if isinstance(error, KeyboardInterrupt | SystemExit) else None
 
 
-# --- How a conversation ended: with which typed cause, or with none.
-
-
 def translated(exc: Exception, what: str) -> ClaudeTransportError:
-    """`exc` as an error of this library: somebody else's transport may raise anything.
+    """Return `exc` as an error of this library, with `what` failed as its message: a transport of another library may raise anything.
 
-    An exception with an `exit_code`, such as the official SDK's `ProcessError`, tells of a program that failed.
+    An exception with an `exit_code`, such as the official SDK's `ProcessError`, becomes a `ProcessError`; others a `ConnectionLost`.
     """
     if isinstance(exc, ClaudeTransportError):
         return exc
@@ -125,9 +124,9 @@ def translated(exc: Exception, what: str) -> ClaudeTransportError:
 
 
 def raised_again(error: ClaudeTransportError) -> BaseException:
-    """Return a copy to raise: one error may be raised to many waiters, and each raise would add to the traceback of the others.
+    """Return a copy of `error` to raise: one error may be raised to many waiters, and each raise would add to the traceback of the others.
 
-    It is the cause itself when a callback called `sys.exit()`: under trio, only what waits can take that to the program.
+    When a callback called `sys.exit()`, return that `SystemExit`: under trio, only a waiting task can take it to the program.
     """
     exit_of_program = meant_for_the_program(error.__cause__)
     if isinstance(exit_of_program, SystemExit):
@@ -143,7 +142,7 @@ def raised_again(error: ClaudeTransportError) -> BaseException:
 def cause_of_end(
     error: ClaudeTransportError | None, *, last: ResultMessage | None, counters: DecodeCounters
 ) -> ClaudeTransportError | None:
-    """Why the stream ended; None when all is well."""
+    """Return why the stream ended; None for a good end."""
     if isinstance(error, ProcessError) and error.exit_code == 1 and last is not None and last.is_error is True:
         return None  # the CLI's exit code repeats what its last result said (docs/reference/protocol.md#exit-codes): it is no crash
     messages = counters.typed + counters.salvaged + counters.unknown + counters.lossy
@@ -152,27 +151,26 @@ def cause_of_end(
     return error
 
 
-# --- What a `Query` is made with, checked when it is made: a guard that is misspelt must not be a guard that never runs.
-
+# Checks of arguments
 
 _METHODS = ("connect", "write", "read_messages", "end_input", "close", "is_ready")
 
 
 def check_transport(transport: object) -> None:
-    """Refuse what has not the six methods of a transport."""
+    """Raise `ConfigurationError` for an object that lacks one of the six methods of a transport."""
     missing = [name for name in _METHODS if not callable(getattr(transport, name, None))]
     if missing:
         _refuse("transport", f"{type(transport).__name__} is no transport: it has no {', '.join(missing)}")
 
 
 def check_callback(option: str, callback: object) -> None:
-    """Refuse a callback that cannot be called; None is no callback."""
+    """Raise `ConfigurationError` for a callback that cannot be called. None is no callback."""
     if callback is not None and not callable(callback):
         _refuse(option, f"{option} is an async function, not {type(callback).__name__}")
 
 
 def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return `fields`; refuse `skills` and agents that would allow other skills or tools than they name."""
+    """Return `fields`; raise `ConfigurationError` for `skills` and agents that would allow other skills or tools than they name."""
     check_skills(fields.get("skills"))
     agents = fields.get("agents")
     if isinstance(agents, Mapping):
@@ -181,29 +179,29 @@ def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_on_error(value: object) -> None:
-    """Refuse anything but the two policies: a misspelt "deny" must not become an "allow"."""
+    """Raise `ConfigurationError` for any value but "deny" and "allow"."""
     if value not in ("deny", "allow"):
         _refuse("on_callback_error", f'on_callback_error is "deny" or "allow", not {value!r}')
 
 
 def check_number(option: str, value: object, *, positive: bool) -> None:
-    """Refuse what is no number, or too small a one."""
+    """Raise `ConfigurationError` for a value that is no number, or below 0; with `positive`, also for 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 if positive else value >= 0):
         _refuse(option, f"{option} is a number {'above' if positive else 'of at least'} 0, not {value!r}")
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Refuse what is no time to wait, before anything is begun that would have to be undone; less than none is none."""
+    """Raise `UsageError` for a value that is no number of seconds. Negative values count as 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise UsageError(f"{name} is a number of seconds, math.inf for no limit, not {value!r}")
 
 
 def check_hook_event(event: object) -> None:
-    """Refuse the name of an event that does not exist: its hooks would never run, without a word."""
+    """Raise `ConfigurationError` for an event that does not exist: its hooks would never run."""
     if not isinstance(event, str) or event not in [*HookEvent]:
         close: list[str] = []
-        with contextlib.suppress(OSError):  # no file descriptor may be free: then there is no hint
-            import difflib  # only for those who need the hint
+        with contextlib.suppress(OSError):  # without a free file descriptor, the import fails and there is no hint
+            import difflib  # only when the hint is needed
 
             close = difflib.get_close_matches(str(event), [*HookEvent], n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
@@ -211,7 +209,7 @@ def check_hook_event(event: object) -> None:
 
 
 def check_sequence(option: str, value: Any, *, of: type, what: str) -> None:
-    """Refuse what is no list of `of`."""
+    """Raise `ConfigurationError` for a value that is no list of `of`."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes | Mapping)
     if not is_list or not all(isinstance(item, of) for item in value):
         _refuse(option, f"{what} must be a list of {of.__name__}, not {value!r}")
@@ -221,14 +219,11 @@ def _refuse(option: str, message: str) -> NoReturn:
     raise ConfigurationError(message, option=option)
 
 
-logger: logging.Logger = logging.getLogger(__name__)
-
-
 class CallbackFailures:
-    """The callbacks of one conversation that did not do what they are there for.
+    """Counts and logs the callbacks of one conversation that fail.
 
-    `make_redactor` is called for the first failure; what it gives cleans what is logged. The record is at level ERROR and holds the
-    traceback as text and not as `exc_info`: that would be the error itself, as it is, with everything that its message quotes of the
+    `make_redactor` is called for the first failure; the redactor takes the secrets out of what is logged. The record has the level ERROR
+    and holds the traceback as text. It has no `exc_info`, which would hold the error itself, with all that its message quotes of the
     CLI's question, and every variable of every frame. Each line of the traceback is printable and indented.
     """
 
@@ -238,10 +233,10 @@ class CallbackFailures:
         self.failed: int = 0
         """Callbacks that raised, cancelled themselves, were late, or answered what cannot be told to the CLI."""
         self.late: int = 0
-        """Answers that came when nothing waited for them any more."""
+        """Answers that came too late: the question was withdrawn or answered before."""
 
     def note(self, name: str, error: BaseException | None = None, *, what: str = "") -> None:
-        """Count a failure of the callback `name`, and log it: the error that it raised, or else in words what happened."""
+        """Count a failure of the callback `name`, and log the error that it raised, or without one the words of `what`."""
         self.failed += 1
         if error is None:
             logger.error("%s failed: %s", printable(name), printable(what))
@@ -252,6 +247,6 @@ class CallbackFailures:
         logger.error("%s failed (%s)\n%s", printable(name), type(error).__name__, printable_lines(told.rstrip()))
 
     def note_late(self, what: str) -> None:
-        """Count an answer of `what` that is of no use any more."""
+        """Count an answer of the callback `what` that came too late."""
         self.late += 1
         logger.debug("%s has answered too late: its question was withdrawn, or denied because its time was over", printable(what))

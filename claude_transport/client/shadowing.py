@@ -1,4 +1,8 @@
-"""Who pays for a conversation: what the CLI says of its account, held against the billing policy that its options chose."""
+"""What the settings of a CLI do behind the back of a program: answer in place of `can_use_tool`, or make another account pay.
+
+`Shadowing` detects permission settings that would prevent `can_use_tool` from being called. `check_account` compares what the CLI says
+about its account with the billing policy.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,6 @@ from claude_transport.printable import printable
 from claude_transport.protocol.control import AccountInfo
 from claude_transport.transport import PermissionSetting
 
-# --- What a `can_use_tool` callback will never be asked, found out before anything is started: a guard must not stand at a closed door.
-
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 _WHOLE_MODES = {
@@ -30,7 +31,7 @@ _WHOLE_MODES = {
         'start in another mode, or let a PreToolUse hook answer "ask" for what it is to be asked about',
     ),
 }
-"""Modes that ask nothing: what they do, and what to do about it."""
+"""Modes in which the callback is never asked: what they do, and the remedy."""
 
 _PARTIAL_MODES = {
     "acceptEdits": "edits and file commands in the working directory are not asked about",
@@ -45,7 +46,7 @@ _AGENT_MODES = {
 
 
 class Shadow(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that answers in place of `can_use_tool`: which option says so, and why. `whole` when nothing is left to ask."""
+    """A setting that answers in place of `can_use_tool`: its option, and why. `whole` is True when the callback would never be asked."""
 
     option: str
     why: str
@@ -53,7 +54,7 @@ class Shadow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_shadows(settings: Iterable[PermissionSetting], *, hooks: Collection[str] = ()) -> list[Shadow]:
-    """Everything in `settings` that stands before the callback, with `hooks` for these events registered beside it."""
+    """Return the settings that answer in place of `can_use_tool`, when hooks are registered for the events `hooks`."""
     settings = list(settings)
     asked = {setting.value for setting in settings if setting.what == "ask"}
     open_ = [setting for setting in settings if setting.what != "allow" or setting.value not in asked]
@@ -85,10 +86,10 @@ def _shadow(setting: PermissionSetting, *, asks: bool, hooks: Collection[str]) -
 
 
 class Shadowing:
-    """Whether a `can_use_tool` callback will be called, found out as early as each fact is known.
+    """Detects settings that would prevent `can_use_tool` from being called, as early as each is known.
 
     Args:
-        guarded: whether there is a callback; without one there is nothing to find.
+        guarded: True when there is such a callback; else nothing is checked.
         hooks: events that hooks are registered for.
         agents: subagents that the `initialize` request defines.
     """
@@ -100,21 +101,21 @@ class Shadowing:
         self._settings: tuple[PermissionSetting, ...] = ()
 
     def check_settings(self, settings: Iterable[PermissionSetting]) -> None:
-        """Before anything is started: log, as one warning, what the callback will not be asked about; raise when that is everything.
+        """Check the settings of the transport, before it is connected. Logs one warning about what the callback will not be asked.
 
         Raises:
-            ConfigurationError: the callback could never be called; `option` is what stands in its way.
+            ConfigurationError: the callback would never be called; `option` names the setting.
         """
         self._settings = (*settings, *self._agents)
         self._reveal(self._settings)
 
     @property
     def mode_is_open(self) -> bool:
-        """Whether a callback waits for questions while settings that the CLI finds itself may choose the permission mode."""
+        """True when there is a callback, and settings that the CLI finds itself may choose the permission mode."""
         return self._guarded and not any(setting.what == "mode" and setting.option != "settings" for setting in self._settings)
 
     def check_mode(self, mode: str | None) -> None:
-        """The same for the permission mode that the CLI says it starts in: the user's own settings may have chosen it [02f]."""
+        """Check the permission mode that the CLI reports, in the same way: the user's own settings may have chosen it [02f]."""
         known = {setting.value for setting in self._settings if setting.what == "mode"}
         if mode is None or mode in known:
             return
@@ -167,14 +168,14 @@ _MAY_PAY: Final[Mapping[BillingPolicy, tuple[Payer, ...]]] = {
     "subscription_strict": ("subscription", "nobody", "unknown"),
     "api_key": ("api account", "nobody", "unknown"),
 }
-"""Who may turn out to pay under each policy; whoever there is under `inherit`."""
+"""The payers that each policy allows. `inherit` allows all."""
 
 
 def check_account(billing: BillingPolicy, account: AccountInfo) -> None:
-    """Return when what the CLI says of its account keeps to the policy, else raise `ConfigurationError`.
+    """Raise `ConfigurationError` when the account that the CLI would use breaks the billing policy.
 
-    The environment alone cannot keep it: settings of the user, the project or the organisation win over it, and a login may be one that
-    is paid by the token. The CLI has read them all, and says what it has found with the handshake, before it is asked anything.
+    The environment cannot ensure the policy: settings of the user, the project or the organisation win over it, and a login may be one
+    that pays by the token. The CLI has read them all, and reports its account in the answer to `initialize`, before the first prompt.
     """
     if account.api_provider not in {None, "", "firstParty"}:
         check_payer(billing, "cloud account", account.api_provider)
@@ -185,7 +186,7 @@ def check_account(billing: BillingPolicy, account: AccountInfo) -> None:
 
 
 def check_payer(billing: BillingPolicy, payer: Payer, name: str | None) -> None:
-    """Return when `payer`, by the credential `name`, may pay under the policy, else raise `ConfigurationError`."""
+    """Raise `ConfigurationError` when the policy does not allow `payer`, who owns the credential `name`."""
     if payer not in _MAY_PAY.get(billing, (payer,)):
         raise ConfigurationError(
             f'billing="{billing}" cannot be kept: claude would use {name}, and that is paid by the {payer}. Settings of the user, the '

@@ -30,10 +30,7 @@ from claude_transport.protocol.messages import (
 
 AdviceCategory: TypeAlias = Literal["interactive", "background-task"]
 
-ADVICE: Final[dict[AdviceCategory, str]] = {
-    "interactive": "interactive-hang",
-    "background-task": "background-task",
-}
+ADVICE: Final[dict[AdviceCategory, str]] = {"interactive": "interactive-hang", "background-task": "background-task"}
 """Category → prefix of its warning. People search for the prefix in logs."""
 
 _WAITING: Final = re.compile(r"\b(waiting on|still waiting|continuing|in progress|in the background)\b", re.IGNORECASE)
@@ -79,9 +76,9 @@ def _interactive(spoken: Sequence[AssistantMessage], result: ResultMessage) -> A
     if stopped != "end_turn":
         return None
     if any(tool.name == _ASKING_TOOL for message in last for tool in message.tool_uses):
-        return _advice("interactive", f"the run ended with an {_ASKING_TOOL} call that nobody answered")
+        return _advice("interactive", f"the run ended with an {_ASKING_TOOL} call without an answer")
     if _text_of(last).rstrip().endswith("?"):
-        return _advice("interactive", "the run ended with a question that nobody answered")
+        return _advice("interactive", "the run ended with a question without an answer")
     return None
 
 

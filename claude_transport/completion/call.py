@@ -49,6 +49,7 @@ from claude_transport.errors import (
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
+from claude_transport.launch.settings import with_settings_read
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import InitMessage, StreamEvent
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -172,7 +173,10 @@ def stream(
 
 
 class CompletionStream:
-    """Iterate over the text of one answer; `stream()` makes it. `aclose()`, leaving its `async with`, and an error end it early."""
+    """The text of one answer, piece by piece: iterate over it with `async for`. `stream()` makes it.
+
+    `aclose()`, leaving its `async with`, and an error end the call early.
+    """
 
     def __init__(self, request: CompletionRequest, *, on_event: OnEvent | None = None, sleep: Sleep = anyio.sleep) -> None:
         self._flow = _Flow(request, on_event, sleep)
@@ -183,7 +187,7 @@ class CompletionStream:
     def completion(self) -> Completion:
         """The whole answer. Raises `UsageError` before the iteration has ended, and when it failed or was left early."""
         if self._flow.completion is None:
-            raise UsageError("there is no whole answer: the stream has not come to its end")
+            raise UsageError("there is no whole answer yet: iterate over the stream to its end first")
         return self._flow.completion
 
     def __aiter__(self) -> Self:
@@ -460,7 +464,7 @@ class Call:
             raise
         notes: tuple[str, ...] = ()
         while True:
-            attempt = _Attempt(request, plan, notes=notes, on_text=self._on_text, on_event=self._tell)
+            attempt = _Attempt(plan.request, plan, notes=notes, on_text=self._on_text, on_event=self._tell)
             error = await attempt.run(timeout=self._time_left)
             if error is None:
                 return self._finished(attempt)
@@ -474,7 +478,7 @@ class Call:
                 self._earlier_attempts += len(self._errors) + 1
                 self._errors = []
                 notes = (f"fallback: the API was asked, because the CLI failed before it was given the prompt ({error.code})",)
-                plan = _Plan(_fallen_back(plan.resolution, error))
+                plan = _Plan(_fallen_back(plan.resolution, error), plan.request)
             else:
                 raise self._failed(error, attempt)
 
@@ -486,7 +490,7 @@ class Call:
         except Exception:
             # an observer must not decide how the call ends
             self._on_event = None
-            logger.exception("on_event failed: it is told nothing more of this call")
+            logger.exception("on_event failed; it is not called again in this call")
 
     @property
     def _attempts(self) -> int:
@@ -543,13 +547,7 @@ class _Attempt:
     """One attempt and the messages that it received."""
 
     def __init__(
-        self,
-        request: CompletionRequest,
-        plan: _Plan,
-        *,
-        notes: tuple[str, ...],
-        on_text: Callable[[str], object] | None,
-        on_event: OnEvent,
+        self, request: CompletionRequest, plan: _Plan, *, notes: tuple[str, ...], on_text: Callable[[str], object] | None, on_event: OnEvent
     ) -> None:
         self._request = request
         self._on_event = on_event
@@ -643,7 +641,7 @@ class _Attempt:
 
 def _check_observer(on_event: object) -> None:
     if on_event is not None and (not callable(on_event) or inspect.iscoroutinefunction(on_event)):
-        raise ConfigurationError(f"on_event is an ordinary function, which is called and not awaited, not {on_event!r}", option="on_event")
+        raise ConfigurationError(f"on_event must be a plain function (not async), not {on_event!r}", option="on_event")
 
 
 def _begun_again() -> ClaudeTransportError:
@@ -658,9 +656,10 @@ def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolut
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """The path that is tried first, and the account that pays."""
+    """The path that is tried first, its request, and the account that pays."""
 
     resolution: Resolution
+    request: CompletionRequest
     payer: Payer = "unknown"
 
 
@@ -671,10 +670,11 @@ def _plan(request: CompletionRequest) -> _Plan:
     if resolution.choice == "auto":
         resolution = decide(cli_available=_has_cli(request), api_key_available=_has_key(request))
     if resolution.kind == "api":
-        return _Plan(resolution)
+        return _Plan(resolution, request)
+    request = msgspec.structs.replace(request, options=with_settings_read(request.options))  # once, for all that looks at them
     payer = find_payer(request.options)
     announce(resolution, payer=payer)
-    return _Plan(resolution, payer)
+    return _Plan(resolution, request, payer)
 
 
 def _has_key(request: CompletionRequest) -> bool:

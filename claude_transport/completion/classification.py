@@ -119,7 +119,7 @@ def classify_api_exception(error: BaseException) -> errors.ClaudeTransportError:
     if status is None and _is_connection(error, names):
         return _caused(_like(_Reported(api_error="connection_failed"), "api"), error)
     if status is None:
-        text = "The call failed in a way that nobody thought of."
+        text = "The call failed with an unexpected error."
         return _caused(_worded(errors.APIFailed, "api", text, code="completion.unexpected"), error)
     reported = _Reported(result=_text_of(error), api_error_status=_known_status(status), resets_at=_resets_at(error))
     return _caused(_like(reported, "api"), error)
@@ -176,7 +176,7 @@ def classify_cli_exception(error: BaseException) -> errors.ClaudeTransportError:
     returned as they are.
     """
     if not isinstance(error, errors.ClaudeTransportError):
-        text = "The call failed in a way that nobody thought of."
+        text = "The call failed with an unexpected error."
         return _caused(_worded(errors.ClaudeTransportError, "cli", text, code="completion.unexpected"), error)
     if read_suffix(str(error)) is not None:
         return error

@@ -70,6 +70,9 @@ def attach_completion(error: BaseException, completion: Completion) -> None:
 
 
 def partial_completion(error: BaseException) -> Completion | None:
-    """Return what there was of the call that `error` ended: its text so far, events and attempts. None for an error of something else."""
+    """Return what a failed call had received before `error` ended it: text, events, attempts.
+
+    None when `error` does not come from `complete()` or `stream()`.
+    """
     found = getattr(error, _ATTRIBUTE, None)
     return found if isinstance(found, Completion) else None

@@ -262,7 +262,7 @@ def check_billing(kind: TransportKind, billing: BillingPolicy) -> None:
     """Check that this billing policy allows this path. Raises `ConfigurationError` if not: the API cannot use a subscription."""
     if kind == "api" and billing in _SUBSCRIPTION:
         raise ConfigurationError(
-            f'billing="{billing}" cannot be kept on the API path, which knows no subscription: use transport="cli", or another policy',
+            f'billing="{billing}" is not possible on the API path, which cannot use a subscription: use transport="cli", or another policy',
             option="billing",
         )
 
@@ -278,12 +278,7 @@ def _find(agent: AgentCLI, options: ClaudeOptions, env: Mapping[str, str]) -> tu
 
 
 def _resolve(
-    transport: TransportChoice | None,
-    env: Mapping[str, str],
-    declared: str | Mapping[str, Any] | None,
-    *,
-    has_cli: bool,
-    has_key: bool,
+    transport: TransportChoice | None, env: Mapping[str, str], declared: str | Mapping[str, Any] | None, *, has_cli: bool, has_key: bool
 ) -> tuple[TransportChoice, Resolution | None]:
     """Resolve the choice; None for `auto` without a CLI and a key."""
     # with a CLI every choice resolves, so the report names the choice also where nothing works

@@ -115,7 +115,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(options, field.name)
             if field.name not in API_OPTIONS and value != default_of(field) and value not in NOTHING:
                 raise ConfigurationError(
-                    f'{field.name}: only the CLI can do this, and this call goes to the API. Leave it out, or say transport="cli"',
+                    f'{field.name}: only the CLI can do this, but this call goes to the API. Remove it, or use transport="cli"',
                     option=field.name,
                 )
         model = full_name(options.model or api_environment(options).get("ANTHROPIC_MODEL") or None)
@@ -127,7 +127,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
         }
         if options.system_prompt:
             if not isinstance(options.system_prompt, str):
-                raise ConfigurationError("system_prompt: the API path takes text; a preset is the CLI's", option="system_prompt")
+                raise ConfigurationError("system_prompt: the API path takes text only; a preset needs the CLI", option="system_prompt")
             body["system"] = options.system_prompt
         if options.thinking is not None:
             body["thinking"] = dict(options.thinking)
@@ -149,12 +149,12 @@ def build_request(
     """Check the arguments of `complete()` or `stream()`. Raises `ConfigurationError` or `UsageError`."""
     _check_prompt(prompt)
     if options is not None and not isinstance(options, ClaudeOptions):
-        raise ConfigurationError(f"options is a ClaudeOptions, not {type(options).__name__}", option="options")
+        raise ConfigurationError(f"options must be ClaudeOptions, not {type(options).__name__}", option="options")
     if max_tokens is not None and (isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1):
-        raise ConfigurationError(f"max_tokens is a number of tokens, 1 or more, not {max_tokens!r}", option="max_tokens")
+        raise ConfigurationError(f"max_tokens must be 1 or more, not {max_tokens!r}", option="max_tokens")
     for name, text in (("model", model), ("system", system)):
         if text is not None and not isinstance(text, str):
-            raise ConfigurationError(f"{name} is text, not {type(text).__name__}", option=name)
+            raise ConfigurationError(f"{name} must be text, not {type(text).__name__}", option=name)
     given = {"model": model, "system_prompt": system, "max_output_tokens": max_tokens, "billing": None if billing == "inherit" else billing}
     base = PLAIN if options is None else options
     request = CompletionRequest(
@@ -184,9 +184,9 @@ def find_credential(options: ClaudeOptions) -> Credential | None:
 
 def _check_prompt(prompt: object) -> None:
     if isinstance(prompt, str) and not prompt.strip():
-        raise UsageError("the prompt is empty: neither path would ask a model anything")
+        raise UsageError("the prompt is empty; give text or content blocks")
     if not isinstance(prompt, str) and not _are_blocks(prompt):
-        raise UsageError("a prompt is text, or content blocks: mappings with a `type`, at least one")
+        raise UsageError("a prompt must be text, or a non-empty list of content blocks: mappings with a `type`")
     line = encode_line({"content": prompt})
     try:
         msgspec.json.decode(line)
@@ -202,17 +202,17 @@ def _are_blocks(prompt: object) -> bool:
 def _check(request: CompletionRequest) -> None:
     timeout: object = request.timeout
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout) or timeout <= 0:
-        raise ConfigurationError(f"timeout is a number of seconds over 0 (math.inf for none), not {timeout!r}", option="timeout")
+        raise ConfigurationError(f"timeout must be a number of seconds above 0 (math.inf for no limit), not {timeout!r}", option="timeout")
     if not isinstance(request.retry, RetryPolicy):
-        raise ConfigurationError(f"retry is a RetryPolicy, not {type(request.retry).__name__}", option="retry")
+        raise ConfigurationError(f"retry must be a RetryPolicy, not {type(request.retry).__name__}", option="retry")
     if request.subject is not None and not isinstance(request.subject, str):
-        raise ConfigurationError(f"subject is text, not {type(request.subject).__name__}", option="subject")
+        raise ConfigurationError(f"subject must be text, not {type(request.subject).__name__}", option="subject")
     for name in ("heuristics", "fallback"):
         if not isinstance(getattr(request, name), bool):
-            raise ConfigurationError(f"{name} is True or False, not {getattr(request, name)!r}", option=name)
+            raise ConfigurationError(f"{name} must be True or False, not {getattr(request, name)!r}", option=name)
     check_types(request.options)
     payer = request.options.billing
     if payer not in get_args(BillingPolicy):
-        raise ConfigurationError(f"billing: {payer!r} is none of {', '.join(get_args(BillingPolicy))}", option="billing")
+        raise ConfigurationError(f"billing: {payer!r} is not one of {', '.join(get_args(BillingPolicy))}", option="billing")
     if request.fallback:
         check_billing("api", request.options.billing)

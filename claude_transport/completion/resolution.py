@@ -162,16 +162,11 @@ def _choice(value: object, layer: Layer) -> TransportChoice:
         if value == known:
             return known
     shown = "null" if value is None else repr(value)
-    raise ConfigurationError(f"transport: {_who(layer)} says {shown}, which is none of {', '.join(CHOICES)}", option="transport")
+    raise ConfigurationError(f"transport: {_who(layer)} says {shown}, which is not one of {', '.join(CHOICES)}", option="transport")
 
 
 def _who(layer: Layer) -> str:
-    return {
-        "argument": "the call",
-        "environment": TRANSPORT_VARIABLE,
-        "declared": "the declaration",
-        "default": "the default",
-    }[layer]
+    return {"argument": "the call", "environment": TRANSPORT_VARIABLE, "declared": "the declaration", "default": "the default"}[layer]
 
 
 def _can_run(env: Mapping[str, str]) -> bool:

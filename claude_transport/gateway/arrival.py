@@ -133,17 +133,17 @@ class Arrival:
                 unread += b"\n"  # the last line of a client may lack its newline
 
     def take_line(self) -> None:
-        """Remove the first line from what is unread."""
+        """Remove the line that `first_line()` has returned from the unread bytes."""
         del self._unread[: self._unread.index(b"\n") + 1]
 
     def take_unread(self) -> bytes:
-        """Return all bytes that were read and not taken, and forget them."""
+        """Return the unread bytes, and remove them."""
         unread = bytes(self._unread)
         self._unread.clear()
         return unread
 
     async def explain(self, refused: TurnedAway) -> None:
-        """Send the reason in the mode that the client speaks, and wait a moment for it to close. Never raises for a lost connection."""
+        """Tell the client why it is refused, in the mode that it speaks, and wait a moment for it to close. Ignores a lost connection."""
         if not refused.audible:
             return
         if self._speaks_link:
@@ -160,7 +160,7 @@ class Arrival:
                 return
 
     async def close(self) -> None:
-        """Close the connection. Gives up after a moment; then `drop()` it."""
+        """Close the connection. Gives up after two seconds: `drop()` then closes it by force."""
         with anyio.move_on_after(_CLOSING):
             try:
                 await self.stream.aclose()
@@ -266,7 +266,10 @@ class Reception:
         return Arrival(stream, medium=address.scheme, peer=peer, token=token, certified=certified)
 
     async def identify(self, arrival: Arrival) -> Guest | None:
-        """Find out who the client is before admission. Return None when that needs no first line: then call `hear()` after admission.
+        """Find the client before admission. Reads the first line only when the token can come from it.
+
+        Returns:
+            The client, or None when the first line was not read: then call `hear()` after admission.
 
         Raises:
             TurnedAway: the token is missing or not accepted, or the first line is not valid.

@@ -85,7 +85,7 @@ class Choices:
 
 
 def check_answers(answers: object) -> frozenset[str]:
-    """Return the kinds of requests that the client will answer. Unknown kinds of newer clients are left out.
+    """Check the kinds of requests that a client says it will answer. Return those that this gateway knows.
 
     Raises:
         TurnedAway: `answers` is not a list of strings.
@@ -137,7 +137,7 @@ _MODES: Final[Mapping[str, frozenset[str]]] = {
 
 
 def keep_within(options: ClaudeOptions, chosen: Mapping[str, Any], *, model_is_free: bool) -> dict[str, Any]:
-    """Return the changes to the gateway's `options` that follow from `chosen`. None of them allows more than `options`.
+    """Bound the values that a client has chosen by the gateway's `options`. Return the changes to make to `options`.
 
     Args:
         options: the gateway's options.

@@ -76,16 +76,16 @@ class Door:
 
     @contextmanager
     def knock(self, peer: str = "") -> Iterator[anyio.CancelScope]:
-        """Enclose everything before admission. Cancelled after `handshake_timeout` seconds, or when `Crowd` needs the place.
+        """Count a new connection while the block runs. The block must end with the admission of the client.
 
-        `peer` is the address of the client.
+        The block is cancelled after `handshake_timeout` seconds, or when `Crowd` needs the place. `peer` is the address of the client.
         """
         with anyio.move_on_after(self._limits.handshake_timeout) as scope, self._crowd.hold(scope, source=source_of(peer)):
             yield scope
 
     @contextmanager
     def linger(self, peer: str, *, seconds: float) -> Iterator[anyio.CancelScope]:
-        """Enclose the last words to a refused client. Cancelled after `seconds`; `Crowd` takes this place before any other."""
+        """Count a refused connection while the block tells the client why. The block is cancelled after `seconds`, or to make room."""
         with anyio.move_on_after(seconds) as scope, self._crowd.hold(scope, source=source_of(peer), lingers=True):
             yield scope
 
@@ -113,7 +113,7 @@ class Door:
             raise TurnedAway("origin", "web pages of this origin are not allowed")
 
     def allowance(self, owner: str) -> Allowance:
-        """Return what `owner` has used of the limits."""
+        """Return the `Allowance` of `owner`: what it has used of the limits."""
         if owner not in self._allowances:
             # forget idle owners: with client certificates there may be any number of names
             for idle in [name for name, allowance in self._allowances.items() if allowance.is_idle]:
@@ -203,7 +203,7 @@ class GatewayTokens:
         return cls({variable: value})
 
     def joined(self, other: GatewayTokens) -> GatewayTokens:
-        """Return the tokens of both. Raises `ConfigurationError` when a name or a token is in both."""
+        """Return a new object with the tokens of both. Raises `ConfigurationError` when a name or a token is in both."""
         both = GatewayTokens(compare=self._compare)
         for name, digest in (*self.digests.items(), *other.digests.items()):
             both._keep(name, digest)
@@ -328,7 +328,7 @@ class Allowance:
     def connection(self) -> Iterator[None]:
         """Count one connection while the block runs. Raises `TurnedAway` at the limit."""
         if self.connections >= self._limits.connections:
-            raise TurnedAway("limit", f"this token has {self.connections} connections already", retryable=True)
+            raise TurnedAway("limit", f"this token has {self.connections} connections, which is its limit: close one first", retryable=True)
         self.connections += 1
         try:
             yield
@@ -338,11 +338,15 @@ class Allowance:
     def begin_session(self) -> None:
         """Count one session until `end_session()`. Raises `TurnedAway` at the limit of sessions, or of starts in a minute."""
         if self.sessions >= self._limits.sessions:
-            raise TurnedAway("limit", f"this token has {self.sessions} sessions already", retryable=True)
+            raise TurnedAway("limit", f"this token has {self.sessions} sessions, which is its limit: end one first", retryable=True)
         recent = self._recent_starts()
         if self._limits.starts_per_minute is not None:
             if len(recent) >= self._limits.starts_per_minute:
-                raise TurnedAway("limit", f"this token has started {len(recent)} sessions in a minute", retryable=True)
+                raise TurnedAway(
+                    "limit",
+                    f"this token has started {len(recent)} sessions in a minute, which is its limit: try again later",
+                    retryable=True,
+                )
             self._starts = [*recent, anyio.current_time()]
         self.sessions += 1
 
@@ -351,7 +355,7 @@ class Allowance:
         self.sessions -= 1
 
     async def spend(self, size: int) -> None:
-        """Wait until `size` more bytes are within `bytes_per_second`. Does not wait when the owner was slower, or has no such limit."""
+        """Wait until the owner may send `size` more bytes under `bytes_per_second`. Returns at once without such a limit."""
         rate = self._limits.bytes_per_second
         if rate is None:
             return
@@ -393,7 +397,7 @@ class Crowd:
 
     @contextmanager
     def hold(self, scope: anyio.CancelScope, *, source: str, lingers: bool = False) -> Iterator[None]:
-        """Count one connection of `source` while the block runs. `scope` is cancelled when the connection has to make room."""
+        """Count one connection of `source` while the block runs. Cancels `scope` when this connection has to make room for another."""
         self._make_room(source)
         self._places[scope] = source
         self._of_source[source] += 1

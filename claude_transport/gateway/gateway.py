@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import ByteStream
@@ -27,7 +27,7 @@ from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_ans
 from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.health import GatewayMetrics, Health, Hosts
 from claude_transport.gateway.link_session import LinkSession, digest_of
-from claude_transport.gateway.listeners import Listener, check_exposure, open_listeners
+from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
 from claude_transport.gateway.session import GONE, PlainSession, ServerFields, Session, SessionInfo, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import ClaudeOptions
@@ -38,6 +38,8 @@ from claude_transport.transport import Client, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_Kind = TypeVar("_Kind", PlainSession, LinkSession)
 
 Launch: TypeAlias = Callable[[ClaudeOptions], Transport]
 """Makes the transport of a session, not connected yet."""
@@ -147,7 +149,7 @@ class Gateway:
         except BaseException:
             self._close_listeners()
             raise
-        self._server = BackgroundTask.spawn(self._serve, name="gateway")
+        self._server = BackgroundTask.spawn(partial(accept_all, self._listeners, self._attend_socket), name="gateway")
         for listener in self._listeners:
             logger.info("listening at %s", listener.address, extra={"gateway_event": "listening", "gateway_url": str(listener.address)})
 
@@ -227,20 +229,6 @@ class Gateway:
 
     # Connections
 
-    async def _serve(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            for listener in self._listeners:
-                tasks.start_soon(self._accept, listener, tasks.start_soon)
-            await anyio.sleep_forever()  # until aclose()
-
-    async def _accept(self, listener: Listener, start_soon: Callable[..., object]) -> None:
-        while True:
-            try:
-                stream, peer = await listener.accept()
-            except anyio.ClosedResourceError:
-                return
-            start_soon(self._attend_socket, stream, listener.address, peer)
-
     async def _attend_socket(self, stream: ByteStream, address: Address, peer: str) -> None:
         async def arrive() -> Arrival | None:
             return await self._reception.shake_hands(stream, address=address, peer=peer)
@@ -266,7 +254,7 @@ class Gateway:
             await arrival.drop()
 
     def check_upgrade(self, *, origin: str | None, token: str | None) -> None:
-        """Check the `Origin` header and the bearer token of a WebSocket request. Raises `TurnedAway`, and counts it.
+        """Check the `Origin` header and the bearer token of a WebSocket request. Raises `TurnedAway` for a refused one, and counts it.
 
         None passes for both: programs send no `Origin`, and a hello can still bring the token.
         """
@@ -327,7 +315,8 @@ class Gateway:
             if guest.hello is not None:
                 await self._serve_link(arrival, guest, guest.hello)
             else:
-                await self._serve_plain(arrival, guest)
+                session = await self._begin(arrival, guest, PlainSession)
+                await session.attend(arrival.stream, guest.unread)
 
     async def _start(self, guest: Guest) -> tuple[Transport, Surroundings]:
         """Start the process of a new session. Return its connected transport, and what the session is given.
@@ -364,29 +353,26 @@ class Gateway:
         allowance = self._door.allowance(guest.owner)
         return transport, Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self.metrics, fields=fields)
 
-    async def _serve_plain(self, arrival: Arrival, guest: Guest) -> None:
+    async def _begin(self, arrival: Arrival, guest: Guest, kind: type[_Kind]) -> _Kind:
+        """Start a session of this kind for the client."""
         with self._roster.place_for_one(self._door.allowance(guest.owner)):
             transport, surroundings = await self._start(guest)
-            session = PlainSession(transport, surroundings=surroundings, on_end=self._session_over)
+            session = kind(transport, surroundings=surroundings, on_end=self._session_over)
             self._roster.add(session)
         session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
-        await session.attend(arrival.stream, guest.unread)
+        return session
 
     async def _serve_link(self, arrival: Arrival, guest: Guest, hello: Hello) -> None:
         if hello.session is not None:
             session = self._roster.find(hello.session, owner=guest.owner)
         else:
-            with self._roster.place_for_one(self._door.allowance(guest.owner)):
-                transport, surroundings = await self._start(guest)
-                session = LinkSession(transport, surroundings=surroundings, on_end=self._session_over)
-                self._roster.add(session)
+            session = await self._begin(arrival, guest, LinkSession)
             try:
                 session.begin()
             except RuntimeError:  # the event loop is ending
-                await close_quietly(transport)
+                await close_quietly(session.transport)
                 self._session_over(session)
                 raise
-            session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
         await session.attend(arrival.stream, hello, guest.unread, medium=arrival.medium, peer=arrival.peer)
 
     def _session_over(self, session: Session) -> None:
@@ -474,10 +460,10 @@ class Roster:
 
     @contextmanager
     def place_for_one(self, allowance: Allowance) -> Iterator[None]:
-        """Keep a place while a session is started. The block must `add()` the session. Raises `TurnedAway` when there is no place."""
+        """Reserve a place while the block starts a session and adds it. Raises `TurnedAway` at the limit of sessions."""
         self.refuse_if_draining()
         if len(self._sessions) + self._starting >= self._limits.total_sessions:
-            raise TurnedAway("limit", "this gateway has as many sessions as it may have", retryable=True)
+            raise TurnedAway("limit", "this gateway has as many sessions as it may have: try again later", retryable=True)
         allowance.begin_session()
         self._starting += 1
         try:
@@ -521,6 +507,6 @@ class Roster:
         return session
 
     def count(self) -> None:
-        """Update the gauges of the metrics."""
+        """Write the current numbers of sessions into the gauges of the metrics."""
         self._metrics.active_sessions = len(self._sessions)
         self._metrics.detached_sessions = sum(not session.attached for session in self._sessions.values())

@@ -50,7 +50,7 @@ _PIECE_BYTES: Final = 64 * 2**10
 
 
 def digest_of(key: str) -> bytes:
-    """Return the digest by which a session is found. Comparing digests does not show how close a guessed key was."""
+    """Return the SHA-256 digest of a session's key. Looking it up takes a time that does not show how close a guessed key was."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 

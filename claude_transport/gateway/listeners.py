@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,6 +67,25 @@ class Listener:
         if self._inode is not None and _inode(self.address.path) == self._inode:
             with contextlib.suppress(OSError):
                 os.unlink(self.address.path)  # noqa: PTH108 - the path is plain text
+
+
+async def accept_all(listeners: Sequence[Listener], attend: Callable[[SocketStream, Address, str], Coroutine[Any, Any, None]]) -> None:
+    """Accept connections on all `listeners` until they are closed. Run `attend(stream, address, peer)` for each in a task of its own.
+
+    `address` is that of the listener, `peer` that of the client.
+    """
+
+    async def accept(listener: Listener) -> None:
+        while True:
+            try:
+                stream, peer = await listener.accept()
+            except anyio.ClosedResourceError:
+                return
+            tasks.start_soon(attend, stream, listener.address, peer)
+
+    async with anyio.create_task_group() as tasks:
+        for listener in listeners:
+            tasks.start_soon(accept, listener)
 
 
 async def open_listeners(address: Address) -> list[Listener]:

@@ -324,13 +324,13 @@ class Activity:
         self._idle.set()
 
     def said(self, lines: Sequence[bytes]) -> None:
-        """Take note of `lines` from the client."""
+        """Look for the beginning of a turn in `lines` from the client."""
         if not self.busy and any(_PROMPT.search(line) for line in lines):
             self.busy = True
             self._idle = anyio.Event()
 
     def heard(self, lines: Sequence[bytes]) -> None:
-        """Take note of `lines` from the process."""
+        """Look for the end of a turn in `lines` from the process."""
         said = b"\n".join(lines)
         # this sees every line of every session: one search over a batch of hundreds takes a third of the time of one for each line
         if _STATE not in said and (self._reports_states or not self.busy or b'"result"' not in said):
@@ -344,7 +344,7 @@ class Activity:
                 self.rest()
 
     def rest(self) -> None:
-        """Take note that the turn is over, or will not go on."""
+        """Set the session idle: the turn is over, or will not go on."""
         self.busy = False
         self._idle.set()
 
@@ -371,7 +371,7 @@ class ServerFields:
         self._max_thinking_tokens = max_thinking_tokens
 
     def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Return `lines` with the requests among them changed."""
+        """Return `lines`, with changes in the requests that the gateway's options concern."""
         if not self._fields and self._max_thinking_tokens is None:
             return lines
         return [self._merged(line) if _CANDIDATE.search(line) else line for line in lines]

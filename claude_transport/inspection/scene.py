@@ -538,7 +538,7 @@ class Scene:
         return event
 
     def text(self, label: str, text: str) -> tuple[Section, ...]:
-        """Return a tuple with one section, or an empty one for an empty text."""
+        """Return the sections for a text: one, or none for an empty text."""
         return (self.shelf.section(label, text),) if text else ()
 
     def blame(self, level: Level, text: str, *, event: int | None) -> None:

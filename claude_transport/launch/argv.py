@@ -135,7 +135,7 @@ def _extra(value: Any) -> Sequence[str]:
 
 
 FLAGS: Final[tuple[Flag, ...]] = (
-    Flag("model", "--model", "value", "Model alias or full name. A name nobody knows is only reported by the first turn.", _one),
+    Flag("model", "--model", "value", "Model alias or full name. The CLI reports an unknown name only in the first turn.", _one),
     Flag("fallback_model", "--fallback-model", "value", "Models to use when the main one is busy, in order.", _commas),
     Flag("betas", "--betas", "repeat", "Beta headers (API key only); the CLI warns about those it does not allow.", _each),
     Flag(
@@ -151,7 +151,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "exclude_dynamic_system_prompt_sections",
         "--exclude-dynamic-system-prompt-sections",
         "switch",
-        "Move what is particular to this machine from the system prompt to the first user message, for a shared prompt cache.",
+        "Move text about this machine from the system prompt to the first user message, for a shared prompt cache.",
         _switch,
     ),
     Flag("system_prompt_snapshot", "--system-prompt-snapshot", "value", "Whether a conversation keeps its first system prompt.", _on_off),
@@ -171,13 +171,15 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "permission_prompt_tool_name",
         "--permission-prompt-tool",
         "value",
-        "Who answers permission prompts: `stdio` for the host (can_use_tool requests), or an MCP tool.",
+        "What answers permission prompts: `stdio` for the host (can_use_tool requests), or an MCP tool.",
         _one,
         hidden=True,
         note="None adds nothing: asks are denied `[04h]`. With `stdio` the host must answer each; the CLI waits without limit `[04l]`.",
     ),
     Flag("permission_prompts", "--permission-prompts", "value", "`host`, or `none`: whatever would prompt is denied.", _one),
-    Flag("dangerously_skip_permissions", "--dangerously-skip-permissions", "switch", "Ask for nothing. Refused to root.", _switch),
+    Flag(
+        "dangerously_skip_permissions", "--dangerously-skip-permissions", "switch", "Ask no permission questions. Refused to root.", _switch
+    ),
     Flag(
         "allow_dangerously_skip_permissions",
         "--allow-dangerously-skip-permissions",
@@ -192,17 +194,17 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "strict_mcp_config",
         "--strict-mcp-config",
         "switch",
-        "Only the MCP servers given here. None: on when `mcp_servers` has any.",
+        "Use only the MCP servers given here. None: on when `mcp_servers` has any.",
         _switch,
     ),
-    Flag("agent", "--agent", "value", "The agent that leads the session.", _one, note="An unknown name is ignored by the CLI."),
+    Flag("agent", "--agent", "value", "The agent of the main conversation.", _one, note="An unknown name is ignored by the CLI."),
     Flag("plugins", "--plugin-dir", "repeat", 'Local plugins, `{"type": "local", "path": ...}`.', _plugin_paths),
     Flag("plugin_urls", "--plugin-url", "repeat", "Plugins to fetch as .zip, for this session.", _each),
     Flag("disable_slash_commands", "--disable-slash-commands", "switch", "No skills and no slash commands.", _switch),
     Flag("chrome", "--chrome", "switch", "True turns Claude in Chrome on.", _switch),
     Flag("chrome", "--no-chrome", "switch", "False turns it off.", _off),
-    Flag("continue_conversation", "--continue", "switch", "Go on with the newest conversation of this directory.", _switch),
-    Flag("resume", "--resume", "value", "Go on with the session of this id or title.", _one),
+    Flag("continue_conversation", "--continue", "switch", "Continue the newest conversation of this directory.", _switch),
+    Flag("resume", "--resume", "value", "Continue the session with this id or title.", _one),
     Flag("session_id", "--session-id", "value", "The id (a UUID) of the new session.", _one, note="An id that exists is refused `[16e]`."),
     Flag("fork_session", "--fork-session", "switch", "Resume into a new session id.", _switch),
     Flag("resume_session_at", "--resume-session-at", "value", "Resume only up to this transcript entry.", _one, hidden=True),
@@ -231,7 +233,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("include_partial_messages", "--include-partial-messages", "switch", "`stream_event` frames as the model writes.", _switch),
     Flag("include_hook_events", "--include-hook-events", "switch", "Frames about hooks that settings files define.", _switch),
     Flag("forward_subagent_text", "--forward-subagent-text", "switch", "Text and thinking of subagents as messages.", _switch),
-    Flag("replay_user_messages", "--replay-user-messages", "switch", "Echo every user message when it is taken up.", _switch),
+    Flag("replay_user_messages", "--replay-user-messages", "switch", "Repeat every user message as output when its turn begins.", _switch),
     Flag("prompt_suggestions", "--prompt-suggestions", "value", "Suggest the next prompt after a turn.", lambda _: ("true",)),
     Flag("auth_status_events", "--enable-auth-status", "switch", "`auth_status` frames.", _switch, hidden=True),
     Flag(
@@ -267,11 +269,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
 
 
 def effective_values(
-    options: ClaudeOptions,
-    *,
-    environment: Mapping[str, str] | None = None,
-    permission_prompt: str | None = None,
-    remote: bool = False,
+    options: ClaudeOptions, *, environment: Mapping[str, str] | None = None, permission_prompt: str | None = None, remote: bool = False
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the values for the table after the rules that combine several options, and a note for each rule that removed something.
 

@@ -56,11 +56,7 @@ class CredentialReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_credentials(
-    env: Mapping[str, str],
-    *,
-    settings: Mapping[str, Any] | None = None,
-    config_dir: str | PathLike[str] | None = None,
-    bare: bool = False,
+    env: Mapping[str, str], *, settings: Mapping[str, Any] | None = None, config_dir: str | PathLike[str] | None = None, bare: bool = False
 ) -> CredentialReport:
     """Find the credential that wins for a child with this `env` and these `settings` (the parsed document), and the account that pays.
 

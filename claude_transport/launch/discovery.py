@@ -61,7 +61,10 @@ def find_cli(
     bundled: str | PathLike[str] | None = None,
     platform: str = sys.platform,
 ) -> CLI:
-    """Find the CLI to run, in the order of this module's docstring. Starts nothing.
+    """Find the `claude` binary to run. Starts nothing.
+
+    The first hit counts: `explicit`, the variable `CLAUDE_CLI_PATH`, `PATH`, an installed `claude_agent_sdk`, well-known places. When one
+    of the first two is set and does not work, the search ends with an error.
 
     `env` defaults to the environment of this process, `home` to its `HOME`, `bundled` to the directory where an installed
     `claude_agent_sdk` keeps its binary. An `explicit` name without a directory is looked up on `PATH`. Raises `CLINotFoundError` with every
@@ -109,10 +112,10 @@ def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> 
         if outcome == "found":
             return CLI(str(path), source, tuple(searched))
         if outcome == "not executable":
-            raise NotExecutableError(f"{path}, chosen by {source}, may not be executed", path=str(path))
-    advice = f"Correct the {source}, or drop it to let the CLI be looked for."
+            raise NotExecutableError(f"{path}, chosen by {source}, is not executable", path=str(path))
+    advice = f"Correct the {source}, or remove it so that the CLI is searched for."
     places = "; ".join(searched) or "no absolute directory on PATH"
-    raise CLINotFoundError(f"the {source} names {chosen!r}, which is not there ({places}). {advice}", searched=searched, advice=advice)
+    raise CLINotFoundError(f"the {source} names {chosen!r}, which does not exist ({places}). {advice}", searched=searched, advice=advice)
 
 
 def _candidates(env: Mapping[str, str], home: Path | None, bundled: Path | None, platform: str) -> Iterator[tuple[str, Path]]:
@@ -330,7 +333,7 @@ class CLIChange(msgspec.Struct, frozen=True, kw_only=True):
         if self.before.path != self.now.path:
             return f"claude was {_shown(self.before)} at {self.before.path} and is {_shown(self.now)} at {self.now.path}"
         if None in (self.before.version, self.now.version):
-            return f"claude at {self.now.path} is another file than it was"
+            return f"claude at {self.now.path} was replaced by another file"
         return f"claude at {self.now.path} was {_shown(self.before)} and is {_shown(self.now)}"
 
 
@@ -366,12 +369,12 @@ def pin_cli(cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange 
     """Record a start in this process. A change is logged as a warning, and reported to every listener."""
     change = _of_this_process.note(cli, asked=asked)
     if change is not None:
-        logger.warning("%s: pin_cli is on, so nobody should have changed it", printable(change))
+        logger.warning("%s, although the option pin_cli expects the same one", printable(change))
         for listener in tuple(_listeners):
             try:
                 listener(change)
             except Exception:
-                logger.exception("a listener for changes of the CLI has failed; the session starts all the same")
+                logger.exception("a listener for changes of the CLI failed; the session starts anyway")
     return change
 
 

@@ -71,9 +71,9 @@ ALWAYS_ALLOWED: Final = (
 
 POLICIES: Final[Mapping[str, str]] = {
     "env": "Variables for the child; they win over inherited ones and over what other options imply.",
-    "env_mode": "`inherit` everything, only an `allowlist`, or exactly what `env` and the other options say.",
-    "env_allow": "Names (`*` and `?` allowed) that `allowlist` lets through, besides the ones any program needs.",
-    "billing": "Who may pay: `inherit` (the CLI decides), `subscription` (keys, tokens and cloud switches are removed), "
+    "env_mode": "`inherit` everything, only an `allowlist`, or `exact`: only what `env` and the other options set.",
+    "env_allow": "Names (`*` and `?` allowed) that `allowlist` passes on, besides those that every program needs.",
+    "billing": "Which account may pay: `inherit` (the CLI decides), `subscription` (keys, tokens and cloud switches are removed), "
     "`subscription_strict` (refuse to start when one is set), `api_key` (require a key, remove the others).",
     "isolated_config": "A private `CLAUDE_CONFIG_DIR` for this session, made by the transport. The login is not in it.",
 }
@@ -106,7 +106,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(
         "mcp_tool_idle_timeout",
         "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT",
-        "Seconds an MCP tool may say nothing, neither an answer nor progress; `math.inf` for no limit. The CLI's own is 5 minutes.",
+        "Seconds an MCP tool may send neither an answer nor progress; `math.inf` for no limit. The CLI's own is 5 minutes.",
         lambda seconds: "0" if math.isinf(seconds) else _milliseconds(seconds),
         note="The `timeout` of a server's own configuration wins for that server.",
     ),
@@ -121,7 +121,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
         "CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS",
         "Seconds the CLI waits for background agents after its input ended; `math.inf` for no limit.",
         lambda seconds: "0" if math.isinf(seconds) else _milliseconds(seconds),
-        note="Background shells are waited for without limit whatever this says `[24f]`.",
+        note="The CLI always waits for background shells, without limit `[24f]`.",
     ),
     Variable("disable_background_tasks", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "No background tasks.", _flag),
     Variable("enable_file_checkpointing", "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "`rewind_files` works.", lambda _: "true"),
@@ -129,7 +129,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable("pin_cli", "DISABLE_AUTOUPDATER", "The CLI does not update itself under a running service.", _flag),
     Variable("config_dir", "CLAUDE_CONFIG_DIR", "Where the CLI keeps its configuration, login and sessions.", os.fspath),
     Variable("client_app", "CLAUDE_AGENT_SDK_CLIENT_APP", "Your program, for the User-Agent (`my-app/1.0`)."),
-    Variable("entrypoint", "CLAUDE_CODE_ENTRYPOINT", "What the CLI calls itself; None leaves it at `sdk-cli`."),
+    Variable("entrypoint", "CLAUDE_CODE_ENTRYPOINT", "The name under which the CLI runs; None leaves it at `sdk-cli`."),
 )
 
 
@@ -141,10 +141,10 @@ def is_switched_on(value: str | None) -> bool:
 def check_variables(env: Mapping[str, str]) -> None:
     """Check that `env` can be an environment. Raises `ConfigurationError(option="env")`, whose message holds no value."""
     if not isinstance(env, Mapping):
-        raise ConfigurationError(f"env: must be values by name, not {type(env).__name__}", option="env")
+        raise ConfigurationError(f"env: must be a mapping, not {type(env).__name__}", option="env")
     for name, value in env.items():
         if not isinstance(name, str) or not name or "=" in name:
-            raise ConfigurationError(f"env: {name!r} is no variable name", option="env")
+            raise ConfigurationError(f"env: {name!r} is not a variable name", option="env")
         if not isinstance(value, str):
             raise ConfigurationError(f"env: the value of {name} must be a string, not {type(value).__name__}", option="env")
 
@@ -202,7 +202,10 @@ def build_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, p
 
 
 def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
-    """Return every variable name with its origin, never a value: `inherited`, `options.env`, `option NAME`, or `removed: WHY`."""
+    """Say for each variable of a child where it comes from, by name: `inherited`, `options.env`, `option NAME`, or `removed: WHY`.
+
+    `inherited` is usually `os.environ`. Values are never returned. Raises what `build_environment` raises.
+    """
     return dict(sorted(_plan(options, inherited, platform)[1].items()))
 
 
@@ -263,7 +266,7 @@ def _check_billing(options: ClaudeOptions, inherited: Mapping[str, str], given: 
     clash = forbidden_in(given, options.billing)
     if clash:
         raise ConfigurationError(
-            f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids: drop one of the two', option="env"
+            f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids; remove one of the two', option="env"
         )
     if options.billing == "subscription_strict":
         found = forbidden_in(inherited, options.billing)

@@ -178,12 +178,7 @@ _BEHAVIOURS: Final = _rows(
     ),
     ("long prompts in one block", 191, 92, "prompts of some megabytes that reach the model as one text"),
     ("an empty answer is asked for again", 191, 92, "an answer without content, which a newer CLI asks for again"),
-    (
-        "nothing is written beside the directories",
-        191,
-        92,
-        "isolated_config; 2.1.92 makes `.npm` in the home all the same",
-    ),
+    ("nothing is written beside the directories", 191, 92, "isolated_config; 2.1.92 makes `.npm` in the home all the same"),
     ("FileChanged of a watched file", 191, 92, "a hook for FileChanged"),
     ("hooks around /clear", 191, 92, "hooks for SessionEnd and SessionStart when `/clear` is sent"),
     ("refusals by hooks are listed", 191, 92, "`permission_denials` of a result for what a hook refused"),

@@ -207,7 +207,7 @@ def plan_launch(
         return PlannedLaunch(launch=launch, launcher=launcher)
     if launcher.delivery == "initialize" and options.isolated_config:
         raise ConfigurationError(
-            f"isolated_config makes a directory that nothing inside {launcher.name} may write to: give it a writable config_dir",
+            f"isolated_config makes a directory that is read-only inside {launcher.name}: set a writable config_dir instead",
             option="isolated_config",
         )
     cli = find_cli(options.cli_path, env=inherited)
@@ -224,15 +224,10 @@ def _is_there(program: str, inherited: Mapping[str, str]) -> bool:
 
 
 def _elsewhere(
-    options: ClaudeOptions,
-    *,
-    command: Sequence[str] | None,
-    launcher: Launcher,
-    permission_prompt: str | None,
-    trace: Mapping[str, str],
+    options: ClaudeOptions, *, command: Sequence[str] | None, launcher: Launcher, permission_prompt: str | None, trace: Mapping[str, str]
 ) -> PlannedLaunch:
     if options.user is not None:
-        raise ConfigurationError(f"user: {launcher.name} has a way of its own to say who: tell the launcher", option="user")
+        raise ConfigurationError(f"user: {launcher.name} chooses the user itself: set the user on the launcher", option="user")
     if command is not None:
         launch = Launch(argv=tuple(command), env={}, cwd=_cwd(options))
     else:

@@ -75,7 +75,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     def local(cls, prefix: Sequence[str | PathLike[str]]) -> Launcher:
         """Run the CLI behind a prefix that starts it: `["nice", "-n", "10"]`, `["firejail"]`, `["sudo", "-nu", "agent"]`."""
         if isinstance(prefix, str | bytes) or not prefix:
-            _refuse("local() takes a sequence of arguments, with the program first")
+            _refuse("local() needs a non-empty sequence of arguments, with the program first")
         return cls(name="local", client=tuple(_argument("the prefix", os.fspath(each)) for each in prefix))
 
     @classmethod
@@ -249,12 +249,12 @@ def _refuse(message: str) -> NoReturn:
 
 def _check_name(what: str, value: str, pattern: re.Pattern[str]) -> None:
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        _refuse(f"{value!r} is no name of a {what}")
+        _refuse(f"{value!r} is not a valid {what}")
 
 
 def _argument(what: str, value: str) -> str:
     if not isinstance(value, str) or not value or any(ord(character) < 32 for character in value):
-        _refuse(f"{what} is {value!r}: an argument is text without control characters")
+        _refuse(f"{what} is {value!r}: it must be text without control characters")
     return value
 
 
@@ -271,19 +271,19 @@ def _program(program: str | PathLike[str]) -> str:
 def _absolute(path: str | PathLike[str]) -> str:
     text = _argument("a path", os.fspath(path))
     if not text.startswith("/"):
-        _refuse(f"bwrap: {text!r} is no absolute path")
+        _refuse(f"bwrap: {text!r} must be an absolute path")
     return text
 
 
 def _port(port: int) -> int:
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
-        _refuse(f"{port!r} is no port")
+        _refuse(f"port must be a number from 1 to 65535, not {port!r}")
     return port
 
 
 def _seconds(timeout: float) -> float:
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
-        _refuse(f"timeout is {timeout!r}: seconds, more than none")
+        _refuse(f"timeout must be a number of seconds above 0, not {timeout!r}")
     return float(timeout)
 
 
@@ -352,7 +352,7 @@ def why_ended(
     if code == 0:
         return None
     if code is None:
-        how = f"{launcher.program} ended with {_exit_words(exit_code, signal)}, and nobody said how the program did"
+        how = f"{launcher.program} ended with {_exit_words(exit_code, signal)}, without the exit code of the program"
         return ConnectionLost(f"{_place(launcher)}: the connection was lost: {how}{_last_words(stderr)}")
     exit_code, signal = exit_status(code)
     how = _exit_words(exit_code, signal)
@@ -393,10 +393,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _INHERITED: Final = "as without a launcher"
-_SENT: Final = "that of the other end; what the options say is sent on standard input"
+_SENT: Final = "of the other end; variables from the options are sent on standard input"
 _INITIALIZE: Final = "in the `initialize` request"
-_TOLD: Final = "supervisor; a second command ends everything with its mark whenever the client ends other than well"
-_WORD: Final = "the supervisor says the program's own; without its word the connection was lost"
+_TOLD: Final = "supervisor; when the client does not end well, a second command ends everything with its mark"
+_WORD: Final = "the program's, from the supervisor; without its last line the connection was lost"
 
 RULES: Final[Mapping[str, Rule]] = {
     "local": Rule(
@@ -404,13 +404,13 @@ RULES: Final[Mapping[str, Rule]] = {
         environment=_INHERITED,
         payloads="in private files",
         end="process group, then the mark in the environment",
-        exit_code="the prefix's, which hands on the program's",
+        exit_code="the prefix's, which passes on the program's",
     ),
     "systemd_run": Rule(
         quoting="none (exec)",
         environment=_INHERITED,
         payloads="in private files",
-        end="a scope: still our process group, then the mark in the environment",
+        end="process group (a scope does not change it), then the mark in the environment",
         exit_code="the program's",
     ),
     "bwrap": Rule(
@@ -424,7 +424,7 @@ RULES: Final[Mapping[str, Rule]] = {
         quoting="one argument, quoted for the login shell",
         environment=_SENT,
         payloads=_INITIALIZE,
-        end="supervisor, which sees within a second that sshd is gone",
+        end="supervisor, which notices within a second that sshd is gone",
         exit_code=f"255 is anything: {_WORD}",
     ),
     "docker": Rule(quoting="none (exec)", environment=_SENT, payloads=_INITIALIZE, end=_TOLD, exit_code=_WORD),
@@ -432,9 +432,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "kubectl": Rule(quoting="none (exec)", environment=_SENT, payloads=_INITIALIZE, end=_TOLD, exit_code=f"1 is anything: {_WORD}"),
     "srun": Rule(
         quoting="none (exec)",
-        environment=f"of this machine only `{','.join(SRUN_EXPORT)}`; what the options say is sent on standard input",
+        environment=f"of this machine only `{','.join(SRUN_EXPORT)}`; variables from the options are sent on standard input",
         payloads=_INITIALIZE,
-        end="srun hands SIGTERM on to the step; a supervisor ends what is left",
+        end="srun passes SIGTERM to the step; a supervisor ends the rest",
         exit_code=_WORD,
     ),
 }

@@ -24,7 +24,7 @@ _TOOL_NAME: Final = re.compile(rf"[^\s(),\\{_CONTROLS}]+")
 _NAME: Final = re.compile(rf"[^\s{_CONTROLS}]+")
 
 _RULE_ADVICE: Final = (
-    "give each rule as an item of its own, as Tool or Tool(content); content that needs a closing parenthesis before a comma or a space "
+    "give each rule as a separate item, as Tool or Tool(content); content that needs a closing parenthesis before a comma or a space "
     "goes into settings, as permissions.allow or permissions.deny"
 )
 
@@ -58,9 +58,9 @@ def check_tools(option: str, tools: Any) -> None:
     """
     for tool in _texts(option, tools):
         if not _TOOL_NAME.fullmatch(tool):
-            _refuse(option, f"{tool!r} is not the name of one tool: give each tool as an item of its own, without parentheses")
+            _refuse(option, f"{tool!r} is not the name of one tool: give each tool as a separate item, without parentheses")
         if tool.lower() in ("default", "preset:default"):
-            _refuse(option, f'{tool!r} would offer every built-in tool; say that with {{"type": "preset", "preset": "claude_code"}}')
+            _refuse(option, f'{tool!r} would offer every built-in tool; for that, pass {{"type": "preset", "preset": "claude_code"}}')
 
 
 def check_names(option: str, names: Any, *, commas: bool = False) -> None:
@@ -72,7 +72,7 @@ def check_names(option: str, names: Any, *, commas: bool = False) -> None:
     for name in _texts(option, names):
         if not _NAME.fullmatch(name) or ("," in name and not commas):
             what = "a space or a control character" if commas else "a space, a comma or a control character"
-            _refuse(option, f"{name!r} holds {what}: give each as an item of its own")
+            _refuse(option, f"{name!r} holds {what}: give each as a separate item")
 
 
 def check_skills(skills: Any) -> None:
@@ -89,7 +89,7 @@ def check_skills(skills: Any) -> None:
         if not _SKILL_NAME.fullmatch(name):
             _refuse(
                 "skills",
-                f"{name!r} is no exact skill name: wildcards, commas, parentheses, control characters, a byte-order mark, "
+                f"{name!r} is not an exact skill name: wildcards, commas, parentheses, control characters, a byte-order mark, "
                 "and spaces except a single one between words are not possible",
             )
         if name.startswith("/"):

@@ -47,15 +47,20 @@ def read_json_object(source: str | PathLike[str], *, option: str, cwd: str | Pat
     Raises `ConfigurationError` when the file is missing, unreadable or not a JSON object. A byte-order mark is accepted.
     """
     if isinstance(source, str) and is_inline_json(source):
-        text, where = source, "the text given"
-    else:
-        path = Path(cwd or "") / source
-        where = f"the file {path}"
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            raise ConfigurationError(f"{option}: {where} cannot be read: {reason}", option=option) from error
+        return _json_object(source, "the text given", option=option)
+    return _json_object(_text_of_file(source, option=option, cwd=cwd), f"the file {Path(cwd or '') / source}", option=option)
+
+
+def _text_of_file(source: str | PathLike[str], *, option: str, cwd: str | PathLike[str] | None) -> str:
+    path = Path(cwd or "") / source
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigurationError(f"{option}: the file {path} cannot be read: {reason}", option=option) from error
+
+
+def _json_object(text: str, where: str, *, option: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -67,12 +72,41 @@ def read_json_object(source: str | PathLike[str], *, option: str, cwd: str | Pat
     return document
 
 
+class ReadSettings(str):  # noqa: SLOT000 - there is one for each launch
+    """The path of a settings file, with the `text` and the JSON `document` that were read from it.
+
+    It takes the place of the path among the options of one launch, so that the launch reads the file once.
+    """
+
+    text: str
+    document: dict[str, Any]
+
+
+def with_settings_read(options: ClaudeOptions) -> ClaudeOptions:
+    """Return `options` with `ReadSettings` in place of the path of a settings file.
+
+    Returns them unchanged when they name no file, or one that cannot be read: the check of the options says what is wrong with it.
+    """
+    given = options.settings
+    if not isinstance(given, (str, os.PathLike)) or isinstance(given, ReadSettings) or is_inline_json(os.fspath(given)):
+        return options
+    try:
+        text = _text_of_file(given, option="settings", cwd=options.cwd)
+        read = ReadSettings(os.fspath(given))
+        read.text, read.document = text, _json_object(text, "the file", option="settings")
+    except (ConfigurationError, TypeError):
+        return options
+    return options.replace(settings=read)
+
+
 def load_settings(options: ClaudeOptions) -> dict[str, Any]:
     """Read `settings` as a dict, from disk when it is a path; empty without settings."""
     if options.settings is None:
         return {}
     if isinstance(options.settings, Mapping):
         return dict(options.settings)
+    if isinstance(options.settings, ReadSettings):
+        return dict(options.settings.document)
     return read_json_object(options.settings, option="settings", cwd=options.cwd)
 
 
@@ -235,13 +269,17 @@ class SettingsTexts(Sequence[str]):
 
     def _read(self) -> tuple[str, ...]:
         if self._texts is None:
-            self._texts = tuple(text for path in self._paths() if (text := _text_of(path)) is not None)
+            settings = self._options.settings
+            read = [settings.text[:_MAX_FILE_BYTES]] if isinstance(settings, ReadSettings) else []
+            self._texts = (*read, *(text for path in self._paths() if (text := _text_of(path)) is not None))
         return self._texts
 
     def _paths(self) -> Iterator[Path]:
         options = self._options
         project = Path(options.cwd or "")
         for given in (options.settings, options.mcp_servers):
+            if isinstance(given, ReadSettings):
+                continue
             if isinstance(given, os.PathLike) or (isinstance(given, str) and given and not is_inline_json(given)):
                 yield project / given
         sources = ("user", "project", "local") if options.setting_sources is None else tuple(options.setting_sources)

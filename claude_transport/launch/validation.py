@@ -98,11 +98,7 @@ PREVIEW_FORMATS: Final = ("markdown", "html")
 
 
 def validate_options(
-    options: ClaudeOptions,
-    *,
-    uid: int | None = None,
-    environment: Mapping[str, str] | None = None,
-    check_files: bool = True,
+    options: ClaudeOptions, *, uid: int | None = None, environment: Mapping[str, str] | None = None, check_files: bool = True
 ) -> None:
     """Check that `options` can be run as they are. Raises `ConfigurationError`, naming the option and the remedy.
 
@@ -147,7 +143,7 @@ def check_types(options: ClaudeOptions) -> None:
     for option, always in MAPPINGS.items():
         value = getattr(options, option)
         if (always or value is not None) and not isinstance(value, Mapping):
-            _refuse(option, f"must be values by name, not {type(value).__name__}")
+            _refuse(option, f"must be a mapping, not {type(value).__name__}")
     for option in LISTS:
         _check_sequence(option, getattr(options, option))
     _check_rules(options)
@@ -241,7 +237,7 @@ def _check_session(options: ClaudeOptions) -> None:
     if options.session_id is not None and not UUID.fullmatch(options.session_id):
         _refuse("session_id", f"{options.session_id!r} is not a UUID in its usual form")
     if options.continue_conversation and options.resume is not None:
-        _refuse("continue_conversation", "and resume name two different conversations; give one")  # for the CLI resume wins
+        _refuse("continue_conversation", "and resume name two different conversations; give only one of the two")  # for the CLI resume wins
     if options.session_id is not None and not options.fork_session and (options.resume is not None or options.continue_conversation):
         _refuse("session_id", "a resumed session keeps its own id; add fork_session=True to give the copy this one")
     if options.resume_session_at is not None and options.resume is None:
@@ -259,7 +255,7 @@ def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Map
     if not asked:
         return
     if options.restricted:
-        _refuse(asked[0], "bypassing permissions is not possible with restricted=True; drop one of the two")
+        _refuse(asked[0], "bypassing permissions is not possible with restricted=True; remove one of the two")
     if options.user is not None and options.user != "root":
         return
     if uid is None:
@@ -285,7 +281,7 @@ def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
         if shape is None or not shape():
             _refuse("system_prompt", "a mapping needs a type of preset (with preset claude_code), custom (with prompt) or file (with path)")
         if prompt.get("append") is not None and options.append_system_prompt is not None:
-            _refuse("append_system_prompt", "system_prompt has an append of its own; give one")
+            _refuse("append_system_prompt", "system_prompt also has an append; give only one of the two")
         if prompt["type"] == "file" and check_files and not os.path.isfile(os.path.join(options.cwd or "", prompt["path"])):  # noqa: PTH113, PTH118
             _refuse("system_prompt", f"there is no file {os.fspath(prompt['path'])}")
     elif prompt is not None and not isinstance(prompt, str):
@@ -314,7 +310,7 @@ def _check_model(options: ClaudeOptions) -> None:
         if thinking.get("display", "omitted") not in ("summarized", "omitted", "highlights"):
             _refuse("thinking", "display must be summarized, omitted or highlights")
         if options.max_thinking_tokens is not None:
-            _refuse("max_thinking_tokens", "thinking says it already; give one")
+            _refuse("max_thinking_tokens", "thinking already sets the budget; give only one of the two")
     if options.task_budget is not None:
         total = options.task_budget.get("total") if isinstance(options.task_budget, Mapping) else None
         if isinstance(total, bool) or not isinstance(total, int) or total < 1:
@@ -325,7 +321,7 @@ def _check_model(options: ClaudeOptions) -> None:
     if compact is not None and compact != "auto" and not enough:
         _refuse("autocompact", f"must be auto, or at least {AUTOCOMPACT_FLOOR} tokens (500_000, '500k')")
     if options.debug == "":
-        _refuse("debug", "an empty filter is no filter; use True")
+        _refuse("debug", "the filter is empty; use True for all categories")
 
 
 def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
@@ -338,19 +334,19 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
             return
         servers = read_json_object(text, option="mcp_servers", cwd=options.cwd).get("mcpServers")
     if not isinstance(servers, Mapping):
-        _refuse("mcp_servers", 'must be servers by name, or a configuration {"mcpServers": {...}}')
+        _refuse("mcp_servers", 'must be a mapping of servers by name, or a configuration {"mcpServers": {...}}')
     for name, config in servers.items():
         if not isinstance(name, str) or not name or not isinstance(config, Mapping):
             _refuse("mcp_servers", f"{name!r} must be a name with a mapping")
         if "instance" in config:
-            _refuse("mcp_servers", f"{name!r} is a server object of this process; hand it to Query(mcp_servers=...)")
+            _refuse("mcp_servers", f"{name!r} is a server object of this process; pass it to Query(mcp_servers=...)")
     agents = options.agents
     if agents is not None and (not isinstance(agents, Mapping) or not all(isinstance(name, str) and name for name in agents)):
-        _refuse("agents", "must be definitions by name")
+        _refuse("agents", "must be a mapping of definitions by name")
     for name, definition in agent_definitions(options.agents or {}).items():
         texts = definition if isinstance(definition, dict) else {}
         if not isinstance(texts.get("prompt"), str) or not isinstance(texts.get("description"), str) or not texts["description"]:
-            _refuse("agents", f"{name!r} needs a description, which is not empty, and a prompt")
+            _refuse("agents", f"{name!r} needs a non-empty description and a prompt")
         check_agent_rules({name: definition})
 
 
@@ -400,7 +396,7 @@ def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any], *, option:
     if options.billing.startswith("subscription") and settings.get("apiKeyHelper"):
         names.append("apiKeyHelper")
     if names:
-        _refuse(option, f'set {", ".join(names)}, which billing="{options.billing}" forbids: drop one of the two')
+        _refuse(option, f'set {", ".join(names)}, which billing="{options.billing}" forbids; remove one of the two')
 
 
 def _check_extras(options: ClaudeOptions) -> None:
@@ -411,21 +407,21 @@ def _check_extras(options: ClaudeOptions) -> None:
     owned = {flag.lower().replace("-", ""): option for option, flag in flags if option in given and flag}
     for name, value in options.extra_args.items():
         if not isinstance(name, str) or not FLAG_NAME.fullmatch(name):
-            _refuse("extra_args", f"{name!r} is no flag name; write it without dashes in front and without =")
+            _refuse("extra_args", f"{name!r} is not a flag name; write it without leading dashes and without =")
         if value is not None and not isinstance(value, str):
             _refuse("extra_args", f"the value of {name} must be a string, or None for a switch")
         if name in RESERVED_FLAGS:
             _refuse("extra_args", f"--{name} cannot be given: {RESERVED_FLAGS[name]}")
         if name in {"p", "h", "v"}:
-            _refuse("extra_args", f"--{name} is no flag; short flags cannot be given")
+            _refuse("extra_args", f"--{name} is a short flag, which cannot be given; use the long one")
         if name.lower().replace("-", "") in owned:
-            _refuse("extra_args", f"--{name} is what the option {owned[name.lower().replace('-', '')]} writes; give one of the two")
+            _refuse("extra_args", f"--{name} is written by the option {owned[name.lower().replace('-', '')]}; use only the option")
 
 
 def _check_environment(options: ClaudeOptions, environment: Mapping[str, str]) -> None:
     check_variables(options.env)
     if options.isolated_config and (options.config_dir is not None or "CLAUDE_CONFIG_DIR" in options.env):
-        _refuse("isolated_config", "makes a configuration directory of its own; drop config_dir (or CLAUDE_CONFIG_DIR in env)")
+        _refuse("isolated_config", "makes its own configuration directory; remove config_dir (or CLAUDE_CONFIG_DIR in env)")
     if options.client_app is not None and not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", options.client_app):
         _refuse("client_app", "travels in an HTTP header: characters above U+00FF and control characters would stop every request")
     if options.project_config_root is not None and not os.path.isabs(options.project_config_root):  # noqa: PTH117 - also as text

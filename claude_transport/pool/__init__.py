@@ -11,7 +11,6 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "pool.pool": "SessionPool",
-        "pool.stock": "PoolSnapshot Retirement",
+        "pool.pool": "PoolSnapshot Retirement SessionPool",
     },
 )

@@ -3,28 +3,59 @@
 Each session serves one use and is then ended. `/clear` would begin a new conversation in the same process, but the permission mode, the
 model and the costs of the last user would stay (CLI 2.1.329, real; `tests/e2e/test_warm_sessions.py`).
 
-`stock.py` decides when sessions are started, handed out and ended.
+`SessionPool` is the public face. Below it, `Stock` holds the sessions and decides to start them, hand them out and end them, `PoolLimits`
+decides how many there are, and `Recipe` makes them.
 """
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import logging
+import math
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import anyio
+import msgspec
 
 from claude_transport.background import BackgroundTask, HostLoop
+from claude_transport.backoff import Backoff
 from claude_transport.client.query import Query, QueryOptions
-from claude_transport.client.questions import CanUseToolCallback
+from claude_transport.client.questions import Allow, CallbackContext, CanUseToolCallback, Deny
 from claude_transport.client.reports import check_callback, check_number, raised_again
-from claude_transport.errors import ConfigurationError, ConnectTimeout, NotConnected, TransportClosed, UsageError
+from claude_transport.errors import (
+    ClaudeTransportError,
+    CLIConnectionError,
+    ConfigurationError,
+    ConnectTimeout,
+    ControlRequestFailed,
+    ControlTimeout,
+    NotConnected,
+    TransportClosed,
+    UsageError,
+)
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.pool.stock import MakeTransport, PooledSession, PoolLimits, PoolSnapshot, Recipe, Stock
+from claude_transport.printable import printable
+from claude_transport.transport import TransportLike
+from claude_transport.transports.subprocess import SubprocessTransport
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_HEALTH_TIMEOUT = 5.0
+"""Seconds for an idle session to answer a check. The CLI takes 1 to 20 ms (docs/reference/protocol.md#answer-times)."""
+
+_GIVE_UP = 90.0
+"""Seconds for a session to end before its place is free again: more than all the bounds of a query's close together."""
+
+_AFTER_FAILURES = Backoff(first=1.0, maximum=60.0, jitter=0.0)
+"""Seconds without new warm sessions after several starts in a row have failed. A waiting caller gets one start at any time."""
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds to wait for a session: much longer than a start, for callers that wait for others."""
@@ -209,3 +240,505 @@ class SessionPool:
             raise TransportClosed("the pool is closed")
         if self._tending is None:
             raise NotConnected("the pool has not been started: use `async with pool`, or start()")
+
+
+class Retirement(StrEnum):
+    """The reasons for which a pool ends a session."""
+
+    USED = "used"
+    """Its one use is over."""
+    DIED = "died"
+    """Its process ended while it was idle."""
+    SILENT = "silent"
+    """It did not answer a check."""
+    AGE = "age"
+    """It was idle for longer than `max_age`."""
+    MEMORY = "memory"
+    """Its process holds more than `max_rss_bytes`."""
+    SURPLUS = "surplus"
+    """There were more than `warm`, and it was idle for `idle_ttl` seconds."""
+    CLOSING = "closing"
+    """The pool was closed."""
+
+
+_EXPECTED = frozenset({Retirement.USED, Retirement.SURPLUS, Retirement.AGE, Retirement.CLOSING})
+
+
+class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a pool at one moment, and what it has done so far.
+
+    Now: sessions that are `idle`, `starting`, `in_use` and `ending`, and `waiting` calls of `acquire()`.
+
+    So far: sessions `started`, `failed_starts`, sessions `handed_out`, of these `handed_out_warm` without a wait, and sessions `retired` by
+    `Retirement`.
+    """
+
+    idle: int
+    starting: int
+    in_use: int
+    ending: int
+    waiting: int
+    started: int
+    failed_starts: int
+    handed_out: int
+    handed_out_warm: int
+    retired: dict[str, int]
+
+    @property
+    def live(self) -> int:
+        """Sessions that have, or may have, a process. Never more than `cap`."""
+        return self.idle + self.starting + self.in_use + self.ending
+
+    def __str__(self) -> str:
+        return f"{self.idle} idle, {self.starting} starting, {self.in_use} in use, {self.ending} ending, {self.waiting} waiting"
+
+
+class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one pool, and the decisions that follow from them. Times are seconds, sizes bytes. Pure: no clock, no task.
+
+    Raises:
+        ConfigurationError: a value is not valid.
+    """
+
+    warm: int = 1
+    cap: int = 8
+    idle_ttl: float = 300.0
+    max_age: float = 3600.0
+    max_rss_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("cap", self.cap, least=1)
+        _check_count("warm", self.warm, least=0)
+        if self.warm > self.cap:
+            raise ConfigurationError(f"warm ({self.warm}) is more than cap ({self.cap}), which counts every session", option="warm")
+        for option in ("idle_ttl", "max_age"):
+            value: object = getattr(self, option)
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
+                raise ConfigurationError(f"{option} is {value!r}: use seconds above 0, or math.inf for no limit", option=option)
+        if self.max_rss_bytes is not None:
+            _check_count("max_rss_bytes", self.max_rss_bytes, least=1)
+
+    def sessions_to_start(self, *, waiting: int, idle: int, starting: int, live: int, may_warm: bool = True) -> int:
+        """Return how many more sessions to start: one for each waiting caller and `warm` in reserve, but not more than `cap` in all.
+
+        Args:
+            waiting: callers that wait.
+            idle: sessions that are ready.
+            starting: sessions that are being started.
+            live: all sessions that have, or may have, a process.
+            may_warm: False to start none in reserve.
+        """
+        wanted = waiting + (self.warm if may_warm else 0)
+        return max(0, min(wanted - idle - starting, self.cap - live))
+
+    def retirement(self, *, has_ended: bool, age: float, rss_bytes: int | None) -> Retirement | None:
+        """Return why an idle session must not be handed out, or None when it may. An unknown size (None) is no reason."""
+        if has_ended:
+            return Retirement.DIED
+        if age >= self.max_age:
+            return Retirement.AGE
+        if self.max_rss_bytes is not None and rss_bytes is not None and rss_bytes > self.max_rss_bytes:
+            return Retirement.MEMORY
+        return None
+
+    def surplus(self, idle_for: Sequence[float]) -> int:
+        """Return how many idle sessions to end: those beyond `warm` that were idle for `idle_ttl`.
+
+        `idle_for` has the seconds that each was idle, the longest first.
+        """
+        overdue = sum(waited >= self.idle_ttl for waited in idle_for)
+        return max(0, min(overdue, len(idle_for) - self.warm))
+
+
+def _check_count(option: str, value: object, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(f"{option} is {value!r}: use a whole number of at least {least}", option=option)
+
+
+MakeTransport = Callable[[ClaudeOptions], TransportLike]
+"""Makes the transport of one session, not connected."""
+
+
+class LateGuard:
+    """A `can_use_tool` that is there when the session starts, and calls `callback`, which a user of the session may replace."""
+
+    def __init__(self, callback: CanUseToolCallback) -> None:
+        self.callback = callback
+
+    async def __call__(self, tool_name: str, given: dict[str, Any], context: CallbackContext) -> Allow | Deny:
+        return await self.callback(tool_name, given, context)
+
+
+class PooledSession:
+    """One session of a pool: its query, and the time of the pool's clock since which it is idle."""
+
+    __slots__ = ("guard", "idle_since", "query")
+
+    def __init__(self, query: Query, *, guard: LateGuard | None) -> None:
+        self.query: Query = query
+        self.guard: LateGuard | None = guard
+        """None when the pool was made without `can_use_tool`."""
+        self.idle_since: float = 0.0
+
+
+class Recipe:
+    """Makes the sessions of a pool: the options, the transports, and the arguments of the queries.
+
+    Raises:
+        ConfigurationError: the options can serve one session only, or no query would accept the arguments.
+    """
+
+    def __init__(self, options: ClaudeOptions | None, *, make_transport: MakeTransport | None, arguments: QueryOptions) -> None:
+        self._options = ClaudeOptions() if options is None else options
+        self._make_transport = SubprocessTransport if make_transport is None else make_transport
+        self._arguments = arguments
+        check_callback("make_transport", make_transport)
+        _check_for_many(self._options)
+        if make_transport is None:
+            self.make()  # raises now what the first session would raise; this starts nothing
+
+    @property
+    def has_guard(self) -> bool:
+        """True when the sessions are started with a `can_use_tool`."""
+        return self._arguments.get("can_use_tool") is not None
+
+    def make(self) -> PooledSession:
+        """Return a session that is not started."""
+        callback = self._arguments.get("can_use_tool")
+        check_callback("can_use_tool", callback)
+        guard = None if callback is None else LateGuard(callback)
+        arguments: QueryOptions = {**self._arguments, "can_use_tool": guard}
+        return PooledSession(Query(self._make_transport(self._options), **arguments), guard=guard)
+
+
+def _check_for_many(options: object) -> None:
+    if not isinstance(options, ClaudeOptions):
+        raise ConfigurationError(f"options is a {type(options).__name__}: give a ClaudeOptions", option="options")
+    if options.session_id is not None:
+        raise ConfigurationError("session_id names one session, and a pool has many: leave it out", option="session_id")
+    for option, is_set in (("resume", options.resume is not None), ("continue_conversation", options.continue_conversation)):
+        if is_set and not options.fork_session:
+            message = f"{option} lets every session of the pool write to the same conversation: set fork_session, too"
+            raise ConfigurationError(message, option=option)
+
+
+class SessionStart:
+    """One attempt to start a session: its task, and the session or the error that came of it; neither when it was cancelled."""
+
+    __slots__ = ("error", "session", "task")
+
+    def __init__(self) -> None:
+        self.task: BackgroundTask | None = None
+        self.session: PooledSession | None = None
+        self.error: ClaudeTransportError | None = None
+
+
+class Waiter:
+    """One call of `acquire()`. It is settled once, with a session or with an error."""
+
+    __slots__ = ("at_once", "error", "session", "settled")
+
+    def __init__(self) -> None:
+        self.settled: anyio.Event = anyio.Event()
+        self.session: PooledSession | None = None
+        self.error: ClaudeTransportError | None = None
+        self.at_once: bool = False
+        """True when a session was ready."""
+
+    def give(self, session: PooledSession) -> None:
+        """Settle it with `session`."""
+        self.session = session
+        self.settled.set()
+
+    def fail(self, error: ClaudeTransportError) -> None:
+        """Settle it with `error`."""
+        self.error = error
+        self.settled.set()
+
+
+class Stock:
+    """The sessions of one pool in one event loop. The arguments are those of `SessionPool`.
+
+    Every event (a caller asks, gives back or gives up; a session is ready or has ended) ends in `_balance()`. It hands out what is ready
+    and starts what is missing, without waiting. So a session is in one place at every moment, and a cancelled caller either has one or not.
+    Starting and ending run in tasks of their own, because they outlive the caller that caused them.
+    """
+
+    def __init__(self, limits: PoolLimits, recipe: Recipe, *, read_rss: Callable[[int], int | None], clock: Callable[[], float]) -> None:
+        self._limits = limits
+        self._recipe = recipe
+        self._read_rss = read_rss
+        self._clock = clock
+        self._context: contextvars.Context | None = None
+        self._is_in_hurry = False
+        self.is_over: bool = False
+        """True when nothing is started or handed out any more."""
+        self.idle: deque[PooledSession] = deque()
+        """Ready sessions, the longest idle first."""
+        self.in_use: set[PooledSession] = set()
+        self.ending: set[PooledSession] = set()
+        self.starts: set[SessionStart] = set()
+        self._waiters: deque[Waiter] = deque()
+        self._change = anyio.Event()
+        self._failures = 0  # in a row
+        self.last_failure: ClaudeTransportError | None = None
+        """The error of the last start; None when it succeeded."""
+        self._warm_again_at = 0.0
+        self._counts: Counter[str] = Counter()
+        self._retired: Counter[str] = Counter()
+
+    def open(self, tend: Callable[[], Awaitable[object]]) -> BackgroundTask:
+        """Begin to keep sessions warm in this event loop. Return the task that runs `tend`."""
+        # sessions start in this context, not in that of the caller that happens to cause them
+        self._context = contextvars.copy_context()
+        tending = self.spawn(tend, name="claude session pool", at_end=self.refuse_all)
+        self._balance()
+        return tending
+
+    # Handing out and starting
+
+    def ask(self) -> Waiter:
+        """Queue a request for a session. Return its waiter, which is settled already when a session is ready."""
+        waiter = Waiter()
+        self._waiters.append(waiter)
+        self._balance()
+        waiter.at_once = waiter.session is not None
+        self._counts["warm"] += waiter.at_once
+        return waiter
+
+    def give_back(self, session: PooledSession) -> None:
+        """End a session whose use is over."""
+        if session in self.in_use:
+            self._retire(session, Retirement.USED)
+            self._changed()
+
+    def withdraw(self, waiter: Waiter) -> None:
+        """Remove a waiter whose caller has gone. If it has a session, the session was not used and goes to the next caller."""
+        session = waiter.session
+        if session is None:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+        elif session in self.in_use and self.is_over:
+            self._retire(session, Retirement.CLOSING)
+        elif session in self.in_use:
+            self.in_use.remove(session)
+            self.idle.appendleft(session)
+            self._counts["handed out"] -= 1
+            self._counts["warm"] -= waiter.at_once
+            self._balance()
+
+    def _balance(self) -> None:
+        """Give ready sessions to the waiting callers in the order of asking, and start what is missing."""
+        self._changed()
+        if self.is_over:
+            return
+        while self._waiters:
+            session = self._next_fit()
+            if session is None:
+                break
+            self.in_use.add(session)
+            self._counts["handed out"] += 1
+            self._waiters.popleft().give(session)
+        now = self.snapshot()
+        may_warm = not self._failures or self._clock() >= self._warm_again_at
+        missing = self._limits.sessions_to_start(
+            waiting=now.waiting, idle=now.idle, starting=now.starting, live=now.live, may_warm=may_warm
+        )
+        for _ in range(missing):
+            start = SessionStart()
+            self.starts.add(start)
+            start.task = self.spawn(
+                functools.partial(self._start_one, start), name="start of a pooled session", at_end=functools.partial(self._started, start)
+            )
+
+    def _next_fit(self) -> PooledSession | None:
+        # the longest idle first: all are unused, and so the fewest become too old
+        while self.idle:
+            session = self.idle.popleft()
+            reason = self._reason_to_end(session)
+            if reason is None:
+                return session
+            self._retire(session, reason)
+        return None
+
+    async def _start_one(self, start: SessionStart) -> None:
+        try:
+            session = self._recipe.make()
+            await session.query.start()
+        except ClaudeTransportError as exc:
+            start.error = exc
+        except Exception as exc:  # noqa: BLE001 - a `make_transport` of the user may raise anything
+            start.error = CLIConnectionError(f"a session of the pool could not be made: {exc!r}")
+            start.error.__cause__ = exc
+        else:
+            start.session = session
+
+    def _started(self, start: SessionStart) -> None:
+        self.starts.discard(start)
+        session, error = start.session, start.error
+        if session is not None:
+            self._counts["started"] += 1
+            session.idle_since = self._clock()
+            if self.is_over:
+                self._retire(session, Retirement.CLOSING)
+            elif self._reason_to_end(session) is Retirement.MEMORY:
+                # an error, because every new session would be too large again
+                self._retire(session, Retirement.MEMORY)
+                message = "a new session holds more than max_rss_bytes, so none can be handed out: raise max_rss_bytes"
+                error = ConfigurationError(message, option="max_rss_bytes")
+            else:
+                self.idle.append(session)
+                self._failures, self.last_failure = 0, None
+        if error is not None:
+            self._failed(error)
+        self._balance()
+
+    def _failed(self, error: ClaudeTransportError) -> None:
+        self._counts["failed"] += 1
+        self.last_failure = error
+        pause = _AFTER_FAILURES.delay(self._failures)
+        self._failures += 1
+        self._warm_again_at = self._clock() + pause
+        if self._waiters:
+            self._waiters.popleft().fail(error)
+        elif not self.is_over:
+            logger.warning("a warm session could not be started, the next try is in %g s: %s", pause, printable(error))
+
+    # Checking and ending
+
+    async def tend(self, *, sleep: Callable[[float], Awaitable[object]], interval: float) -> None:
+        """Check the idle sessions every `interval` seconds, until cancelled: their age, size and number, and whether they answer."""
+        while True:
+            await sleep(interval)
+            for session in tuple(self.idle):
+                if reason := self._reason_to_end(session):
+                    self._end_idle(session, reason)
+            now = self._clock()
+            for _ in range(self._limits.surplus([now - session.idle_since for session in self.idle])):
+                self._end_idle(self.idle[0], Retirement.SURPLUS)
+            self._balance()
+            async with anyio.create_task_group() as checks:
+                for session in tuple(self.idle):
+                    checks.start_soon(self._check, session)
+
+    async def _check(self, session: PooledSession) -> None:
+        """Send a small request. A session that is handed out meanwhile is left to its caller."""
+        try:
+            await session.query.request("get_binary_version", timeout=_HEALTH_TIMEOUT)
+        except ControlRequestFailed:
+            pass  # it answered
+        except ControlTimeout:
+            self._end_idle(session, Retirement.SILENT)
+        except ClaudeTransportError:
+            self._end_idle(session, Retirement.DIED)
+        self._balance()
+
+    def _reason_to_end(self, session: PooledSession) -> Retirement | None:
+        has_limit = self._limits.max_rss_bytes is not None
+        return self._limits.retirement(
+            has_ended=session.query.has_ended,
+            age=self._clock() - session.idle_since,
+            rss_bytes=self._rss_of(session) if has_limit else None,
+        )
+
+    def _rss_of(self, session: PooledSession) -> int | None:
+        pid = session.query.info.pid
+        try:
+            return None if pid is None else self._read_rss(pid)
+        except Exception:  # a `read_rss` of the user may raise anything, and an unknown size is no reason to end a session
+            logger.exception("the resident memory of process %s could not be read", pid)
+            return None
+
+    def _end_idle(self, session: PooledSession, reason: Retirement) -> None:
+        if session in self.idle:
+            self.idle.remove(session)
+            self._retire(session, reason)
+
+    def _retire(self, session: PooledSession, reason: Retirement) -> None:
+        """End a session in a task of its own. It keeps its place until it has ended."""
+        self.in_use.discard(session)
+        self.ending.add(session)
+        self._retired[reason] += 1
+        logger.log(logging.DEBUG if reason in _EXPECTED else logging.INFO, "a session of the pool is ended: %s", reason)
+        session.query.abandon()  # at once, so that its last user cannot go on with it
+        self.spawn(functools.partial(self._end, session), name="end of a pooled session", at_end=functools.partial(self._ended, session))
+
+    async def _end(self, session: PooledSession) -> None:
+        closing = BackgroundTask.spawn(session.query.aclose, name="close of a pooled session")
+        with anyio.move_on_after(_GIVE_UP):
+            await closing.wait()
+            return
+        logger.warning("a session did not end in %g s: its place is given to another one", _GIVE_UP)
+
+    def _ended(self, session: PooledSession) -> None:
+        self.ending.discard(session)
+        self._balance()
+
+    # Warming up and closing
+
+    @property
+    def is_cold(self) -> bool:
+        """True while fewer than `warm` sessions are ready."""
+        return len(self.idle) < self._limits.warm
+
+    async def warmed(self) -> None:
+        """Wait until `warm` sessions are ready, or no start or end is under way that could lead to that."""
+        while not self.is_over and self.is_cold and (self.starts or self.ending):
+            await self._change.wait()
+
+    def hurry(self) -> None:
+        """Make `drain()` stop waiting for sessions in use."""
+        self._is_in_hurry = True
+        self._changed()
+
+    async def drain(self, timeout: float) -> None:
+        """End every session. Those in use get `timeout` seconds to be given back."""
+        self.refuse_all()
+        for start in self.starts:
+            if start.task is not None:
+                start.task.cancel()
+        while self.idle:
+            self._retire(self.idle.popleft(), Retirement.CLOSING)
+        with anyio.move_on_after(timeout):
+            while self.in_use and not self._is_in_hurry:
+                await self._change.wait()
+        for session in tuple(self.in_use):
+            logger.warning("a session was still in use when the pool was closed, and is ended")
+            self._retire(session, Retirement.CLOSING)
+        while self.starts or self.ending:  # each of them is bounded
+            await self._change.wait()
+
+    def refuse_all(self) -> None:
+        """Start and hand out nothing any more, and fail the waiting callers.
+
+        This also runs when the event loop ends before the pool was closed. It must start no task then.
+        """
+        self.is_over = True
+        while self._waiters:
+            self._waiters.popleft().fail(TransportClosed("the pool was closed"))
+        self._changed()
+
+    def snapshot(self) -> PoolSnapshot:
+        """Return the state of the pool. Cheap."""
+        return PoolSnapshot(
+            idle=len(self.idle),
+            starting=len(self.starts),
+            in_use=len(self.in_use),
+            ending=len(self.ending),
+            waiting=len(self._waiters),
+            started=self._counts["started"],
+            failed_starts=self._counts["failed"],
+            handed_out=self._counts["handed out"],
+            handed_out_warm=self._counts["warm"],
+            retired=dict(self._retired),
+        )
+
+    def spawn(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> BackgroundTask:
+        """Start a task that outlives its caller, in the context in which the pool was opened."""
+        spawn = functools.partial(BackgroundTask.spawn, func, name=name, at_end=at_end)
+        return spawn() if self._context is None else self._context.run(spawn)
+
+    def _changed(self) -> None:
+        """Wake the tasks that wait for a change of the pool."""
+        change, self._change = self._change, anyio.Event()
+        change.set()

@@ -513,7 +513,7 @@ class SideAnswer(Answer, frozen=True, kw_only=True):
 
 
 class SessionTitle(Answer, frozen=True, kw_only=True):
-    """A session title that was made from a description."""
+    """A title that the model made for the session from a description."""
 
     title: str | None = None
 
@@ -584,7 +584,7 @@ class PluginInfo(Part, frozen=True, kw_only=True):
 
 
 class CacheImpact(Part, frozen=True, kw_only=True):
-    """The changes that a held reload would make. *Declared.*"""
+    """What a plugin reload would change, if it were not held back. *Declared.*"""
 
     mcp_servers_added: tuple[str, ...] = ()
     mcp_servers_removed: tuple[str, ...] = ()
@@ -592,7 +592,9 @@ class CacheImpact(Part, frozen=True, kw_only=True):
 
 
 class ReloadedPlugins(Answer, frozen=True, kw_only=True):
-    """The plugins, commands, agents and MCP servers after a reload. With `held` nothing was changed yet. [08a]"""
+    """The plugins, commands, agents and MCP servers after a reload. `held` is True when the reload was held back and nothing changed.
+    [08a]
+    """
 
     commands: tuple[CommandInfo, ...] = ()
     agents: tuple[AgentInfo, ...] = ()

@@ -226,9 +226,9 @@ def decode_frame(line: bytes) -> Frame:
     """
     letter, payload = line[:1], line[2:]
     if not letter.isalpha() or not letter.isupper() or line[1:2] not in {b" ", b""}:
-        raise ProtocolError("what came is no frame of the link protocol", code="link.malformed")
+        raise ProtocolError("the peer sent something that is not a frame of the link protocol", code="link.malformed")
     if letter == b"D":
-        raise ProtocolError("data came where none may be", code="link.malformed")
+        raise ProtocolError("a data frame is not allowed here", code="link.malformed")
     if len(line) > MAX_CONTROL_FRAME_BYTES:
         raise ProtocolError(f"a {letter.decode()} frame over the limit of {MAX_CONTROL_FRAME_BYTES} bytes", code="link.malformed")
     if letter not in _decoders and letter not in _NUMBERED:
@@ -531,7 +531,7 @@ class LinkEnd:
         if end <= have:
             return b""
         if self._peer_size is not None:
-            raise ProtocolError("something came after the end", code="link.numbers")
+            raise ProtocolError("the peer sent data after the end of its stream", code="link.numbers")
         if end > self._consumed + self.window:
             raise ProtocolError(f"the peer sent more than the window of {self.window} bytes", code="link.window")
         self._received = end
@@ -564,7 +564,7 @@ class LinkEnd:
             raise ProtocolError(f"an end after position {after} came after position {self._received}", code="link.numbers")
         stage = _STAGES[type(frame)]
         if stage <= self._peer_stage:
-            raise ProtocolError("something came after the end", code="link.numbers")
+            raise ProtocolError("the peer sent data after the end of its stream", code="link.numbers")
         if self._peer_size is None:
             self._peer_size = after
         self._received += 1
@@ -796,7 +796,7 @@ class FrameReader:
         self._line += piece
         letter = self._line[0]
         if not 65 <= letter <= 90:  # a capital one
-            raise ProtocolError("what came is no frame of the link protocol", code="link.malformed")
+            raise ProtocolError("the peer sent something that is not a frame of the link protocol", code="link.malformed")
         limit = MAX_DATA_HEADER_BYTES if letter == 68 else MAX_CONTROL_FRAME_BYTES  # a D
         if len(self._line) > limit:
             raise ProtocolError(f"a {chr(letter)} frame whose line is over the limit of {limit} bytes", code="link.malformed")

@@ -614,7 +614,7 @@ class LocalCommandOutput(SystemMessage, frozen=True, kw_only=True):
 
 
 class WorkerShuttingDown(SystemMessage, frozen=True, kw_only=True):
-    """The worker shuts down on purpose. A resumed session repeats old ones. *Declared.*"""
+    """The worker process of the CLI shuts down on purpose. A resumed session sends earlier messages of this kind again. *Declared.*"""
 
     subtype: str = "worker_shutting_down"
     reason: str = ""

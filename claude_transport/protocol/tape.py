@@ -59,7 +59,7 @@ class TapeHeader(msgspec.Struct, frozen=True, kw_only=True):
     scrubbed: bool = False
 
     def encode(self) -> bytes:
-        """Encode the first line of a tape, with its newline."""
+        """Encode this header as the first line of the tape file, with its newline."""
         created_at = None if self.created_at is None else self.created_at.isoformat()
         about = {"tape": self.version, "cli_version": self.cli_version, "created_at": created_at, "scrubbed": self.scrubbed}
         return encode_line({**about, "t": 0, "dir": "note", "line": "tape"})
@@ -75,11 +75,11 @@ class TapeRecord(msgspec.Struct, frozen=True):
 
     @property
     def whole_line(self) -> bytes:
-        """The line to play; for a trimmed one, the smallest line of the same type."""
+        """The complete line to replay. A trimmed line is replaced by the smallest valid line of the same type."""
         return self.line if self.trimmed_from_chars is None else restore_trimmed(self.line)
 
     def encode(self) -> bytes:
-        """Encode the line of the tape, with its newline."""
+        """Encode this record as one line of the tape file, with its newline."""
         row: dict[str, Any] = {"t": round(self.t, 6), "dir": self.dir}
         try:
             row["line"] = self.line.decode()
@@ -248,7 +248,7 @@ def note_of_withdrawal(*, back: int) -> bytes:
 
 
 def without_withdrawn(records: Iterable[TapeRecord]) -> list[TapeRecord]:
-    """Return the records without those that were withdrawn, and without the notes about it."""
+    """Return the records without lines that were recorded but never sent (see `note_of_withdrawal`), and without the notes about them."""
     left: list[TapeRecord | None] = []
     said: list[int] = []
     for record in records:
@@ -275,7 +275,7 @@ _REST: dict[str, dict[str, Any]] = {
 
 
 def restore_trimmed(line: bytes) -> bytes:
-    """Make a complete line from the beginning of one: the smallest line with the same type, subtype and request id, without a newline."""
+    """Make a small valid line in place of one that was cut: it has the same type, subtype and request id. No newline is added."""
     found = _KIND.match(line)
     if found is None:  # only a `result` does not begin with its type (docs/reference/protocol.md#key-order)
         return encode_json({"type": "result", **_RESULT})

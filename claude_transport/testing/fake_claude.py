@@ -1,4 +1,7 @@
-"""`FakeClaude`: an executable that speaks the CLI's protocol and does exactly what its scenario says, faults included."""
+"""`FakeClaude`: an executable that speaks the CLI's protocol and plays a scenario, faults included.
+
+Owns the files of a fake and the journal of its runs. Scenarios are in `scenario`, the program itself is in `fake_claude_process`.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,12 @@ PLAYER = Path(__file__).parent / "fake_claude_process" / "__main__.py"
 
 
 class FakeClaudeCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a fake claude, from its journal.
+    """One run of a fake claude, read from its journal.
 
-    `argv` is what the host appended, `env` the values of the variables that were asked for, `stdin` the lines received (at most
-    1 MiB of each, undecodable bytes as `\\xNN`), `grandchildren` pids. `exit_code` is None while it runs, and after a death by signal;
-    `killed_by` is the signal number of a `DieBySignal` step, `signals` are the numbers of the signals that were caught.
+    `argv` holds the arguments that the host added. `env` holds the values of the variables in `record_env`, `env_names` all names.
+    `stdin` holds the received lines (at most 1 MiB of each; undecodable bytes as `\\xNN`). `grandchildren` are process ids. `exit_code` is
+    None while the process runs, and after a death by signal. `signals` are the numbers of caught signals; `killed_by` is the number of a
+    `DieBySignal` step.
     """
 
     pid: int
@@ -49,56 +53,56 @@ class FakeClaudeCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prompts(self) -> list[Any]:
-        """The content of every user message received."""
+        """The content of every received user message."""
         return [message["message"]["content"] for message in self.messages if message.get("type") == "user"]
 
     def requests(self, subtype: str) -> list[dict[str, Any]]:
-        """The `request` of every control request of this subtype received."""
+        """Return the `request` object of every received control request of this subtype."""
         bodies = [message.get("request") for message in self.messages if message.get("type") == "control_request"]
         return [body for body in bodies if isinstance(body, dict) and body.get("subtype") == subtype]
 
 
 class FakeClaude:
-    """A real program to test with instead of `claude`: give its `command` to a transport, or its `path` as `cli_path`.
+    """Make a real program to test with instead of `claude`. Pass its `command` to a transport, or its `path` as `cli_path`.
 
-    Every run plays `scenario` from the start. `record_env` names the environment variables whose values the journal keeps; of all others
-    only the names. What the fake needs lies in a private directory, removed by `close()`, at the end of the `with` block, or at interpreter
-    exit; it does not end processes, their owner does. Raises `ConfigurationError` when `scenario` is not a `Scenario`.
+    Every run plays `scenario` from the start. The journal keeps the values of the environment variables in `record_env`, and only the names
+    of the others. Its files are in a private directory, which is deleted by `close()`, at the end of the `with` block, or when the
+    interpreter exits. Closing ends no process. Raises `ConfigurationError` when `scenario` is not a `Scenario`.
     """
 
     def __init__(self, scenario: Scenario, *, record_env: Sequence[str] = (), python: str = sys.executable) -> None:
         if not isinstance(scenario, Scenario):
-            raise ConfigurationError(f"FakeClaude plays a Scenario, not {type(scenario).__name__}", option="scenario")
+            raise ConfigurationError(f"FakeClaude: {type(scenario).__name__} is not a Scenario", option="scenario")
         self.scenario = scenario
         self._directory = Path(tempfile.mkdtemp(prefix="fake-claude-"))
-        # bound to the class, not to self: FakeClaude(…).command must outlive the object it was taken from
+        # bound to the class, not to self: the files of `FakeClaude(…).command` must outlive that object
         self._remove = weakref.finalize(FakeClaude, shutil.rmtree, self._directory, ignore_errors=True)
         (self._directory / "journal").mkdir()
         (self._directory / "scenario.json").write_bytes(msgspec.json.encode({"scenario": scenario, "record_env": list(record_env)}))
-        # -I and -S: neither the environment nor installed packages can slow it down or change it
+        # -I and -S: the environment and installed packages must not change the fake or slow it down
         self._command = [python, "-I", "-S", str(PLAYER), str(self._directory)]
         self._path = self._write_executable()
 
     @property
     def directory(self) -> Path:
-        """The private directory that relative paths in the scenario's steps refer to."""
+        """The private directory. Relative paths in the steps of the scenario start here."""
         self._check_open()
         return self._directory
 
     @property
     def command(self) -> list[str]:
-        """The argv that plays the scenario; whatever flags are appended are accepted and journaled."""
+        """The argv that plays the scenario. It accepts any further flags and records them."""
         self._check_open()
         return list(self._command)
 
     @property
     def path(self) -> Path:
-        """An executable file (mode 0700) that does the same, for everything that wants one path, such as `cli_path`."""
+        """An executable file (mode 0700) that plays the scenario, for arguments such as `cli_path`."""
         self._check_open()
         return self._path
 
     def _write_executable(self) -> Path:
-        # a shell line instead of a shebang with the interpreter: those are cut at 127 bytes and split at spaces
+        # a shell line, because a shebang with the interpreter would be cut at 127 bytes and split at spaces
         if os.name == "nt":
             path = self._directory / "claude.cmd"
             path.write_text("@" + " ".join(f'"{word}"' for word in self._command) + " %*\r\n", "utf-8")
@@ -109,21 +113,21 @@ class FakeClaude:
         return path
 
     def open_gate(self, name: str) -> None:
-        """Lets every `WaitForFile(name)` step pass."""
+        """Let every `WaitForFile(name)` step continue."""
         self.directory.joinpath(name).touch()
 
     def calls(self) -> list[FakeClaudeCall]:
-        """What every run did so far, in the order they started."""
+        """Return what every run has done so far, in the order in which they started."""
         runs = [_read_run(path) for path in sorted(self.directory.joinpath("journal").iterdir())]
         return [run for run in runs if run is not None]
 
     def close(self) -> None:
-        """Removes the directory; safe to call again."""
+        """Delete the private directory. A second call does nothing."""
         self._remove()
 
     def _check_open(self) -> None:
         if not self._remove.alive:
-            raise UsageError("this FakeClaude is closed: its files are gone")
+            raise UsageError("this FakeClaude is closed and its files are deleted; make a new one")
 
     def __enter__(self) -> Self:
         self._check_open()
@@ -143,7 +147,7 @@ def _decoded(line: str) -> Any:
 def _read_run(path: Path) -> FakeClaudeCall | None:
     events = [event for event in (_decoded(line) for line in path.read_text("utf-8").splitlines()) if isinstance(event, dict)]
     if not events:
-        return None  # it is starting just now
+        return None  # the run is just starting
     start = events[0]
     of_kind = {kind: [event for event in events if event["event"] == kind] for kind in ("stdin", "signal", "grandchild", "exit", "dies")}
     return FakeClaudeCall(

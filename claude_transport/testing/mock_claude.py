@@ -1,4 +1,4 @@
-"""`MockClaude`: makes the mocks of one test, and knows afterwards whether their scripts were played."""
+"""`MockClaude`: what the fixture `mock_claude` gives to a test: it makes mocks and checks their scripts afterwards."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from claude_transport.transports.mock import MockTransport
 
 
 class MockClaude:
-    """Call it for a `MockTransport` that plays responses; call `script()` for one that plays a script."""
+    """Call it to make a `MockTransport` that plays responses, or call `script()` to make one that plays a script."""
 
     def __init__(self) -> None:
         self.transports: list[MockTransport] = []
-        """Every mock it made, in order."""
+        """Every mock that was made, in order."""
         self._scripted: list[MockTransport] = []
 
     def __call__(self, responses: Iterable[Mapping[str, Any] | bytes] = ()) -> MockTransport:
-        """A mock that plays these responses."""
+        """Make a mock that plays these responses."""
         self.transports.append(MockTransport(responses))
         return self.transports[-1]
 
     def script(self) -> MockTransport:
-        """A mock to be scripted: `mock_claude.script().expect(type="user").reply({...})`."""
+        """Make a mock with an empty script, to be filled: `mock_claude.script().expect(type="user").reply({...})`."""
         transport = MockTransport.script()
         self.transports.append(transport)
         self._scripted.append(transport)
@@ -30,7 +30,7 @@ class MockClaude:
 
     @property
     def written(self) -> list[dict[str, Any]]:
-        """Every message that was written to any of them."""
+        """Every message that was written to any of the mocks."""
         return [message for transport in self.transports for message in transport.written]
 
     def assert_exhausted(self) -> None:

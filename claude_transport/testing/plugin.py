@@ -1,6 +1,6 @@
-"""The pytest plugin: fixtures for people who test programs that talk to Claude (entry point `pytest11`).
+"""The pytest plugin: fixtures for tests of programs that talk to Claude (entry point `pytest11`).
 
-It is loaded at every pytest start where this package is installed, so a fixture imports what it needs when it is used.
+pytest loads it at every start where this package is installed. Therefore each fixture imports what it needs only when a test uses it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _PASSED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--claude-record`."""
+    """Add the option `--claude-record`."""
     group = parser.getgroup("claude", "claude_transport")
     group.addoption(
         "--claude-record",
         choices=_MODES,
         default="none",
-        help="what the fixture claude_tape does: none: only replay (the default); once: record tapes that are missing; new: and those that "
-        "cannot be replayed; all: record everything anew, keep a new tape only if its test passes; rewrite: as all, without the old tape",
+        help="mode of the fixture claude_tape: none: only replay (the default); once: record missing tapes; new: and those that cannot be "
+        "replayed; all: record every tape again, and keep the new one only if its test passes; rewrite: as all, without the old tape",
     )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remembers whether the test itself passed, for fixtures that look at it when they are torn down."""
+    """Remember whether the test itself passed, for the teardown of the fixtures."""
     report = yield
     if report.when == "call":
         item.stash[_PASSED] = report.passed
@@ -46,9 +46,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.fixture
 def mock_claude(request: pytest.FixtureRequest) -> Iterator[MockClaude]:
-    """Makes `MockTransport`s: `mock_claude(responses)`, or `mock_claude.script().expect(…).reply(…)`.
+    """Make `MockTransport`s: `mock_claude(responses)`, or `mock_claude.script().expect(…).reply(…)`.
 
-    When the test has passed, each script must have been played to its end.
+    A test that passed fails when one of its scripts was not played to the end.
     """
     from claude_transport.testing.mock_claude import MockClaude
 
@@ -60,7 +60,7 @@ def mock_claude(request: pytest.FixtureRequest) -> Iterator[MockClaude]:
 
 @pytest.fixture
 def fake_claude() -> Iterator[Callable[..., FakeClaude]]:
-    """Makes fake `claude` executables: `fake_claude(scenario).path`; without a scenario, one that echoes. Their files go after the test."""
+    """Make fake `claude` executables: `fake_claude(scenario).path`. Without a scenario it echoes. Its files go after the test."""
     from claude_transport.testing.fake_claude import FakeClaude
     from claude_transport.testing.scenario import Scenario
 
@@ -77,7 +77,10 @@ def fake_claude() -> Iterator[Callable[..., FakeClaude]]:
 
 @pytest.fixture
 async def fake_messages_api(anyio_backend: object) -> AsyncIterator[FakeMessagesAPI]:
-    """A running `FakeMessagesAPI` for an async test under anyio's pytest plugin; `fake_messages_api.replace(script)` scripts it."""
+    """Give an async test a running `FakeMessagesAPI`; `fake_messages_api.replace(script)` sets its script.
+
+    The test runs under anyio's pytest plugin. Needs `pip install 'claude-transport[testing]'`.
+    """
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
 
     async with FakeMessagesAPI() as api:
@@ -86,10 +89,10 @@ async def fake_messages_api(anyio_backend: object) -> AsyncIterator[FakeMessages
 
 @pytest.fixture
 def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
-    """Replays or records: `claude_tape(lambda: SubprocessTransport(options))` is the transport to test with.
+    """Replay or record a tape: `claude_tape(lambda: SubprocessTransport(options))` returns the transport for the test.
 
-    The tape is `tapes/<module>/<test>.ndjson` beside the test module. `--claude-record` says whether it is recorded. A recorded tape is
-    kept when the test passed; a replayed one must have been played to its end.
+    The tape is `tapes/<module>/<test>.ndjson` beside the test module. `--claude-record` sets the mode. A recorded tape is kept when the
+    test passed. A test that passed fails when its tape was not replayed to the end.
     """
     from claude_transport.testing.tape_shelf import TapeShelf
 
@@ -105,7 +108,7 @@ def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
 
 
 def _tape_name(node: pytest.Function) -> str:
-    """The names of the class and the test, and pytest's name for its parameters, without the event loop: its variants share a tape."""
+    """Return the names of class, test and parameters. The event loop is left out, so that its variants share a tape."""
     names = [node.cls.__name__] if node.cls is not None else []
     names.append(node.originalname)
     callspec = getattr(node, "callspec", None)

@@ -1,8 +1,8 @@
-"""What the fake Messages API answers: one small constructor per kind of reply, from plain text to a stream that is cut.
+"""The replies of `FakeMessagesAPI`: one function for each kind, from plain text to a stream that is cut.
 
-A reply is a value. `times` says how many requests it answers: content is used once; failures (`error`, `sse_error`, `refusal`,
-`max_tokens`, `empty`) default to `None`, every request from then on, because the real CLI asks again by itself (CLI 2.1.329: six
-requests after a 400, two after a 404, three after a 529, four after a mid-stream error) and a script should not have to count that.
+A reply is a value. `times` says how many requests it answers. The default is 1 for content. It is `None`, all further requests, for
+failures (`error`, `sse_error`, `refusal`, `max_tokens`, `empty`), because the real CLI repeats a failed request (CLI 2.1.329: six
+requests after a 400, two after a 404, three after a 529, four after a mid-stream error), and a script need not count that.
 
 `Reply` is the type of any reply.
 """
@@ -46,7 +46,7 @@ Block: TypeAlias = dict[str, Any]
 ERROR_TYPES: Mapping[int, tuple[str, str]] = {
     400: ("invalid_request_error", "The request is not valid."),
     401: ("authentication_error", "invalid x-api-key"),
-    402: ("billing_error", "Your credit balance is too low to access the Anthropic API."),  # the words by which the CLI knows it
+    402: ("billing_error", "Your credit balance is too low to access the Anthropic API."),  # the CLI recognises this text
     403: ("permission_error", "This key may not do that."),
     404: ("not_found_error", "Not found."),
     413: ("request_too_large", "Request exceeds the maximum size."),
@@ -59,7 +59,7 @@ ERROR_TYPES: Mapping[int, tuple[str, str]] = {
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Token counts of one message, as the API reports them. Whatever is left `None` is estimated: four characters to a token."""
+    """Token counts of one message, as the API reports them. `None` means an estimate: one token for four characters."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -68,16 +68,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A message with content blocks, streamed or whole as the request asks, with its disturbances."""
+    """A message with content blocks, and the delays and failures of its transfer. The request says whether it is streamed."""
 
     blocks: tuple[Block, ...] = ()
     stop_reason: str = "end_turn"
     stop_details: dict[str, Any] | None = None
     usage: Usage = Usage()
     model: str | None = None
-    """The model named in the answer; `None`: the one asked for."""
+    """The model in the answer; `None`: the requested one."""
     chunks: int | tuple[str, ...] | None = None
-    """Of text: how many deltas, or the deltas themselves; `None`: 32 characters each, but never more than 64 deltas."""
+    """The number of text deltas, or the deltas themselves. `None`: 32 characters each, but at most 64 deltas."""
     headers: dict[str, str] = {}
     delay: float = 0.0
     """Seconds between two deltas."""
@@ -85,7 +85,7 @@ class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
     """The gate to wait at, after `gate_after` deltas."""
     gate_after: int = 1
     cut_after: int | None = None
-    """Drop the connection after so many SSE events; 0: before the status line."""
+    """Drop the connection after this number of SSE events; 0: before the status line."""
     failure: tuple[str, str] | None = None
     """(error type, message) of an SSE `error` event, after `failure_after` events."""
     failure_after: int = 0
@@ -103,7 +103,7 @@ class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RawReply(msgspec.Struct, frozen=True, kw_only=True):
-    """SSE events exactly as given, and `body` for a request that did not ask for a stream."""
+    """SSE events sent exactly as given, and `body` for a request that did not ask for a stream."""
 
     events: tuple[bytes, ...]
     body: bytes = b"{}"
@@ -114,30 +114,24 @@ class RawReply(msgspec.Struct, frozen=True, kw_only=True):
 Reply: TypeAlias = MessageReply | ErrorReply | RawReply
 
 
-# ------------------------------------------------------------------------------------------------------- content blocks
-
-
 def text_block(text: str) -> Block:
-    """A text block for `message()`."""
+    """Make a text block for `message()`."""
     return {"type": "text", "text": text}
 
 
 def thinking_block(thinking: str, *, signature: str = "ZmFrZQ==") -> Block:
-    """A thinking block for `message()`; the signature is made up, which the CLI accepts."""
+    """Make a thinking block for `message()`. The CLI accepts the invented signature."""
     return {"type": "thinking", "thinking": thinking, "signature": signature}
 
 
 def tool_use_block(name: str, *, input: Mapping[str, Any] | None = None, id: str | None = None) -> Block:  # noqa: A002 - wire names
-    """A tool call for `message()`; without `id` each answer gets a fresh one."""
+    """Make a tool call for `message()`; without `id` each answer gets a new one."""
     block: Block = {"type": "tool_use", "name": name, "input": dict(input or {})}
     return {**block, "id": id} if id else block
 
 
-# --------------------------------------------------------------------------------------------------- messages that work
-
-
 def message(*blocks: Block, stop_reason: str | None = None, usage: Usage | None = None, times: int | None = 1) -> MessageReply:
-    """Several content blocks in one message; the stop reason is `tool_use` when one of them is a tool call."""
+    """Answer with several content blocks in one message. The stop reason defaults to `tool_use` if one of them is a tool call."""
     if stop_reason is None:
         stop_reason = "tool_use" if any(block.get("type") == "tool_use" for block in blocks) else "end_turn"
     return MessageReply(blocks=blocks, stop_reason=stop_reason, usage=usage or Usage(), times=times)
@@ -146,9 +140,9 @@ def message(*blocks: Block, stop_reason: str | None = None, usage: Usage | None 
 def text(
     text: str, *, chunks: int | Sequence[str] | None = None, usage: Usage | None = None, model: str | None = None, times: int | None = 1
 ) -> MessageReply:
-    """A text answer; `chunks` is the number of deltas it is streamed in, or the deltas themselves.
+    """Answer with text. `chunks` is the number of streamed deltas, or the deltas themselves.
 
-    Raises `ConfigurationError` when the given deltas do not add up to the text.
+    Raises `ConfigurationError` when the given deltas joined are not the text.
     """
     return MessageReply(blocks=(text_block(text),), chunks=_checked(chunks, text=text), usage=usage or Usage(), model=model, times=times)
 
@@ -162,29 +156,26 @@ def tool_use(
     usage: Usage | None = None,
     times: int | None = 1,
 ) -> MessageReply:
-    """A tool call, after some text if `text_before` is given. The CLI runs the tool and asks again with its result."""
+    """Answer with a tool call, after `text_before` if given. The CLI runs the tool and asks again with its result."""
     before = (text_block(text_before),) if text_before else ()
     return message(*before, tool_use_block(name, input=input, id=id), usage=usage, times=times)
 
 
 def thinking(thought: str, *, text: str = "", signature: str = "ZmFrZQ==", usage: Usage | None = None) -> MessageReply:
-    """A thinking block, then `text`. (A message of nothing but thinking makes CLI 2.1.329 ask again.)"""
+    """Answer with a thinking block, then `text`. (Without text, CLI 2.1.329 asks again.)"""
     after = (text_block(text),) if text else ()
     return message(thinking_block(thought, signature=signature), *after, usage=usage)
 
 
 def huge(size: int, *, chunks: int = 32) -> MessageReply:
-    """`size` bytes of ASCII text, in `chunks` deltas."""
+    """Answer with `size` bytes of ASCII text, in `chunks` deltas."""
     return text("x" * size, chunks=chunks)
-
-
-# ------------------------------------------------------------------------------------------------- messages that linger
 
 
 def gated(
     text: str, *, gate: str = "main", after_chunks: int = 1, chunks: int | Sequence[str] | None = 2, times: int | None = 1
 ) -> MessageReply:
-    """A text whose first `after_chunks` deltas are streamed; the rest waits until the test calls `api.open_gate(gate)`.
+    """Answer with text, but wait after `after_chunks` deltas until the test calls `api.open_gate(gate)`.
 
     A request that did not ask for a stream waits at the gate before its whole answer.
     """
@@ -192,11 +183,8 @@ def gated(
 
 
 def slow(text: str, *, delay: float = 0.05, chunks: int | Sequence[str] | None = None, times: int | None = 1) -> MessageReply:
-    """A text with `delay` seconds between its deltas: for demonstrations. A test is better paced by `gated`."""
+    """Answer with text, with `delay` seconds between its deltas. This is for demonstrations; use `gated` in tests."""
     return MessageReply(blocks=(text_block(text),), chunks=_checked(chunks, text=text), delay=delay, times=times)
-
-
-# --------------------------------------------------------------------------------------------------- messages that fail
 
 
 def error(
@@ -207,10 +195,10 @@ def error(
     headers: Mapping[str, str] | None = None,
     times: int | None = None,
 ) -> ErrorReply:
-    """An HTTP error with the API's own type and a plausible message for `status`; `times=None` until the script is replaced.
+    """Answer with an HTTP error. The error type and a plausible message follow from `status`.
 
-    `headers={"retry-after": "1"}` and `{"x-should-retry": "false"}` are understood by the CLI and by the anthropic SDK.
-    Raises `ConfigurationError` when `status` is no HTTP error.
+    With `times=None` all further requests get it, until the script is replaced. The CLI and the anthropic SDK obey
+    `headers={"retry-after": "1"}` and `{"x-should-retry": "false"}`. Raises `ConfigurationError` when `status` is not 400 to 599.
     """
     if not 400 <= status <= 599:
         raise ConfigurationError(f"error({status}): an HTTP error status is 400 to 599", option="status")
@@ -221,9 +209,9 @@ def error(
 
 
 def cut(reply: MessageReply | str = "This sentence is never", *, after_events: int = 4, times: int | None = 1) -> MessageReply:
-    """A message whose connection is dropped after so many SSE events; 0 drops it before the status line.
+    """Drop the connection of an answer after `after_events` SSE events; 0 drops it before the status line.
 
-    Not streamed, half of the body is sent. CLI 2.1.329 asks again after a cut stream, at last without streaming
+    Without streaming, half of the body is sent. CLI 2.1.329 asks again after a cut stream, at last without streaming
     (docs/reference/protocol.md#api-failures).
     """
     whole = text(reply) if isinstance(reply, str) else reply
@@ -238,30 +226,30 @@ def sse_error(
     reply: MessageReply | str = "This sentence is never",
     times: int | None = None,
 ) -> MessageReply:
-    """A stream that reports an `error` event after so many events; not streamed, the HTTP error of the same type."""
+    """Send an `error` event after `after_events` SSE events. Without streaming, answer with the HTTP error of the same type."""
     whole = text(reply) if isinstance(reply, str) else reply
     known = next((said for kind, said in ERROR_TYPES.values() if kind == error_type), "Scripted error.")
     return msgspec.structs.replace(whole, failure=(error_type, message or known), failure_after=after_events, times=times)
 
 
 def empty(*, times: int | None = None) -> MessageReply:
-    """A message without any content. The CLI nudges once and then reports success with an empty result [11_empty]."""
+    """Answer with a message without content. The CLI asks once more, then reports success with an empty result [11_empty]."""
     return MessageReply(times=times)
 
 
 def refusal(text: str = "", *, category: str | None = None, explanation: str | None = None, times: int | None = None) -> MessageReply:
-    """A message that stops with `refusal`, after some text if given."""
+    """Answer with a message that stops with `refusal`, after `text` if given."""
     details = {"type": "refusal", "category": category, "explanation": explanation} if category or explanation else None
     return MessageReply(blocks=(text_block(text),) if text else (), stop_reason="refusal", stop_details=details, times=times)
 
 
 def max_tokens(text: str = "This goes on and", *, times: int | None = None) -> MessageReply:
-    """A text that stops with `max_tokens`. The CLI asks for three continuations before it gives up."""
+    """Answer with text that stops with `max_tokens`. The CLI asks for three continuations before it gives up."""
     return MessageReply(blocks=(text_block(text),), stop_reason="max_tokens", times=times)
 
 
 def raw(events: Sequence[Mapping[str, Any] | str | bytes], *, body: Mapping[str, Any] | bytes = b"{}", times: int | None = 1) -> RawReply:
-    """SSE events of your own: a mapping is encoded under its `type`, text and bytes are sent verbatim (so they may be broken)."""
+    """Answer with your own SSE events. A mapping is encoded under its `type`; text and bytes are sent unchanged, even if invalid."""
     encoded = tuple(
         event if isinstance(event, bytes) else event.encode() if isinstance(event, str) else encode_event(event) for event in events
     )
@@ -269,15 +257,15 @@ def raw(events: Sequence[Mapping[str, Any] | str | bytes], *, body: Mapping[str,
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
-    """The event as one SSE frame, named after its `type`."""
+    """Encode the event as one SSE frame, named after its `type`."""
     return b"event: %s\ndata: %s\n\n" % (str(event.get("type", "message")).encode(), msgspec.json.encode(event))
 
 
 def _checked(chunks: int | Sequence[str] | None, *, text: str) -> int | tuple[str, ...] | None:
     if chunks is None or isinstance(chunks, int):
         if chunks is not None and chunks < 1:
-            raise ConfigurationError(f"chunks={chunks}: at least one delta is needed", option="chunks")
+            raise ConfigurationError(f"chunks={chunks}: it must be at least 1", option="chunks")
         return chunks
     if "".join(chunks) != text:
-        raise ConfigurationError("the given chunks do not add up to the text", option="chunks")
+        raise ConfigurationError("chunks: the given deltas joined are not the text", option="chunks")
     return tuple(chunks)

@@ -1,4 +1,7 @@
-"""What a fake claude does, as data: frozen, printable, and one JSON file on disk."""
+"""`Scenario`: what a fake claude does, as frozen data that can be stored in one JSON file.
+
+Owns the ready-made scenarios and the conversion of recordings. Single steps are in `steps`; `fake_claude` plays a scenario.
+"""
 
 from __future__ import annotations
 
@@ -25,122 +28,9 @@ from claude_transport.testing.steps import (
     ToolUse,
 )
 
-# --- The steps that replay a recorded session: its output lines, each after the inputs that came before it.
-
-
-# answers too large to be recorded whole, and made by the fake itself
-ANSWERED_BY_THE_FAKE = frozenset({"initialize", "get_context_usage"})
-_ID = re.compile(r'"request_id": ?"([^"]*)"')
-_SIGNAL = re.compile(r"^driver sends (SIG[A-Z]+)$")
-_EXIT = re.compile(r"^exit code (-?\d+)$")
-
-
-def read_recorded_steps(path: str | Path) -> tuple[list[Step], int | None]:
-    """The steps and the exit code of a recording: NDJSON of `{"t", "dir": "in"|"out"|"err"|"note", "line", "trimmed_from_chars"?}`.
-
-    A line that was trimmed is replaced: the answers to `initialize` and `get_context_usage` by the fake's own, any other frame by the
-    smallest one of its type. Raises `ConfigurationError` for a file that is not such a recording.
-    """
-    subtypes: dict[str, str | None] = {}
-    steps: list[Step] = []
-    exit_code: int | None = None
-    ended = False
-    for row in _read_rows(Path(path)):
-        line, kind = row["line"], row["dir"]
-        if kind == "in":
-            step = _awaited(line)
-            if step is not None:
-                steps.append(step)
-            if step is not None and step.request_id is not None:
-                subtypes[step.request_id] = step.subtype
-        elif kind == "out":
-            steps.append(_emitted(line, trimmed="trimmed_from_chars" in row, subtypes=subtypes))
-        elif kind == "err":
-            steps.append(Stderr(f"{line}\n"))
-        elif (found := _EXIT.match(line)) is not None:
-            exit_code = int(found[1])
-        elif line == "out EOF":
-            ended = True
-        elif not ended:  # what the driver did to a process that was over already changed nothing
-            steps.extend(_noted(line))
-    if exit_code is not None and exit_code < 0:
-        return [*steps, Hang()], None  # the recorded process was killed: this one waits for the same
-    return steps, exit_code
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path.name} is not a readable recording: {error}", option="path") from error
-    if not rows or not all(isinstance(row, dict) and isinstance(row.get("line"), str) and "dir" in row for row in rows):
-        raise ConfigurationError(f"{path.name} is not a recording: every line needs 'dir' and 'line'", option="path")
-    return rows
-
-
-def _awaited(line: str) -> AwaitInput | None:
-    """What to wait for; None for input that the CLI ignores (recordings 18d, 18f), because nothing came of it."""
-    if not line.strip():
-        return None
-    try:
-        frame = json.loads(line)
-    except ValueError:
-        return AwaitInput(type="malformed")
-    if not isinstance(frame, dict):
-        return None
-    request = frame.get("request")
-    if frame.get("type") == "control_request" and isinstance(request, dict):
-        return AwaitInput(type="control_request", subtype=request.get("subtype"), request_id=frame.get("request_id"))
-    return AwaitInput(type=str(frame.get("type")))
-
-
-def _emitted(line: str, *, trimmed: bool, subtypes: dict[str, str | None]) -> Step:
-    if not trimmed:
-        return EmitRecorded(line)
-    found = _ID.search(line)
-    if line.startswith('{"type":"control_response"') and found is not None:
-        if subtypes.get(found[1]) in ANSWERED_BY_THE_FAKE:
-            return AnswerRecorded(found[1])
-        return EmitRecorded(
-            json.dumps({"type": "control_response", "response": {"subtype": "success", "request_id": found[1], "response": {}}})
-        )
-    return EmitRecorded(json.dumps(_smallest(line)))
-
-
-def _smallest(line: str) -> dict[str, Any]:
-    """The smallest frame of a trimmed line's type; one without a `type` at its beginning is a result
-    (docs/reference/protocol.md#key-order)."""
-    kind = re.match(r'\{"type": ?"(\w+)"', line)
-    if kind is None:
-        return {
-            "type": "result",
-            "subtype": "success",
-            "is_error": False,
-            "result": "",
-            "num_turns": 1,
-            "duration_ms": 0,
-            "duration_api_ms": 0,
-        }
-    if kind[1] == "assistant":
-        message = {"id": "msg_trimmed", "type": "message", "role": "assistant", "content": [{"type": "text", "text": ""}]}
-        return {"type": "assistant", "message": message, "parent_tool_use_id": None}
-    if kind[1] == "transcript_mirror":
-        return {"type": "transcript_mirror", "filePath": "", "entries": []}
-    subtype = re.match(r'\{"type": ?"\w+", ?"subtype": ?"(\w+)"', line)
-    return {"type": kind[1], **({"subtype": subtype[1]} if subtype else {})}
-
-
-def _noted(line: str) -> list[Step]:
-    if line == "stdin closed by driver":
-        return [AwaitInput(type="eof")]
-    found = _SIGNAL.match(line)
-    if found is None:
-        return []
-    return [Hang() if found[1] == "SIGKILL" else AwaitSignal(found[1])]
-
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the parts of a scenario share."""
+    """Base of all parts of a scenario."""
 
 
 class _Steps(_Struct, frozen=True):
@@ -157,18 +47,18 @@ Turn = ScriptedTurn  # its name until `claude_transport.Turn`, the handle on a p
 
 
 class Rule(_Struct, frozen=True, kw_only=True):
-    """The turn for every prompt that contains these words, whatever their case."""
+    """The turn for every prompt that contains this text, in upper or lower case."""
 
     contains: str
     turn: ScriptedTurn
 
 
 class Answer(_Struct, frozen=True, kw_only=True):
-    """How one kind of control request of the host is answered.
+    """How the fake answers one kind of control request of the host.
 
-    The keys of `response` are laid over the fake's usual answer. `error` answers with an error instead, `never` not at all. `before`
-    is played before the answer (a real CLI sends an MCP `initialize` there, recording 06a), then `delay` seconds pass; `after` follows
-    the answer.
+    The keys of `response` replace keys of the fake's usual answer. With `error` the answer is an error; with `never` there is no answer.
+    The steps `before` are played first (a real CLI sends an MCP `initialize` there, recording 06a), then `delay` seconds pass, then the
+    answer is sent, then the steps `after` are played.
     """
 
     response: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -184,14 +74,22 @@ ECHO = ScriptedTurn((Text("{{prompt}}"), Result()))
 
 
 class Scenario(_Struct, frozen=True, kw_only=True):
-    """Everything a `FakeClaude` will do.
+    """Everything that a `FakeClaude` does.
 
-    A user message is answered by the first of `rules` that fits, else by the next of `replies`, else by `otherwise`. `startup` is
-    played before the first byte of stdin is read, `at_eof` when the input has ended and the last turn is over (the place for a late
-    transcript flush, or for a `Hang`). `answers` maps control request subtypes to what the fake should answer instead of its usual.
-    `script` replaces all of this by one linear play. `exit_code=None` exits 1 if the last result was an error and 0 otherwise, as the
-    CLI does. `chunk_size` (bytes) cuts everything on stdout. With `merge_queued` all messages waiting at the end of a turn become one
-    turn (recording 10i). `seed` makes the ids.
+    Args:
+        rules: the first rule that fits a user message answers it.
+        replies: otherwise the next of these turns answers it.
+        otherwise: answers when no rule fits and all replies are used.
+        startup: steps to play before the fake reads its stdin.
+        at_eof: steps to play after the end of input and of the last turn, such as a late transcript flush or a `Hang`.
+        answers: the answer for a control request, by its subtype, instead of the usual one.
+        script: one list of steps that replaces all of the above.
+        exit_code: the exit code; None exits with 1 after an error result and with 0 otherwise, as the CLI does.
+        chunk_size: the most bytes of one write to stdout.
+        merge_queued: whether all messages that wait at the end of a turn become one turn (recording 10i).
+        model: the model in the fake's answers.
+        version: the CLI version in the fake's answers.
+        seed: the start of the sequence of ids.
     """
 
     replies: Sequence[ScriptedTurn] = ()
@@ -212,29 +110,27 @@ class Scenario(_Struct, frozen=True, kw_only=True):
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ConfigurationError(f"Scenario.chunk_size must be at least 1 byte, got {self.chunk_size}", option="chunk_size")
 
-    # --------------------------------------------------------------------------------------------------------- ready-made ones
-
     @classmethod
     def echo(cls, **changes: Any) -> Scenario:
-        """Every prompt is its own answer."""
+        """Answer every prompt with its own text."""
         return cls(**changes)
 
     @classmethod
     def text(cls, text: str, *, chunks: Sequence[str] | None = None, **changes: Any) -> Scenario:
-        """Every prompt gets this answer, streamed in these chunks when partial messages are on."""
+        """Answer every prompt with this text, streamed in these chunks when partial messages are on."""
         return cls(otherwise=ScriptedTurn((Text(text, chunks=chunks), Result())), **changes)
 
     @classmethod
     def turns(cls, turns: Sequence[ScriptedTurn | Sequence[Step] | str], *, init: bool = True, **changes: Any) -> Scenario:
-        """One turn per user message, in order: a `ScriptedTurn`, its steps, or just the text of its answer; then prompts are echoed."""
+        """Answer each user message with the next turn: a `ScriptedTurn`, its steps, or the text of the answer. Echo further prompts."""
         return cls(replies=tuple(_as_turn(turn, init=init) for turn in turns), **changes)
 
     @classmethod
     def simulated(cls, *, pace: float = 0.03) -> Scenario:
-        """The Claude of `claude-transport ask --offline`: friendly, deterministic, plainly labelled, free, done in less than 1.5 s.
+        """Make the scenario of `claude-transport ask --offline`: deterministic, labelled as simulated, done in less than 1.5 s.
 
-        A prompt that says "use a tool" gets a permission question for `echo hello` (recording 04a), one that says "simulate an error"
-        a rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
+        The prompt "use a tool" makes it ask for permission to run `echo hello` (recording 04a); "simulate an error" makes it fail with a
+        rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
         """
         return cls(
             otherwise=ScriptedTurn((_simulated(GREETING, pace=pace), FREE)),
@@ -243,23 +139,22 @@ class Scenario(_Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_recording(cls, path: str | Path) -> Scenario:
-        """A session replayed from its recording (`{"t", "dir": "in"|"out"|"err"|"note", "line"}` per line), as fast as its host allows.
+        """Replay a recorded session (`{"t", "dir": "in"|"out"|"err"|"note", "line"}` per line), as fast as the host allows.
 
-        Every recorded output line comes once the inputs before it have come; the host's request ids replace the recorded ones, all other
-        bytes are the recording's. Requests that the recording does not have get the fake's usual answers. Raises `ConfigurationError`.
+        The fake sends each recorded output line after the inputs before it have come. The request ids of the host replace the recorded
+        ones; all other bytes stay. Requests that are not in the recording get the usual answers. Raises `ConfigurationError` for a file
+        that is not a recording.
         """
         steps, exit_code = read_recorded_steps(path)
         return cls(script=tuple(steps), exit_code=exit_code)
 
-    # -------------------------------------------------------------------------------------------------------------- as a file
-
     def to_json(self) -> bytes:
-        """The scenario as JSON text, indented for people."""
+        """Encode the scenario as indented JSON."""
         return msgspec.json.format(msgspec.json.encode(self))
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Scenario:
-        """A scenario from its JSON text; `ConfigurationError` says where it is wrong."""
+        """Decode a scenario from JSON. Raises `ConfigurationError`, which says where the text is wrong."""
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
@@ -273,8 +168,6 @@ def _as_turn(turn: ScriptedTurn | Sequence[Step] | str, *, init: bool) -> Script
         return ScriptedTurn((Text(turn), Result()), init=init)
     return ScriptedTurn(tuple(turn), init=init)
 
-
-# ------------------------------------------------------------------------------------------------------------- the simulated Claude
 
 GREETING = (
     "[simulated] Hello! I am the stand-in that answers when there is no network and no key. You said: “{{excerpt}}” "
@@ -306,3 +199,115 @@ def _simulated_tool(pace: float) -> ScriptedTurn:
             FREE,
         )
     )
+
+
+# these answers are too large to be recorded completely, so the fake makes them itself
+ANSWERED_BY_THE_FAKE = frozenset({"initialize", "get_context_usage"})
+_ID = re.compile(r'"request_id": ?"([^"]*)"')
+_SIGNAL = re.compile(r"^driver sends (SIG[A-Z]+)$")
+_EXIT = re.compile(r"^exit code (-?\d+)$")
+
+
+def read_recorded_steps(path: str | Path) -> tuple[list[Step], int | None]:
+    """Read a recording, and return its steps and its exit code.
+
+    A recording is NDJSON of `{"t", "dir": "in"|"out"|"err"|"note", "line", "trimmed_from_chars"?}`. Trimmed lines are replaced: the
+    answers to `initialize` and `get_context_usage` with those of the fake, any other frame with the smallest one of its type. Raises
+    `ConfigurationError` for any other file.
+    """
+    subtypes: dict[str, str | None] = {}
+    steps: list[Step] = []
+    exit_code: int | None = None
+    ended = False
+    for row in _read_rows(Path(path)):
+        line, kind = row["line"], row["dir"]
+        if kind == "in":
+            step = _awaited(line)
+            if step is not None:
+                steps.append(step)
+            if step is not None and step.request_id is not None:
+                subtypes[step.request_id] = step.subtype
+        elif kind == "out":
+            steps.append(_emitted(line, trimmed="trimmed_from_chars" in row, subtypes=subtypes))
+        elif kind == "err":
+            steps.append(Stderr(f"{line}\n"))
+        elif (found := _EXIT.match(line)) is not None:
+            exit_code = int(found[1])
+        elif line == "out EOF":
+            ended = True
+        elif not ended:  # after the end of the process, the actions of the driver have no effect
+            steps.extend(_noted(line))
+    if exit_code is not None and exit_code < 0:
+        return [*steps, Hang()], None  # the recorded process was killed, so this one waits for its kill
+    return steps, exit_code
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path.name} is not a readable recording: {error}", option="path") from error
+    if not rows or not all(isinstance(row, dict) and isinstance(row.get("line"), str) and "dir" in row for row in rows):
+        raise ConfigurationError(f"{path.name} is not a recording: every line needs 'dir' and 'line'", option="path")
+    return rows
+
+
+def _awaited(line: str) -> AwaitInput | None:
+    """Return the input to wait for, or None for input that the CLI ignores (recordings 18d, 18f)."""
+    if not line.strip():
+        return None
+    try:
+        frame = json.loads(line)
+    except ValueError:
+        return AwaitInput(type="malformed")
+    if not isinstance(frame, dict):
+        return None
+    request = frame.get("request")
+    if frame.get("type") == "control_request" and isinstance(request, dict):
+        return AwaitInput(type="control_request", subtype=request.get("subtype"), request_id=frame.get("request_id"))
+    return AwaitInput(type=str(frame.get("type")))
+
+
+def _emitted(line: str, *, trimmed: bool, subtypes: dict[str, str | None]) -> Step:
+    if not trimmed:
+        return EmitRecorded(line)
+    found = _ID.search(line)
+    if line.startswith('{"type":"control_response"') and found is not None:
+        if subtypes.get(found[1]) in ANSWERED_BY_THE_FAKE:
+            return AnswerRecorded(found[1])
+        return EmitRecorded(
+            json.dumps({"type": "control_response", "response": {"subtype": "success", "request_id": found[1], "response": {}}})
+        )
+    return EmitRecorded(json.dumps(_smallest(line)))
+
+
+def _smallest(line: str) -> dict[str, Any]:
+    """Return the smallest frame of a trimmed line's type. A line that does not begin with `type` is a result
+    (docs/reference/protocol.md#key-order)."""
+    kind = re.match(r'\{"type": ?"(\w+)"', line)
+    if kind is None:
+        return {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": "",
+            "num_turns": 1,
+            "duration_ms": 0,
+            "duration_api_ms": 0,
+        }
+    if kind[1] == "assistant":
+        message = {"id": "msg_trimmed", "type": "message", "role": "assistant", "content": [{"type": "text", "text": ""}]}
+        return {"type": "assistant", "message": message, "parent_tool_use_id": None}
+    if kind[1] == "transcript_mirror":
+        return {"type": "transcript_mirror", "filePath": "", "entries": []}
+    subtype = re.match(r'\{"type": ?"\w+", ?"subtype": ?"(\w+)"', line)
+    return {"type": kind[1], **({"subtype": subtype[1]} if subtype else {})}
+
+
+def _noted(line: str) -> list[Step]:
+    if line == "stdin closed by driver":
+        return [AwaitInput(type="eof")]
+    found = _SIGNAL.match(line)
+    if found is None:
+        return []
+    return [Hang() if found[1] == "SIGKILL" else AwaitSignal(found[1])]

@@ -1,11 +1,11 @@
-"""What a fake claude can do, one frozen Struct per deed; a `Scenario` is made of these and travels to the child process as JSON.
+"""The steps of a `Scenario`: one frozen struct for each thing that a fake claude can do. They reach its process as JSON.
 
-Strings inside `Emit.message`, `Text.text`, `ToolUse`, `Request.request` and `WriteFile` may hold placeholders that the child fills:
+Strings in `Emit.message`, `Text.text`, `ToolUse`, `Request.request` and `WriteFile` may contain placeholders, which the process replaces:
 `{{session_id}}`, `{{uuid}}` (a new one each time), `{{user_uuid}}`, `{{user_uuids}}`, `{{prompt}}`, `{{excerpt}}` (the prompt, at
-most 200 characters), `{{text}}` (the last text said), `{{pid}}`, `{{cwd}}`, `{{directory}}` (the fake's private one), `{{model}}`,
+most 200 characters), `{{text}}` (the last text sent), `{{pid}}`, `{{cwd}}`, `{{directory}}` (the private one of the fake), `{{model}}`,
 `{{version}}`, `{{timestamp}}`, `{{message_id}}`, `{{tool_use_id}}`, `{{result_index}}`, `{{hook.EVENT}}` (the first callback id the
 host registered for the event), and, inside the branches of a `Request`, `{{answer}}` or a path into it such as
-`{{answer.response.message}}`. A string that is one placeholder becomes its value with its type. Unknown placeholders stay as they are.
+`{{answer.response.message}}`. A string that consists of one placeholder takes the type of its value. Unknown placeholders stay.
 
 `Step` is the type of any step.
 """
@@ -56,9 +56,6 @@ __all__ = [
 ]
 
 
-# --- Steps that go wrong or take time: raw bytes, noise, floods, delays, files, signals, processes and their ends.
-
-
 def check_not_negative(step: str, field: str, value: float | None) -> None:
     if value is not None and value < 0:
         raise ConfigurationError(f"{step}.{field} must not be negative, got {value!r}", option=field)
@@ -70,10 +67,7 @@ def _known_signal(step: str, name: str) -> None:
 
 
 class BaseStep(msgspec.Struct, frozen=True, tag_field="step", forbid_unknown_fields=True):
-    """What all steps share: their wire form, `{"step": "<name>", …}`."""
-
-
-# ----------------------------------------------------------------------------------------------------------- bytes on stdout
+    """Base of all steps. As JSON, a step is `{"step": "<name>", …}`."""
 
 
 class _Data(BaseStep, frozen=True):
@@ -81,7 +75,10 @@ class _Data(BaseStep, frozen=True):
 
 
 class EmitRaw(_Data, frozen=True, tag="emit_raw", kw_only=True):
-    """Exactly these bytes: half a line, invalid UTF-8, anything. Written `chunk_size` bytes at a time with `pause` seconds between."""
+    """Write exactly these bytes to stdout: half a line, invalid UTF-8, anything.
+
+    They are written `chunk_size` bytes at a time, with `pause` seconds between two writes.
+    """
 
     chunk_size: int | None = None
     pause: float = 0.0
@@ -93,19 +90,21 @@ class EmitRaw(_Data, frozen=True, tag="emit_raw", kw_only=True):
 
 
 class Noise(BaseStep, frozen=True, tag="noise"):
-    """A line on stdout that is no JSON, as older CLIs printed `[SandboxDebug] …`."""
+    """Write a line to stdout that is not JSON, as older CLIs did (`[SandboxDebug] …`)."""
 
     text: str = "[SandboxDebug] not a frame"
 
 
 class BigLine(BaseStep, frozen=True, tag="big_line"):
-    """One valid assistant frame whose line is exactly `size` bytes, newline included."""
+    """Write one valid assistant frame whose line is exactly `size` bytes long, with its newline."""
 
     size: int
 
     def __post_init__(self) -> None:
         if self.size < 1024:
-            raise ConfigurationError(f"BigLine.size must be at least 1024 bytes (a frame has a skeleton), got {self.size}", option="size")
+            raise ConfigurationError(
+                f"BigLine.size must be at least 1024 bytes, which a frame without text takes, got {self.size}", option="size"
+            )
 
 
 class _Size(BaseStep, frozen=True):
@@ -116,20 +115,17 @@ class _Size(BaseStep, frozen=True):
 
 
 class Flood(_Size, frozen=True, tag="flood", kw_only=True):
-    """At least `size` bytes of valid small `stream_event` frames, as fast as the pipe takes them."""
-
-
-# --------------------------------------------------------------------------------------------------- stderr, files and time
+    """Write at least `size` bytes of valid small `stream_event` frames, as fast as the pipe takes them."""
 
 
 class Stderr(BaseStep, frozen=True, tag="stderr"):
-    """This text on stderr, as it is (no newline is added)."""
+    """Write this text to stderr, without adding a newline."""
 
     text: str
 
 
 class StderrFlood(_Size, frozen=True, tag="stderr_flood", kw_only=True):
-    """`size` bytes of lines on stderr; one endless line with `line_size=None`."""
+    """Write `size` bytes of lines to stderr; with `line_size=None`, one line without an end."""
 
     line_size: int | None = 80
 
@@ -142,11 +138,11 @@ class _Seconds(BaseStep, frozen=True):
 
 
 class Delay(_Seconds, frozen=True, tag="delay"):
-    """These seconds pass; input is still read and interrupts are still obeyed."""
+    """Wait for `seconds`. The fake still reads its input and obeys interrupts."""
 
 
 class WaitForFile(BaseStep, frozen=True, tag="wait_for_file"):
-    """Until the file exists: a gate that a test opens. A relative path lies in the fake's directory (`FakeClaude.open_gate`)."""
+    """Wait until the file exists, which a test creates with `FakeClaude.open_gate`. A relative path starts in the fake's directory."""
 
     path: str
 
@@ -156,7 +152,10 @@ class _InputType(BaseStep, frozen=True):
 
 
 class WaitForInput(_InputType, frozen=True, tag="wait_for_input", kw_only=True):
-    """Until an input line of this `type` (and, for control requests, `subtype`) has come since the turn began; it is handled as usual."""
+    """Wait until an input line of this `type` (and `subtype`, for control requests) has come since the start of the turn.
+
+    The fake handles that line as usual.
+    """
 
     subtype: str | None = None
 
@@ -166,12 +165,9 @@ class _Path(BaseStep, frozen=True):
 
 
 class WriteFile(_Path, frozen=True, tag="write_file", kw_only=True):
-    """Appends `text` to a file, as a CLI flushes its transcript; a relative path lies in the fake's directory."""
+    """Append `text` to a file, as the CLI does with its transcript. A relative path starts in the fake's directory."""
 
     text: str = ""
-
-
-# --------------------------------------------------------------------------------------------- signals, processes, the end
 
 
 class SignalStep(BaseStep, frozen=True):
@@ -182,17 +178,17 @@ class SignalStep(BaseStep, frozen=True):
 
 
 class IgnoreSignal(SignalStep, frozen=True, tag="ignore_signal"):
-    """From now on the signal (`"SIGTERM"`, `"SIGINT"`) is noted in the journal and nothing else."""
+    """Ignore the signal (`"SIGTERM"`, `"SIGINT"`) from now on; only record it in the journal."""
 
 
 class AwaitSignal(SignalStep, frozen=True, tag="await_signal"):
-    """Until the signal has come, which then has no other effect. In a `script` it may come before its step."""
+    """Wait for the signal, which has no other effect. In a `script` it may come before this step."""
 
 
 class ForkGrandchild(_Seconds, frozen=True, tag="fork_grandchild", kw_only=True):
-    """Starts a process that sleeps for `seconds`, as a tool's shell does; its pid goes to the journal.
+    """Start a process that sleeps for `seconds`, like the shell of a tool, and record its process id in the journal.
 
-    `holds_stdout` lets it keep stdout and stderr open; `own_session` takes it out of the fake's process group.
+    With `holds_stdout` it keeps stdout and stderr open; with `own_session` it leaves the process group of the fake.
     """
 
     holds_stdout: bool = False
@@ -200,28 +196,25 @@ class ForkGrandchild(_Seconds, frozen=True, tag="fork_grandchild", kw_only=True)
 
 
 class CloseStdout(BaseStep, frozen=True, tag="close_stdout"):
-    """Closes stdout and lives on."""
+    """Close stdout and go on running."""
 
 
 class StopReading(BaseStep, frozen=True, tag="stop_reading"):
-    """Reads no more stdin, so that a writer meets a full pipe; the end of input is no longer noticed either."""
+    """Stop reading stdin, so that the pipe fills up. The fake does not notice the end of input any more."""
 
 
 class Hang(BaseStep, frozen=True, tag="hang"):
-    """Does nothing for ever and answers nobody: only a signal ends it."""
+    """Do nothing and answer nothing until a signal ends the process."""
 
 
 class Exit(BaseStep, frozen=True, tag="exit"):
-    """Ends the process now with this exit code."""
+    """End the process now, with this exit code."""
 
     code: int = 0
 
 
 class DieBySignal(SignalStep, frozen=True, tag="die_by_signal"):
-    """Dies of this signal, so that the host sees a death by signal and no exit code."""
-
-
-# ------------------------------------------------------------------------------------------------ what is said
+    """Die of this signal, so that the host sees a signal instead of an exit code."""
 
 
 class _Message(BaseStep, frozen=True):
@@ -229,13 +222,13 @@ class _Message(BaseStep, frozen=True):
 
 
 class Emit(_Message, frozen=True, tag="emit", kw_only=True):
-    """One frame, placeholders filled; `complete` adds the `session_id` and `uuid` that every real conversation frame carries."""
+    """Send one frame with its placeholders replaced. `complete` adds `session_id` and `uuid`, as in every real conversation frame."""
 
     complete: bool = True
 
 
 class Init(BaseStep, frozen=True, tag="init"):
-    """The `system/init` frame; a `Turn` sends it by itself unless told not to."""
+    """Send the `system/init` frame. A `ScriptedTurn` sends it by itself, unless it has `init=False`."""
 
 
 class _Text(BaseStep, frozen=True):
@@ -243,11 +236,11 @@ class _Text(BaseStep, frozen=True):
 
 
 class Text(_Text, frozen=True, tag="text", kw_only=True):
-    """An API message of one text block. With `--include-partial-messages` in argv it streams first, as in recording 03.
+    """Send an API message of one text block. With `--include-partial-messages` in argv it is streamed first, as in recording 03.
 
-    `chunks` says how the text is cut (default: 8 characters each, or words with `by_word`); `pace` seconds pass before each chunk,
-    in all at most `at_most` seconds. An interrupt between two chunks aborts the message with what was said so far. The last chunk waits
-    for the file `gate`, if one is named (`FakeClaude.open_gate`).
+    `chunks` are the pieces of the text (default: 8 characters each, or words with `by_word`). `pace` seconds pass before each piece, but at
+    most `at_most` seconds in all. An interrupt between two pieces ends the message with the text so far. With `gate`, the last piece
+    waits for that file (`FakeClaude.open_gate`).
     """
 
     chunks: Sequence[str] | None = None
@@ -268,7 +261,7 @@ class _Content(BaseStep, frozen=True):
 
 
 class Assistant(_Content, frozen=True, tag="assistant", kw_only=True):
-    """One API message with these content blocks, one whole `assistant` frame each; `extra` keys are laid over every frame (`error`, …)."""
+    """Send one API message with these content blocks, each in its own `assistant` frame. Every frame gets the keys of `extra`."""
 
     model: str | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -279,11 +272,11 @@ class _Tool(BaseStep, frozen=True):
 
 
 class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
-    """A tool call from request to result, as in recordings 04a (allowed), 04b (denied), 04c (denied and interrupted), 04h (no prompt tool).
+    """Play a tool call from request to result, as in recordings 04a (allowed), 04b (denied), 04c (denied, interrupted), 04h (refused).
 
-    `ask=None` does what the real CLI would with its argv: tools in `--allowedTools` run, others are asked for when
-    `--permission-prompt-tool` was given and refused when not. `True` always asks, `False` never. Nothing is really run: `output` is
-    the result.
+    With `ask=None` the fake acts as the CLI with its argv: tools in `--allowedTools` run; for others it asks the host if
+    `--permission-prompt-tool` was given, and refuses them if not. `True` always asks, `False` never. No tool really runs: `output` is the
+    result.
     """
 
     input: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -294,7 +287,7 @@ class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
 
 
 class Result(BaseStep, frozen=True, tag="result", kw_only=True):
-    """The frame that ends a turn. `text` defaults to the last text said; `cost_usd` is this turn's, the frame's total the process's."""
+    """Send the frame that ends a turn. `text` defaults to the last text. `cost_usd` is the cost of this turn; the frame has the sum."""
 
     text: str | None = None
     subtype: str = "success"
@@ -310,10 +303,7 @@ class Result(BaseStep, frozen=True, tag="result", kw_only=True):
 
 
 class FoldQueued(BaseStep, frozen=True, tag="fold_queued"):
-    """Takes the user messages waiting in the queue into the running turn, as the CLI does while a tool runs (recording 10f)."""
-
-
-# ------------------------------------------------------------------------------------------------ what is asked of the host
+    """Add the waiting user messages to the running turn, as the CLI does while a tool runs (recording 10f)."""
 
 
 class _Request(BaseStep, frozen=True):
@@ -321,10 +311,11 @@ class _Request(BaseStep, frozen=True):
 
 
 class Request(_Request, frozen=True, tag="request", kw_only=True):
-    """A control request to the host (`can_use_tool`, `hook_callback`, `mcp_message`, …); its answer decides what is played next.
+    """Send a control request to the host (`can_use_tool`, `hook_callback`, `mcp_message`, …), and play steps by its answer.
 
-    `on_deny` follows a success whose `behavior` is `deny`, `on_error` an error, a timeout (the request is then withdrawn with
-    `control_cancel_request`) or the end of input, `on_success` everything else. `wait=False` goes on at once.
+    `on_deny` is played after a success whose `behavior` is `deny`. `on_error` is played after an error, the end of input, or a timeout
+    (the fake then withdraws the request with `control_cancel_request`). `on_success` is played after any other answer. `wait=False`
+    does not wait for the answer.
     """
 
     on_success: Sequence[Step] = ()
@@ -380,18 +371,15 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
 
 
 class OnSignal(SignalStep, frozen=True, tag="on_signal", kw_only=True):
-    """From now on the signal plays these steps and then ends the process (exit `128 + signal` unless a step says otherwise)."""
+    """Play these steps when the signal comes, then end the process (exit code `128 + signal`, unless a step sets another)."""
 
     steps: Sequence[Step] = ()
 
 
-# ------------------------------------------------------------------------------------------------------ replayed recordings
-
-
 class AwaitInput(BaseStep, frozen=True, tag="await_input", kw_only=True):
-    """In a replay: until an input line like this one has come, or the end of input with type `eof`.
+    """In a replay: wait for an input line like this one, or for the end of input (type `eof`).
 
-    `request_id` is the recorded id of a control request, which the host's own replaces in the answer.
+    `request_id` is the recorded id of a control request; the id of the host replaces it in the answer.
     """
 
     type: str
@@ -400,13 +388,13 @@ class AwaitInput(BaseStep, frozen=True, tag="await_input", kw_only=True):
 
 
 class EmitRecorded(BaseStep, frozen=True, tag="emit_recorded"):
-    """In a replay: a recorded line, the recorded request ids in it replaced by the host's."""
+    """In a replay: send a recorded line, with the request ids of the host."""
 
     line: str
 
 
 class AnswerRecorded(BaseStep, frozen=True, tag="answer_recorded"):
-    """In a replay: the fake's own answer to the request recorded under this id, where the recording kept only its beginning."""
+    """In a replay: send the fake's own answer to the request with this recorded id, because the recorded answer is not complete."""
 
     request_id: str
 

@@ -1,4 +1,4 @@
-"""`TapeShelf`: the tapes of one test: replayed, or recorded, as the mode says."""
+"""`TapeShelf`: what the fixture `claude_tape` gives to a test: it replays or records the tapes of the test, as the mode says."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from claude_transport.wrappers.recording import RecordingTransport
 
 MODES: dict[str, str] = {
     "none": "replay only; a missing tape fails the test",
-    "once": "record what has no tape yet, replay the rest",
-    "new": "as once, and record tapes anew that cannot be replayed: torn, unreadable, of a newer format",
-    "all": "record everything anew; the old tape stays when the test fails",
-    "rewrite": "as all, and throw the old tape away first",
+    "once": "record missing tapes, replay the others",
+    "new": "as once, and record again tapes that cannot be replayed: torn, unreadable, of a newer format",
+    "all": "record every tape again; keep the old one when the test fails",
+    "rewrite": "as all, but delete the old tape first",
 }
-"""What `--claude-record` can be, and what it does."""
+"""The modes of `--claude-record`, each with a sentence on what it does."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -29,7 +29,7 @@ Opener = Callable[[], TransportLike] | TransportLike
 
 
 class TapeMissing(ConfigurationError):
-    """There is no tape to replay at `path`; the message has the command that records it."""
+    """There is no tape to replay at `path`. The message contains the command that records it."""
 
     code = "testing.tape_missing"
 
@@ -40,18 +40,18 @@ class TapeMissing(ConfigurationError):
 
 
 class TapeShelf:
-    """Call it with what opens the real transport, for a transport that replays the tape called `name`, or records it.
+    """Call it with a function that makes the real transport. It returns a transport that replays a tape, or records one.
 
     Args:
-        folder: where the tapes are.
-        name: what the tape of this test is called, when the call does not say.
+        folder: the folder of the tapes.
+        name: the name of the tape when a call gives none.
         mode: one of `MODES`.
-        command: what a person runs to record the missing tapes.
+        command: the command that records missing tapes, for error messages.
     """
 
     def __init__(self, folder: Path, *, name: str, mode: str = "none", command: str = "") -> None:
         if mode not in MODES:
-            raise ConfigurationError(f"{mode!r} is none of the recording modes {', '.join(MODES)}", option="mode")
+            raise ConfigurationError(f"{mode!r} is not a recording mode; use one of {', '.join(MODES)}", option="mode")
         self._folder = folder
         self._name = name
         self._mode = mode
@@ -60,16 +60,18 @@ class TapeShelf:
         self._replays: list[_Replay] = []
 
     def __call__(self, open_transport: Opener, *, name: str | None = None) -> Transport:
-        """`open_transport` makes the real transport, or is it; when the tape is replayed it is not even called.
+        """Return a transport that replays the tape called `name`, or records it from the real transport.
+
+        `open_transport` makes the real transport, or is one; it is not called when the tape is replayed.
 
         Raises:
             TapeMissing: there is no tape, and the mode does not record one.
             ConfigurationError: the tape cannot be read.
-            UsageError: the name was used before in this test.
+            UsageError: the test has used this name before.
         """
         path = self.path(name)
         if path in self._recorders or any(replay.tape_path == path for replay in self._replays):
-            raise UsageError(f"this test has a tape {path.name} already: give its conversations different names")
+            raise UsageError(f"this test has already used the tape {path.name}; give each conversation its own name")
         if not self._must_record(path):
             replay = _Replay(path)
             self._replays.append(replay)
@@ -83,19 +85,19 @@ class TapeShelf:
         return recorder
 
     def path(self, name: str | None = None) -> Path:
-        """Where the tape called `name` is, or would be."""
+        """Return the path of the tape called `name`, whether it exists or not."""
         return self._folder / f"{_UNSAFE.sub('-', name or self._name).strip('-.') or 'tape'}.ndjson"
 
     @property
     def is_recording(self) -> bool:
-        """True when something was recorded rather than replayed."""
+        """True when at least one tape is being recorded."""
         return bool(self._recorders)
 
     def finish(self, *, passed: bool) -> Sequence[Path]:
-        """Put what was recorded in its place, if the test passed; else throw it away. The paths of the tapes that were kept.
+        """Move the recorded tapes to their places if the test passed, else delete them. Returns the paths of the kept tapes.
 
         Raises:
-            ExpectationFailed: the test passed, but a tape was not played to its end.
+            ExpectationFailed: the test passed, but a tape was not replayed to its end.
             ConfigurationError: a recording failed, or its transport was not closed.
         """
         kept: list[Path] = []
@@ -106,7 +108,7 @@ class TapeShelf:
             if recorder.failure is not None:
                 raise ConfigurationError(f"the tape {path} could not be recorded: {recorder.failure}", option="path") from recorder.failure
             if not recorder.is_complete:
-                raise ConfigurationError(f"the tape {path} is not complete: its transport was not closed by the test", option="path")
+                raise ConfigurationError(f"the tape {path} is not complete: the test must close its transport", option="path")
             if recorder.path.exists():
                 Tape.read(recorder.path).redact().write(path)
                 recorder.path.unlink()
@@ -128,7 +130,7 @@ class TapeShelf:
 
 
 class _Replay(ReplayTransport):
-    """A replay that knows its file, and whether anybody used it."""
+    """A replay with its path, and whether it was connected."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

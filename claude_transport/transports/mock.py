@@ -18,7 +18,7 @@ from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotCo
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
-from claude_transport.transports.script import MockScript, Scripted
+from claude_transport.transports.script import MockScript, ScriptBuilder, ScriptPlayer
 from claude_transport.transports.stream import FailureCount, LineBatches
 
 _INITIALIZED: dict[str, Any] = {
@@ -36,7 +36,7 @@ _POLITENESS = 10
 """Checkpoints that the first read waits for a first write. A client of the control protocol sends `initialize` at once."""
 
 
-class MockTransport(Scripted, Transport):
+class MockTransport(ScriptBuilder, Transport):
     """Plays `responses` (dicts, or raw lines as bytes) and records in `written` what is written to it.
 
     Without the control protocol it plays all responses and then ends the stream. Under the control protocol (`Query`, or the official SDK)
@@ -48,7 +48,7 @@ class MockTransport(Scripted, Transport):
     """
 
     def __init__(self, responses: Iterable[Mapping[str, Any] | bytes] = (), *, script: MockScript | None = None) -> None:
-        self._script = script
+        self._script = None if script is None else script.player
         self._responses: deque[Mapping[str, Any] | bytes] = deque(_checked(responses))
         self._answers: deque[Mapping[str, Any]] = deque()
         self._asked: set[str] = set()  # ids of control requests among the responses that wait for the host's answer
@@ -73,6 +73,12 @@ class MockTransport(Scripted, Transport):
     def script(cls) -> Self:
         """Return a mock with an empty script: chain `expect`, `reply`, `emit` and `end` to write it."""
         return cls(script=MockScript())
+
+    @property
+    def _player(self) -> ScriptPlayer:
+        if self._script is None:
+            raise UsageError("this mock plays responses, not a script: create it with MockTransport.script()")
+        return self._script
 
     async def connect(self) -> None:
         """Make the mock ready."""

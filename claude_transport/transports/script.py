@@ -45,21 +45,12 @@ class _End:
         self.error = error
 
 
-class MockScript:
-    """The steps of a conversation, built by chaining, and played by `MockTransport(script=…)`.
+class ScriptBuilder:
+    """The methods that write a script. Each adds a step and returns the object itself."""
 
-    The steps are played strictly in order. A message of the host must meet the next expectation. Any other message raises
-    `ExpectationFailed`, in its `write()` and in the reader; the error names the step and shows both. `initialize` is answered without an
-    expectation, unless the script expects it. `keep_alive` and withdrawn requests are ignored. After the last step the stream stays open
-    until the host ends its input, as with the CLI, unless the last step is `end()`.
-    """
-
-    def __init__(self) -> None:
-        self._steps: list[_Emit | _Expect | _End] = []
-        self._position = 0
-        self._outputs: deque[Line] = deque()
-        self._ended: _End | None = None
-        self._failure: ExpectationFailed | None = None
+    @property
+    def _player(self) -> ScriptPlayer:
+        raise NotImplementedError
 
     def expect(self, predicate: Callable[[dict[str, Any]], object] | None = None, /, **fields: Any) -> Self:
         """Expect a message with these fields, e.g. `type="user", message={"content": "Hi"}`, for which `predicate` returns True.
@@ -71,11 +62,11 @@ class MockScript:
         """
         if predicate is None and not fields:
             raise UsageError("expect() needs fields or a predicate: every message would meet it")
-        return self._add(_Expect(Expectation(fields, predicate), is_control=fields.get("type") == "control_request"))
+        return self._with(_Expect(Expectation(fields, predicate), is_control=fields.get("type") == "control_request"))
 
     def expect_control(self, subtype: str, /, **fields: Any) -> Self:
         """Expect this control request, e.g. `expect_control("set_model", model="haiku")`. It is answered only by a `reply()` after it."""
-        return self._add(_Expect(Expectation({"type": "control_request", "request": {"subtype": subtype, **fields}}), is_control=True))
+        return self._with(_Expect(Expectation({"type": "control_request", "request": {"subtype": subtype, **fields}}), is_control=True))
 
     def reply(self, *messages: Line) -> Self:
         """Play these messages when the host has met the expectation before this call.
@@ -85,7 +76,7 @@ class MockScript:
         Raises:
             UsageError: there is no expectation before it, or no message where one is needed.
         """
-        step = self._last_expectation("reply()")
+        step = self._player.last_expectation("reply()")
         if step.is_control and not messages:
             step.replies.append(lambda request: _response(request, {"subtype": "success"}))
         elif not messages:
@@ -100,7 +91,7 @@ class MockScript:
         Raises:
             UsageError: it does not follow `expect_control()`.
         """
-        step = self._last_expectation("reply_error()")
+        step = self._player.last_expectation("reply_error()")
         if not step.is_control:
             raise UsageError("reply_error() answers control requests: put it after expect_control()")
         body = {"subtype": "error", "error": error} | ({} if error_code is None else {"error_code": error_code})
@@ -109,7 +100,7 @@ class MockScript:
 
     def emit(self, *messages: Line) -> Self:
         """Play these messages as soon as every step before them is done. Bytes are played as they are, so a line can be noise."""
-        return self._add(_Emit(messages))
+        return self._with(_Emit(messages))
 
     def end(self, exit_code: int = 0, *, signal: int | None = None, stderr: str = "") -> Self:
         """End the stream: well, or with the `ProcessError` of a program that exited with `exit_code` or was ended by `signal`."""
@@ -122,16 +113,52 @@ class MockScript:
                 signal=signal,
                 stderr_tail=stderr,
             )
-        return self._add(_End(error))
+        return self._with(_End(error))
 
-    def _add(self, step: _Emit | _Expect | _End) -> Self:
+    def assert_exhausted(self) -> None:
+        """Raise `ExpectationFailed` unless the host has met every expectation and has read every line."""
+        self._player.assert_exhausted()
+
+    def _with(self, step: _Emit | _Expect | _End) -> Self:
+        self._player.add(step)
+        return self
+
+
+class MockScript(ScriptBuilder):
+    """The steps of a conversation, built by chaining, and played by `MockTransport(script=…)`.
+
+    The steps are played strictly in order. A message of the host must meet the next expectation. Any other message raises
+    `ExpectationFailed`, in its `write()` and in the reader; the error names the step and shows both. `initialize` is answered without an
+    expectation, unless the script expects it. `keep_alive` and withdrawn requests are ignored. After the last step the stream stays open
+    until the host ends its input, as with the CLI, unless the last step is `end()`.
+    """
+
+    def __init__(self) -> None:
+        self.player = ScriptPlayer()
+        """Plays the steps."""
+
+    @property
+    def _player(self) -> ScriptPlayer:
+        return self.player
+
+
+class ScriptPlayer:
+    """The state of a script that is being played."""
+
+    def __init__(self) -> None:
+        self._steps: list[_Emit | _Expect | _End] = []
+        self._position = 0
+        self._outputs: deque[Line] = deque()
+        self._ended: _End | None = None
+        self._failure: ExpectationFailed | None = None
+
+    def add(self, step: _Emit | _Expect | _End) -> None:
         if self._steps and isinstance(self._steps[-1], _End):
             raise UsageError("nothing can follow end()")
         self._steps.append(step)
         self._advance()
-        return self
 
-    def _last_expectation(self, asked: str) -> _Expect:
+    def last_expectation(self, asked: str) -> _Expect:
         step = self._steps[-1] if self._steps else None
         if not isinstance(step, _Expect):
             raise UsageError(f"{asked} answers the expectation before it: put it after expect() or expect_control()")
@@ -203,51 +230,6 @@ class MockScript:
         expected = str(step.expectation) if isinstance(step, _Expect) else "nothing more: the script is at its end"
         self._failure = ExpectationFailed.at(self._step_name(), expected=expected, actual=actual, why=why)
         raise self._failure
-
-
-class Scripted:
-    """The methods of `MockScript` on a transport that plays one. Each adds a step and returns the transport itself."""
-
-    _script: MockScript | None = None
-
-    def expect(self, predicate: Callable[[dict[str, Any]], object] | None = None, /, **fields: Any) -> Self:
-        """Do the same as `MockScript.expect`."""
-        self._steps().expect(predicate, **fields)
-        return self
-
-    def expect_control(self, subtype: str, /, **fields: Any) -> Self:
-        """Do the same as `MockScript.expect_control`."""
-        self._steps().expect_control(subtype, **fields)
-        return self
-
-    def reply(self, *messages: Line) -> Self:
-        """Do the same as `MockScript.reply`."""
-        self._steps().reply(*messages)
-        return self
-
-    def reply_error(self, error: str, *, error_code: str | None = None) -> Self:
-        """Do the same as `MockScript.reply_error`."""
-        self._steps().reply_error(error, error_code=error_code)
-        return self
-
-    def emit(self, *messages: Line) -> Self:
-        """Do the same as `MockScript.emit`."""
-        self._steps().emit(*messages)
-        return self
-
-    def end(self, exit_code: int = 0, *, signal: int | None = None, stderr: str = "") -> Self:
-        """Do the same as `MockScript.end`."""
-        self._steps().end(exit_code, signal=signal, stderr=stderr)
-        return self
-
-    def assert_exhausted(self) -> None:
-        """Do the same as `MockScript.assert_exhausted`."""
-        self._steps().assert_exhausted()
-
-    def _steps(self) -> MockScript:
-        if self._script is None:
-            raise UsageError("this mock plays responses, not a script: create it with MockTransport.script()")
-        return self._script
 
 
 def _is_initialize(message: Mapping[str, Any]) -> bool:

@@ -36,7 +36,7 @@ from claude_transport.launch.launch import (
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
-from claude_transport.launch.settings import SettingsTexts, permission_settings
+from claude_transport.launch.settings import SettingsTexts, permission_settings, with_settings_read
 from claude_transport.launch.validation import UUID
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
@@ -107,6 +107,8 @@ class SubprocessTransport(StreamTransport):
         self._cli_version: str | None = None
         self._cli_state: CLIState | None = None
         self._env: Mapping[str, str] | None = None
+        self._read_options: ClaudeOptions | None = None  # the options with the settings file read, which is done once
+        self._confidential: SettingsTexts | None = None
 
     @property
     def options(self) -> ClaudeOptions:
@@ -116,8 +118,11 @@ class SubprocessTransport(StreamTransport):
     @property
     def confidential(self) -> Sequence[str] | None:
         """The texts of the settings files that the session reads, for redactors. None when they are on another machine."""
-        elsewhere = self._launcher is not None and self._launcher.supervised
-        return None if elsewhere else SettingsTexts(self._options)
+        if self._launcher is not None and self._launcher.supervised:
+            return None
+        if self._confidential is None:
+            self._confidential = SettingsTexts(self._read_options or self._options)
+        return self._confidential
 
     def attach(self, client: Client) -> SessionTerms:
         """Turn on permission prompts when `client` answers them, and put its trace into the environment of the process.
@@ -132,7 +137,9 @@ class SubprocessTransport(StreamTransport):
             )
         self._client = client
         delivery = "files" if self._launcher is None else self._launcher.delivery
-        terms = session_terms(self._options, delivery=delivery)
+        if delivery == "files":
+            self._read_options = with_settings_read(self._options)
+        terms = session_terms(self._read_options or self._options, delivery=delivery)
         if self._command is not None:  # a command gets none of the flags
             terms = SessionTerms(initialize=terms.initialize, verbatim_prompts=terms.verbatim_prompts)
         return msgspec.structs.replace(
@@ -148,13 +155,13 @@ class SubprocessTransport(StreamTransport):
         # in a thread, because looking for the binary and reading settings files may meet a slow disk
         plan = functools.partial(
             _plan,
-            self._options,
+            self._read_options or self._options,
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
             trace={name.upper(): value for name, value in client.trace.items()},
         )
-        planned = await _in_thread(plan)
+        self._read_options, planned = await _in_thread(plan)
         launch, self._cli = planned.launch, planned.cli
         if self._cli is not None:
             self._cli_state, self._cli_version = read_cli_state(self._cli), read_cli_version(self._cli)
@@ -289,7 +296,7 @@ def _named_session(options: ClaudeOptions) -> str | None:
     return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
 
 
-async def _in_thread(plan: Callable[[], PlannedLaunch]) -> PlannedLaunch:
+async def _in_thread(plan: Callable[[], tuple[ClaudeOptions, PlannedLaunch]]) -> tuple[ClaudeOptions, PlannedLaunch]:
     try:
         return await anyio.to_thread.run_sync(plan)
     except RuntimeError as exc:  # "can't start new thread"
@@ -303,14 +310,19 @@ def _plan(
     launcher: Launcher | None,
     permission_prompt: str | None,
     trace: Mapping[str, str],
-) -> PlannedLaunch:
-    """Plan what to run. Not a method: a thread must not hold the last reference to the transport, or it would finalise it."""
+) -> tuple[ClaudeOptions, PlannedLaunch]:
+    """Return the options with their settings file read, and what to run.
+
+    Not a method: a thread must not hold the last reference to the transport, or it would finalise it.
+    """
     inherited = dict(os.environ)
+    if launcher is None or launcher.delivery == "files":
+        options = with_settings_read(options)
     planned = plan_launch(
         options, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
     )
     launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, trace, given=options.env))
-    return msgspec.structs.replace(planned, launch=launch)
+    return options, msgspec.structs.replace(planned, launch=launch)
 
 
 def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:

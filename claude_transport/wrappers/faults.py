@@ -1,6 +1,6 @@
-"""Faults as data: what a `FaultyTransport` does wrong, and when.
+"""Faults as data: what a `FaultyTransport` does wrong, and when. Each raises `ConfigurationError` for values out of range.
 
-Bytes are counted from 0 over everything that is read, newlines included; lines, writes and attempts to connect from 1.
+Bytes are counted from 0 over everything that is read, newlines included. Lines, writes and attempts to connect are counted from 1.
 
 `Fault` is the type of any fault.
 """
@@ -17,13 +17,13 @@ __all__ = ["Corrupt", "Cut", "Delay", "Drop", "Duplicate", "FailConnect", "FailW
 
 
 class _Fault(msgspec.Struct, frozen=True, kw_only=True, tag_field="fault", forbid_unknown_fields=True):
-    """What all faults share: they are checked when they are made, and one JSON object each in a file."""
+    """The base of all faults. A fault is checked when it is created, and is one JSON object in a file."""
 
 
 class Cut(_Fault, frozen=True, kw_only=True):
-    """The stream ends after `after_bytes` bytes, or `after_lines` lines, whichever comes first; nothing can be written then.
+    """Ends the stream after `after_bytes` bytes or `after_lines` lines, whichever comes first. Nothing can be written then.
 
-    It ends like a broken connection (`ConnectionLost`), or with `clean=True` like a peer that leaves without a word. Half a line at a
+    The stream ends like a broken connection (`ConnectionLost`), or with `clean=True` like that of a peer that closes. Half a line at a
     clean end is reported as `TruncatedStream`.
     """
 
@@ -39,7 +39,7 @@ class Cut(_Fault, frozen=True, kw_only=True):
 
 
 class Delay(_Fault, frozen=True, kw_only=True):
-    """`seconds` pass before line `line` is handed on; without `line`, before every line with the probability `rate`."""
+    """Waits `seconds` before it hands line `line` on; without `line`, before every line with the probability `rate`."""
 
     seconds: float
     line: int | None = None
@@ -53,7 +53,7 @@ class Delay(_Fault, frozen=True, kw_only=True):
 
 
 class Split(_Fault, frozen=True, kw_only=True):
-    """The bytes arrive in chunks of these `sizes`, over and over; without sizes, in chunks of 1 to `up_to` bytes, by the seed."""
+    """Lets the bytes arrive in chunks of these `sizes`, over and over; without sizes, in random chunks of 1 to `up_to` bytes."""
 
     sizes: tuple[int, ...] = ()
     up_to: int = 16
@@ -65,7 +65,7 @@ class Split(_Fault, frozen=True, kw_only=True):
 
 
 class Corrupt(_Fault, frozen=True, kw_only=True):
-    """Byte number `at_byte` becomes `value` (0 to 255), or by the seed another one than it was. A newline may be hit, or made."""
+    """Changes byte number `at_byte` to `value` (0 to 255), or to a random other value. It may hit or create a newline."""
 
     at_byte: int
     value: int | None = None
@@ -73,7 +73,7 @@ class Corrupt(_Fault, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check(self.at_byte, "at_byte", at_least=0)
         if self.value is not None and not 0 <= self.value <= 255:
-            raise ConfigurationError(f"value is a byte from 0 to 255, not {self.value}", option="value")
+            raise ConfigurationError(f"value must be a byte from 0 to 255, not {self.value}", option="value")
 
 
 class _LineFault(_Fault, frozen=True, kw_only=True):
@@ -88,17 +88,17 @@ class _LineFault(_Fault, frozen=True, kw_only=True):
 
 
 class Drop(_LineFault, frozen=True, kw_only=True):
-    """Line `line` never arrives; without `line`, each one is lost with the probability `rate`."""
+    """Drops line `line`; without `line`, each line with the probability `rate`."""
 
 
 class Duplicate(_LineFault, frozen=True, kw_only=True):
-    """Line `line` arrives twice; without `line`, each one does with the probability `rate`."""
+    """Repeats line `line` once; without `line`, each line with the probability `rate`."""
 
 
 class FailWrite(_Fault, frozen=True, kw_only=True):
-    """The `write`-th call of `write()` raises `TransportClosed`: before anything was handed over, or after all of it was.
+    """Makes call number `write` of `write()` raise `TransportClosed`: before anything is sent, or with `after=True` after all of it.
 
-    From then on all writes fail, as on a connection that broke; with `lasting=False` only this one does.
+    From then on all writes fail, as on a broken connection; with `lasting=False` only this one fails.
     """
 
     write: int = 1
@@ -110,7 +110,7 @@ class FailWrite(_Fault, frozen=True, kw_only=True):
 
 
 class FailConnect(_Fault, frozen=True, kw_only=True):
-    """The first `times` attempts to connect raise `CLIConnectionError`; nothing is opened."""
+    """Makes the first `times` attempts to connect raise `CLIConnectionError`. Nothing is opened."""
 
     times: int = 1
 
@@ -119,14 +119,14 @@ class FailConnect(_Fault, frozen=True, kw_only=True):
 
 
 Fault: TypeAlias = Cut | Delay | Split | Corrupt | Drop | Duplicate | FailWrite | FailConnect
-"""Any of them: `msgspec.json.decode(data, type=list[Fault])` reads a list of faults from a file."""
+"""Any fault. `msgspec.json.decode(data, type=list[Fault])` reads a list of faults from a file."""
 
 
 def _check(value: int | None, option: str, *, at_least: int) -> None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < at_least):
-        raise ConfigurationError(f"{option} is a whole number, at least {at_least}, not {value!r}", option=option)
+        raise ConfigurationError(f"{option} must be a whole number of at least {at_least}, not {value!r}", option=option)
 
 
 def _check_rate(rate: float) -> None:
     if not 0 <= rate <= 1:
-        raise ConfigurationError(f"rate is a probability from 0 to 1, not {rate}", option="rate")
+        raise ConfigurationError(f"rate must be a probability from 0 to 1, not {rate}", option="rate")

@@ -1,6 +1,6 @@
-"""The names that OpenTelemetry's conventions give to what a model does, and what of ours goes under them.
+"""Attributes of spans and metrics, under the names of OpenTelemetry's conventions for generative AI.
 
-These are constants of our own: the conventions' own package changes with every release of theirs.
+The names are written here, because the package of the conventions changes with each of its releases.
 """
 
 from __future__ import annotations
@@ -11,39 +11,36 @@ from typing import Final
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
 
-# --- `model_label`: the name of a model as a label of a metric, where a peer must not put whatever it likes.
-
-
 OTHER_MODEL: Final = "other"
-"""In place of what is no name."""
+"""Replaces what is not the name of a model."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}")
-"""What models are called: `claude-opus-5-5[1m]`, and by Bedrock `arn:aws:bedrock:us-east-1:…:inference-profile/…`."""
+"""The shape of names of models: `claude-opus-5-5[1m]`, or on Bedrock `arn:aws:bedrock:us-east-1:…:inference-profile/…`."""
 
 _redact: Final = Redactor().text
 
 
 def model_label(name: str) -> str:
-    """`name`, or `OTHER_MODEL` for what does not look like the name of a model, or looks like a secret."""
+    """Return `name` for use as a label; `OTHER_MODEL` if it does not look like the name of a model, or looks like a secret."""
     return name if _NAME.fullmatch(name) and _redact(name) == name else OTHER_MODEL
 
 
 Attributes = dict[str, str | bool | int | float | tuple[str, ...]]
 
-# `gen_ai.system` is what `gen_ai.provider.name` was called until 1.36; many dashboards still ask for it
+# `gen_ai.system` was the name of `gen_ai.provider.name` until 1.36; many dashboards still use it
 PROVIDER: Attributes = {"gen_ai.provider.name": "anthropic", "gen_ai.system": "anthropic"}
 
 _MAX_VALUE = 200
-"""Characters of a name that comes from the peer; real ones are far shorter."""
+"""The most characters of a name that the peer chooses. Real names are far shorter."""
 
 
 def limited(value: str) -> str:
-    """`value`, cut to a length that is still a name, writable as UTF-8, and without what looks like a secret."""
+    """Return `value` cut to `_MAX_VALUE` characters, encodable as UTF-8, and without what looks like a secret."""
     return _redact(value[: 2 * _MAX_VALUE])[:_MAX_VALUE].encode("utf-8", "replace").decode("utf-8")
 
 
 def of_turn(*, session_id: str | None, model: str | None) -> Attributes:
-    """What is known of a turn when it begins."""
+    """Return what is known about a turn at its beginning."""
     attributes: Attributes = {**PROVIDER, "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "claude"}
     if session_id:
         attributes["gen_ai.conversation.id"] = limited(session_id)
@@ -53,7 +50,7 @@ def of_turn(*, session_id: str | None, model: str | None) -> Attributes:
 
 
 def of_result(result: ResultMessage) -> Attributes:
-    """What is known of a turn when it is over. As the conventions want it, the input includes what was read from and put into the cache."""
+    """Return what is known about a turn at its end. By the conventions, input tokens include those read from and written to the cache."""
     usage = result.usage
     attributes: Attributes = {
         "gen_ai.usage.input_tokens": usage.total_input_tokens,
@@ -72,7 +69,7 @@ def of_result(result: ResultMessage) -> Attributes:
 
 
 def of_tool(*, name: str, call_id: str, session_id: str | None) -> Attributes:
-    """What is known of a tool call."""
+    """Return what is known about a tool call."""
     attributes: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": limited(name),
@@ -84,7 +81,7 @@ def of_tool(*, name: str, call_id: str, session_id: str | None) -> Attributes:
 
 
 def measured(result: ResultMessage) -> Attributes:
-    """What a time is told apart by: few values, so that many sessions make few series."""
+    """Return the attributes of a duration. They have few values, so that many sessions make few time series."""
     attributes: Attributes = {**PROVIDER, "gen_ai.operation.name": "invoke_agent"}
     models = list(result.model_usage_since_last_result or result.model_usage)
     if len(models) == 1:

@@ -1,4 +1,4 @@
-"""`LoggingTransport`: what goes over the wire, in the log: direction, type, size and ids; what was said only when asked for."""
+"""`LoggingTransport`: logs each line and event of a transport: direction, type, size and ids, and on request the text."""
 
 from __future__ import annotations
 
@@ -17,38 +17,44 @@ from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.redactor import redacted_head, redactor_for
 
 DEFAULT_LOGGER = "claude_transport.wire"
-"""The name of the logger, so that one line of configuration turns the wire on or off and leaves the library's own warnings alone."""
+"""The default logger. It is separate, so that one line of configuration switches it without touching the library's own warnings."""
 
 DEFAULT_MAX_BODY_CHARS = 2000
-"""Characters: a tool's arguments are mostly shorter, a file's content longer."""
+"""Characters of a line's text: mostly enough for a tool's arguments, and too few for a file."""
 
 _MAX_NAME_CHARS = 100
-"""Characters of a type or an id: real ones have at most 50, and the peer decides what it sends as one."""
+"""The most characters of a type or an id. Real ones have at most 50, but the peer chooses them."""
 
 _MAX_ERROR_CHARS = 500
 """Characters of an error's text."""
 
 
 class LoggingTransport(ObservingWrapper):
-    """Logs what happens on `transport` to `logger` (a `logging.Logger` or its name), at `level` (a number or a name).
+    """Logs the lines and events of `transport`, one record each.
 
     Args:
-        bodies: also what was said, redacted, at most `max_body_chars` characters of each line. Of a line longer than 64 KiB only the
-            beginning is redacted: a few characters less may be shown, and never a part of a secret (that is no longer than 64 KiB).
-        redactor: does the redacting in a way of its own; by default it knows what looks secret, and the secrets in this process's
-            environment and in the transport's options.
+        logger: a `logging.Logger` or its name.
+        level: a level, as a number or a name.
+        bodies: log the text of each line as well, redacted.
+        max_body_chars: the most characters of each text. Of a line over 64 KiB only the beginning is redacted; a few characters less may
+            be shown then, and never a part of a secret (of up to 64 KiB).
+        redactor: the `Redactor` for texts. The default one removes what looks secret, and the secrets in this process's environment and
+            in the transport's options.
 
-    One record for each line and each event. Its fields, for formatters, filters and other logging libraries:
+    The fields of a record, for formatters, filters and other logging libraries:
 
     * `claude_event`: `line`, `connecting`, `connected`, `connect_failed`, `write_failed`, `input_ended`, `output_ended`, `closing` or
       `closed`
-    * of a line: `claude_direction` (`sent`, `received`), `claude_size` (bytes), and where it has them `claude_type`, `claude_subtype`,
-      `claude_uuid`, `claude_request_id`, and `claude_body`
-    * `claude_pid` when connected, `claude_exit_code` and `claude_signal` when the output has ended, as far as they are known
-    * of a failure: `claude_error` (the class), `claude_code`, `claude_reason` (its text, redacted)
+    * for a line: `claude_direction` (`sent`, `received`), `claude_size` (bytes), and where the line has them `claude_type`,
+      `claude_subtype`, `claude_uuid`, `claude_request_id` and `claude_body`
+    * `claude_pid` when connected; `claude_exit_code` and `claude_signal` when the output has ended, if they are known
+    * for a failure: `claude_error` (the class), `claude_code`, `claude_reason` (its text, redacted)
 
-    A line is logged as sent when it is about to be, so that its answer comes after it. While the logger is not enabled for the level,
-    nothing is done; switching it on takes effect on the reading with the next iteration. A handler that raises breaks nothing.
+    A line is logged as sent before it is written, so that its answer is logged after it. While the logger is not enabled for the level, the
+    wrapper does nothing. Enabling it takes effect with the next iteration of a reader. A handler that raises an exception breaks nothing.
+
+    Raises:
+        ConfigurationError: an argument has the wrong type or is out of range.
     """
 
     def __init__(
@@ -63,9 +69,11 @@ class LoggingTransport(ObservingWrapper):
     ) -> None:
         super().__init__(transport)
         if not isinstance(logger, logging.Logger | str):
-            raise ConfigurationError(f"logger is a logging.Logger or a name, not {type(logger).__name__}", option="logger")
+            raise ConfigurationError(f"logger must be a logging.Logger or a name, not {type(logger).__name__}", option="logger")
         if isinstance(max_body_chars, bool) or not isinstance(max_body_chars, int) or max_body_chars < 1:
-            raise ConfigurationError(f"max_body_chars is a whole number, at least 1, not {max_body_chars!r}", option="max_body_chars")
+            raise ConfigurationError(
+                f"max_body_chars must be a whole number of at least 1, not {max_body_chars!r}", option="max_body_chars"
+            )
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._level = _level_of(level)
         self._bodies = bodies
@@ -77,14 +85,12 @@ class LoggingTransport(ObservingWrapper):
         """True while the logger is not enabled for the level."""
         return not self._logger.isEnabledFor(self._level)
 
-    # ----------------------------------------------------------------------------------------------------------- what happens
-
     def on_connecting(self) -> None:
-        """Log it."""
+        """Log the event."""
         self._log("connecting", "connecting")
 
     def on_connected(self) -> None:
-        """Log it, with the process id when there is one."""
+        """Log the event, with the process id if there is one."""
         pid = self.info.pid
         if pid is None:
             self._log("connected", "connected")
@@ -92,7 +98,7 @@ class LoggingTransport(ObservingWrapper):
             self._log("connected", "connected to process %d", pid, pid=pid)
 
     def on_connect_failed(self, error: BaseException) -> None:
-        """Log it."""
+        """Log the event."""
         self._log_failure("connect_failed", "connecting failed", error)
 
     def on_writing(self, data: str | bytes) -> None:
@@ -102,7 +108,7 @@ class LoggingTransport(ObservingWrapper):
                 self._tell(self._log_line, "sent", line)
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """Log it."""
+        """Log the event."""
         self._log_failure("write_failed", "the write failed", error)
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
@@ -111,11 +117,11 @@ class LoggingTransport(ObservingWrapper):
             self._tell(self._log_line, "received", line)
 
     def on_input_ended(self) -> None:
-        """Log it."""
+        """Log the event."""
         self._log("input_ended", "the input has ended")
 
     def on_read_end(self, error: Exception | None) -> None:
-        """Log it, with how the peer ended."""
+        """Log the event, with how the peer ended."""
         info = self.info
         ended = {
             "exit_code": getattr(error, "exit_code", info.exit_code),
@@ -128,17 +134,15 @@ class LoggingTransport(ObservingWrapper):
             self._log_failure("output_ended", "the output has ended", error, **known)
 
     def on_closing(self) -> None:
-        """Log it."""
+        """Log the event."""
         self._log("closing", "closing")
 
     def on_closed(self, error: BaseException | None) -> None:
-        """Log it."""
+        """Log the event."""
         if error is None:
             self._log("closed", "closed")
         else:
             self._log_failure("closed", "closed", error)
-
-    # ------------------------------------------------------------------------------------------------------------- the record
 
     def _log(self, event: str, message: str, *args: object, **fields: object) -> None:
         extra = {f"claude_{name}": value for name, value in fields.items()}
@@ -153,7 +157,7 @@ class LoggingTransport(ObservingWrapper):
 
     def _log_line(self, direction: str, line: bytes) -> None:
         if self.is_idle:
-            return  # switched off while it is being read
+            return  # the logger was disabled during this iteration
         size = line.size if isinstance(line, OversizedLine) else len(line)
         names = {name: self._clean(value, at_most=_MAX_NAME_CHARS) for name, value in _names_in(line).items()}
         fields: dict[str, object] = {"direction": direction, "size": size, **names}
@@ -174,11 +178,11 @@ class LoggingTransport(ObservingWrapper):
         return self._redactor
 
     def _clean(self, text: str, *, at_most: int) -> str:
-        """`text` without secrets, on one line."""
+        """Return `text` without secrets, on one line."""
         return printable(self._secrets.text(text), at_most=at_most)
 
 
-# Only the outermost names are decoded; what is inside stays bytes, and is skipped.
+# Only the outermost fields are decoded; the decoder skips what is inside.
 class _Inner(msgspec.Struct):
     subtype: Any = None
     request_id: Any = None
@@ -198,12 +202,12 @@ _inners = msgspec.json.Decoder(_Inner | None)
 
 
 def _names_in(line: bytes) -> dict[str, str]:
-    """The type, subtype, uuid and request id of a message, as far as it has them; nothing for what is none."""
+    """Return the type, subtype, uuid and request id of a message, as far as it has them; nothing for a line without a message."""
     try:
         envelope = _envelopes.decode(line)
         names = {"type": envelope.type, "subtype": envelope.subtype, "uuid": envelope.uuid, "request_id": envelope.request_id}
         if envelope.type in ("control_request", "control_response"):
-            # these are named by what they ask or answer
+            # control messages get the names of the request or response inside
             inner = _inners.decode(envelope.request if envelope.type == "control_request" else envelope.response)
             if inner is not None:
                 names["subtype"] = inner.subtype
@@ -216,5 +220,5 @@ def _names_in(line: bytes) -> dict[str, str]:
 def _level_of(level: int | str) -> int:
     number = logging.getLevelNamesMapping().get(level.upper()) if isinstance(level, str) else level
     if isinstance(number, bool) or not isinstance(number, int):
-        raise ConfigurationError(f"level is a number or a name such as DEBUG, not {level!r}", option="level")
+        raise ConfigurationError(f"level must be a number or a name such as DEBUG, not {level!r}", option="level")
     return number

@@ -1,4 +1,8 @@
-"""`MetricsTransport`: bytes, lines, messages, times, tokens and cost of a session, counted while it runs."""
+"""`MetricsTransport`: counts bytes, lines, messages, times, tokens and costs of a session while it runs.
+
+`Metrics` holds the counts of one session, and `MetricsRegistry` sums up many sessions. What a snapshot of them looks like, also for
+Prometheus, is in `metrics_snapshot`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import logging
 import math
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import msgspec
@@ -19,292 +23,105 @@ from claude_transport.protocol.envelope import DecodeFailure, Message, ModelUsag
 from claude_transport.protocol.messages import APIMessage, AssistantMessage, ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
-from claude_transport.wrappers.gen_ai import OTHER_MODEL, model_label
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, prometheus_text
+from claude_transport.wrappers.gen_ai import OTHER_MODEL, measured, model_label
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, counter_families, prometheus_text
 from claude_transport.wrappers.prompt_watch import PromptWatch, size_of, without_deltas
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
-
-
-# --- `MetricsRegistry`: the counts of many sessions as one, the ones that are over included.
-
+    from opentelemetry.metrics import CallbackOptions, MeterProvider
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-
-class Counted(Protocol):
-    """What a registry sums up; a `Metrics` is one."""
-
-    def snapshot(self) -> MetricsSnapshot:
-        """Everything until now."""
-        ...
-
-    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
-        """Have `listener` told of every prompt that gets a result."""
-        ...
-
-
-class MetricsRegistry:
-    """Give the same one to every `MetricsTransport`: their sum only grows, because a session that is over stays in it.
-
-    Nothing is global: two registries know nothing of each other.
-    """
-
-    def __init__(self) -> None:
-        self._running: dict[int, Counted] = {}
-        self._paused: dict[int, MetricsSnapshot] = {}  # sessions whose transport is closed and whose counts may go on
-        self._over = MetricsSnapshot(sessions=0)  # sessions whose counts are gone
-        self._listeners: list[Callable[[float, ResultMessage], None]] = []
-        self._complained = False
-        # Whoever scrapes does so from a thread of its own, and must not catch a session between running and over. Reentrant, because
-        # a collection of garbage may retire one at any moment.
-        self._lock = RLock()
-
-    @property
-    def running(self) -> int:
-        """How many sessions are not over."""
-        return len(self._running)
-
-    def add(self, metrics: Counted) -> None:
-        """Add a session, or go on with one whose transport was closed."""
-        with self._lock:
-            if self._paused.pop(id(metrics), None) is None and id(metrics) not in self._running:
-                weakref.finalize(metrics, self._forget, id(metrics)).atexit = False
-            self._running[id(metrics)] = metrics
-        metrics.on_result(self._tell)
-
-    def retire(self, metrics: Counted) -> None:
-        """Take a session whose transport is closed out of the running ones; its counts stay in the sum. The second call does nothing."""
-        with self._lock:
-            if self._running.pop(id(metrics), None) is not None:
-                self._paused[id(metrics)] = metrics.snapshot()
-
-    def _forget(self, key: int) -> None:
-        """Keep only the sum of a session whose counts no longer exist, so that they cannot go on."""
-        with self._lock:
-            snapshot = self._paused.pop(key, None)
-            if snapshot is not None:
-                self._over = self._over.plus(snapshot)
-
-    def snapshot(self) -> MetricsSnapshot:
-        """All sessions together."""
-        with self._lock:
-            while True:
-                over, paused, running = self._over, tuple(self._paused.values()), tuple(self._running.values())
-                if over is self._over and len(paused) == len(self._paused):
-                    break  # otherwise the garbage collector has moved a session meanwhile
-        return MetricsSnapshot.total([over, *paused, *(metrics.snapshot() for metrics in running)])
-
-    def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
-        """All sessions together in Prometheus' text format; see `prometheus_text`."""
-        return prometheus_text(self.snapshot(), labels=labels)
-
-    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
-        """Have `listener` told of every prompt, of any session, that gets a result: after how many seconds, and which.
-
-        What it raises is logged, once for each registry, and changes nothing.
-        """
-        self._listeners.append(listener)
-
-    def instrument(self, *, meter_provider: MeterProvider | None = None) -> None:
-        """Export everything through OpenTelemetry, by the global meter provider or this one; call it once.
-
-        Raises:
-            ConfigurationError: OpenTelemetry is not installed (`pip install claude-transport[otel]`).
-        """
-        try:
-            import opentelemetry.metrics  # noqa: F401
-        except ImportError as exc:
-            raise ConfigurationError(
-                "OpenTelemetry is not installed: pip install 'claude-transport[otel]', and an SDK of your choice", option="instrument"
-            ) from exc
-        from claude_transport.wrappers.instruments import instrument
-
-        instrument(self, meter_provider=meter_provider)
-
-    def _tell(self, seconds: float, result: ResultMessage) -> None:
-        for listener in self._listeners:
-            try:
-                listener(seconds, result)
-            except Exception as error:  # noqa: BLE001 - whoever listens must cost neither the count nor the other listeners anything
-                if not self._complained:
-                    self._complained = True
-                    logger.warning("a listener of a MetricsRegistry raised %s", type(error).__name__)  # its text may hold what was said
-
-
-# --- What was used and what it cost: each API message once, however many lines repeat it, and each result once.
-
-
-_REMEMBERED = 4096
-"""API messages remembered so that another block of the same one is not counted again; their blocks come close together."""
-
-_MOST_TOKENS = 10**15
-"""Tokens of one kind in one report, at most: the sum of two numbers of 4,300 digits can be read by nothing and written by nothing."""
-
-_MAX_MODELS = 100
-"""Models told apart; a peer that makes up more of them does not grow the memory, or the pages of a dashboard."""
-
-
-class TokenLedger:
-    """Fed with the usage of every API message and with every result, in order.
-
-    An API message of N blocks arrives as N lines with the same id and the same usage, whose output is what was known when it began [04a].
-    The events of a stream say the final one [03]. A result settles the turn: its `usage` is what the turn's own messages used; its
-    `model_usage_since_last_result` what everything used meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self._settled = TokenCounts()
-        self._open: dict[str, TokenCounts] = {}
-        self._seen: dict[str, None] = {}
-        self._models: dict[str, ModelCounts] = {}
-        self._cumulative: dict[str, ModelCounts] = {}
-        self._cumulative_cost = 0.0
-        self._cost = 0.0
-        self.api_messages: int = 0
-
-    @property
-    def settled(self) -> TokenCounts:
-        """The sum of the usage of all results."""
-        return self._settled
-
-    @property
-    def in_progress(self) -> TokenCounts:
-        """What API messages of the main conversation have used since the last result."""
-        total = TokenCounts()
-        for counts in tuple(self._open.values()):
-            total = total.plus(counts)
-        return total
-
-    @property
-    def models(self) -> dict[str, ModelCounts]:
-        """Everything that was used, by model."""
-        return dict(self._models)
-
-    @property
-    def cost_usd(self) -> float:
-        """Everything that was paid, in US dollars."""
-        return self._cost
-
-    def begin_process(self) -> None:
-        """The cumulative numbers to come are those of a new process, which counts from zero."""
-        self._open.clear()
-        self._cumulative, self._cumulative_cost = {}, 0.0
-
-    def message(self, message_id: str, usage: Usage | None, *, is_subagent: bool = False) -> None:
-        """An API message, or another piece of it; what its pieces say differently grows, so the most counts."""
-        if not message_id:
-            return
-        if message_id not in self._seen:
-            self.api_messages += 1
-            self._seen[message_id] = None
-            if len(self._seen) > _REMEMBERED:
-                del self._seen[next(iter(self._seen))]
-        if usage is None or is_subagent:
-            return
-        known = self._open.get(message_id, TokenCounts())
-        names = TokenCounts.__struct_fields__
-        counts = token_counts(usage)
-        self._open[message_id] = TokenCounts(**{name: max(getattr(known, name), getattr(counts, name)) for name in names})
-
-    def result(self, result: ResultMessage) -> None:
-        """A turn is over."""
-        self._settled = self._settled.plus(token_counts(result.usage))
-        self._open.clear()
-        before, cost_before = self._cumulative, self._cumulative_cost
-        self._cumulative = {model: _counts(used) for model, used in result.model_usage.items()}
-        self._cumulative_cost = _dollars(result.total_cost_usd)
-        since = result.model_usage_since_last_result
-        if since is not None:
-            used = {model: _counts(counts) for model, counts in since.items()}
-            self._cost += sum(counts.cost_usd for counts in used.values())
-        else:
-            used = {model: _growth(before.get(model), counts) for model, counts in self._cumulative.items()}
-            # less than before: a new conversation began in the same process, and counts from zero [18za]
-            self._cost += self._cumulative_cost - (cost_before if self._cumulative_cost >= cost_before else 0.0)
-        for model, counts in used.items():
-            label = model_label(model)
-            if label not in self._models and len(self._models) >= _MAX_MODELS:
-                label = OTHER_MODEL
-            self._models[label] = self._models.get(label, ModelCounts()).plus(counts)
-
-
-def token_counts(usage: Usage | ModelUsage) -> TokenCounts:
-    """The counts of a usage; what is below zero counts as 0, and what no model has ever used as the most that is counted."""
-    return TokenCounts(**{name: min(max(0, getattr(usage, name)), _MOST_TOKENS) for name in TokenCounts.__struct_fields__})
-
-
-def _dollars(amount: float) -> float:
-    """`amount`, or 0 for what is none: one NaN would make every sum after it one, too."""
-    try:
-        return float(amount) if 0 <= amount < math.inf else 0.0
-    except OverflowError:  # a whole number beyond every float
-        return 0.0
-
-
-def _counts(usage: ModelUsage) -> ModelCounts:
-    return ModelCounts(tokens=token_counts(usage), cost_usd=_dollars(usage.cost_usd))
-
-
-def _growth(before: ModelCounts | None, now: ModelCounts) -> ModelCounts:
-    if before is None:
-        return now
-    names = TokenCounts.__struct_fields__
-    grown: Mapping[str, int] = {name: getattr(now.tokens, name) - getattr(before.tokens, name) for name in names}
-    if min(grown.values()) < 0:
-        return now
-    return ModelCounts(tokens=TokenCounts(**grown), cost_usd=max(0.0, now.cost_usd - before.cost_usd))
-
+_SCOPE: Final = "claude_transport"
 
 _MAX_TYPES = 100
-"""Types of messages told apart; a peer that makes up more of them does not grow the memory, or the pages of a dashboard."""
+"""Types of messages counted separately. A peer that makes up more of them must not grow the memory or a dashboard."""
 
 _FOLLOWED: Final = frozenset({"result", "command_lifecycle", "conversation_reset", "rate_limit_event"})
-"""Types that say what becomes of a prompt, besides `assistant` and `system/init`; the others are counted, and not read."""
+"""Types that decide about a prompt, besides `assistant` and `system/init`. Messages of other types are counted and not decoded."""
+
+_REMEMBERED = 4096
+"""API messages remembered, so that another block of the same one is not counted again. Their blocks come close together."""
+
+_MOST_TOKENS = 10**15
+"""The most tokens of one kind that one report counts: no exporter can write the sum of two numbers of 4,300 digits."""
+
+_MAX_MODELS = 100
+"""Models counted separately. A peer that makes up more of them must not grow the memory or a dashboard."""
 
 
-class _Head(msgspec.Struct, gc=False):
-    """As little of a line as tells what it is; the rest is stepped over."""
+class MetricsTransport(ObservingWrapper):
+    """Counts what passes through `transport`. `metrics.snapshot()` returns the counts.
 
-    type: str = ""
-    subtype: Any = None
-    parent_tool_use_id: str | None = None
-    error: Any = None
-    uuid: str | None = None
-    message: msgspec.Raw = msgspec.Raw(b"{}")
-    event: msgspec.Raw = msgspec.Raw(b"{}")
+    Args:
+        metrics: the counts to add to; by default new ones. Give the same `Metrics` to each transport of a session that reconnects, and
+            the counts go on.
+        registry: adds this session to the sum of all its sessions, and keeps it there when the session is over.
 
+    Counting changes nothing, and never fails a session.
+    """
 
-class _APIHead(msgspec.Struct, gc=False):
-    id: str = ""
-    model: str = ""
-    usage: Usage | None = None
+    def __init__(self, transport: TransportLike, *, metrics: Metrics | None = None, registry: MetricsRegistry | None = None) -> None:
+        super().__init__(transport)
+        if metrics is not None and not isinstance(metrics, Metrics):
+            raise ConfigurationError(f"metrics must be a Metrics, not {type(metrics).__name__}", option="metrics")
+        self._metrics = Metrics() if metrics is None else metrics
+        self._metrics.begin_connection()
+        self._connecting_since: float | None = None
+        self._retire: Callable[[], object] | None = None
+        if registry is not None:
+            registry.add(self._metrics)
+            # a transport that is dropped without being closed must not take its counts along, nor leave them running for ever
+            retire = weakref.finalize(self, registry.retire, self._metrics)
+            retire.atexit = False
+            self._retire = retire
 
+    @property
+    def metrics(self) -> Metrics:
+        """The counts."""
+        return self._metrics
 
-class _EventHead(msgspec.Struct, gc=False):
-    type: str = ""
-    message: _APIHead | None = None
-    usage: Usage | None = None
+    def on_connecting(self) -> None:
+        """Remember when the attempt began."""
+        self._connecting_since = None if self.is_ready() else anyio.current_time()
 
+    def on_connected(self) -> None:
+        """Count how long it took."""
+        if self._connecting_since is not None:
+            self._metrics.connected(anyio.current_time() - self._connecting_since)
 
-class _Envelope(msgspec.Struct, gc=False):
-    api_message_id: str | None = None
-    parent_tool_use_id: str | None = None
+    def on_writing(self, data: str | bytes) -> None:
+        """Note the prompts in it."""
+        self._metrics.writing(data)
 
+    def on_written(self, data: str | bytes) -> None:
+        """Count it."""
+        self._metrics.written(data)
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
-"""What the types of messages look like."""
+    def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
+        """Forget the prompts in it."""
+        self._metrics.not_written(data)
 
-_decode_head: Final = msgspec.json.Decoder(_Head).decode
-_decode_api: Final = msgspec.json.Decoder(_APIHead).decode
-_decode_event: Final = msgspec.json.Decoder(_EventHead).decode
-_decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode
-_REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+    def on_lines(self, lines: Sequence[bytes]) -> None:
+        """Count them."""
+        self._metrics.read(lines)
+
+    def on_read_end(self, error: Exception | None) -> None:
+        """Forget the prompts without a result."""
+        self._metrics.ended()
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """Move the session from the running ones to the finished ones of the registry."""
+        if self._retire is not None:
+            self._retire()
 
 
 class Metrics:
-    """What is counted of one session: `snapshot()` at any time, from any thread. Told by a `MetricsTransport`."""
+    """The counts of one session. A `MetricsTransport` counts into it; call `snapshot()` at any time, from any thread.
+
+    Args:
+        clock: returns the current time in seconds; by default that of the event loop.
+    """
 
     def __init__(self, *, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
@@ -315,14 +132,14 @@ class Metrics:
         self._deltas = 0
         self._tokens = TokenLedger()
         self._watch = PromptWatch()
-        self._asked: dict[str, float] = {}  # when each prompt without a result was written
+        self._asked: dict[str, float] = {}  # prompts without a result, and when they were written
         self._last_result: str | None = None
-        self._silent: set[str] = set()  # those of them that the model has not begun to answer
+        self._silent: set[str] = set()  # those that the model has not begun to answer
         self._connect = self._first_message = self._result = Timing()
         self._on_result: Callable[[float, ResultMessage], None] | None = None
 
     def snapshot(self) -> MetricsSnapshot:
-        """Everything until now."""
+        """Return the counts until now."""
         read = dict(self._read)
         if self._deltas:
             read["stream_event"] = read.get("stream_event", 0) + self._deltas
@@ -347,32 +164,32 @@ class Metrics:
         )
 
     def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
-        """Everything until now in Prometheus' text format; see `prometheus_text`."""
+        """Return the counts until now in the Prometheus text format; see `prometheus_text`."""
         return prometheus_text(self.snapshot(), labels=labels)
 
     def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
-        """Have `listener` told of every prompt that gets a result: after how many seconds, and which."""
+        """Call `listener(seconds, result)` for every prompt that gets a result, with the seconds since the prompt."""
         self._on_result = listener
 
     def begin_connection(self) -> None:
-        """Count a new connection, whose peer knows nothing of the prompts and the costs of the one before."""
+        """Begin a new connection. Its peer knows nothing of earlier prompts and costs. Called by `MetricsTransport`, like what follows."""
         self._watch = PromptWatch()
         self._tokens.begin_process()
         self._asked.clear()
         self._silent.clear()
 
     def connected(self, seconds: float) -> None:
-        """Connecting succeeded, and took this long."""
+        """Count a successful connect that took this many seconds."""
         self._connect = _timed(self._connect, seconds)
 
     def writing(self, data: str | bytes) -> None:
-        """This is about to be written; an answer may come before it has been."""
+        """Note the prompts in `data`, which is about to be written. An answer may come before `written()` is called."""
         for prompt in self._watch.writing(data):
             self._asked[prompt.uuid] = self._clock()
             self._silent.add(prompt.uuid)
 
     def written(self, data: str | bytes) -> None:
-        """It has been written."""
+        """Count `data`, which has been written."""
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         self._bytes_written += len(raw) + (not raw.endswith(b"\n"))
         for line in raw.removesuffix(b"\n").split(b"\n"):
@@ -385,12 +202,12 @@ class Metrics:
         self._prompts += len(self._watch.written(data))
 
     def not_written(self, data: str | bytes) -> None:
-        """Writing it failed."""
+        """Forget the prompts in `data`, whose write has failed."""
         for prompt in self._watch.not_written(data):
             self._forget(prompt.uuid)
 
     def read(self, lines: Sequence[bytes]) -> None:
-        """These lines were read."""
+        """Count lines that were read."""
         telling = without_deltas(lines)
         self._bytes_read += size_of(lines)
         self._lines_read += len(lines)
@@ -399,11 +216,9 @@ class Metrics:
             self._look_at(line)
 
     def ended(self) -> None:
-        """Nothing more will be read."""
+        """Forget the prompts that will get no result, because nothing more will be read."""
         for settled in self._watch.ended():
             self._forget(settled.uuid)
-
-    # -------------------------------------------------------------------------------------------------------------- reading
 
     def _look_at(self, line: bytes) -> None:
         message: Message | None
@@ -446,7 +261,7 @@ class Metrics:
                     self._on_result(seconds, settled.result)
 
     def _follow_event(self, message: StreamEvent) -> None:
-        """The events that say how much: the first of an API message, and the last but one."""
+        """Count the two events of an API message that have a usage: the first one and the last but one."""
         usage = message.event.get("usage")
         if message.api_message_id and isinstance(usage, Usage):
             self._tokens.message(message.api_message_id, usage, is_subagent=message.parent_tool_use_id is not None)
@@ -461,8 +276,229 @@ class Metrics:
         return self._asked.pop(uuid, None)
 
 
+class MetricsRegistry:
+    """Sums up the sessions of every `MetricsTransport` that it is given to. The sum only grows: finished sessions stay in it.
+
+    Two registries are independent of each other.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[int, Metrics] = {}
+        self._paused: dict[int, MetricsSnapshot] = {}  # sessions whose transport is closed and whose counts may go on
+        self._over = MetricsSnapshot(sessions=0)  # sessions whose counts are gone
+        self._listeners: list[Callable[[float, ResultMessage], None]] = []
+        self._complained = False
+        # Another thread may read the sum and must not see a session in neither place. Reentrant, because the garbage collector may
+        # retire a session at any moment.
+        self._lock = RLock()
+
+    @property
+    def running(self) -> int:
+        """The number of sessions that are not over."""
+        return len(self._running)
+
+    def add(self, metrics: Metrics) -> None:
+        """Add a session, or go on with one whose transport was closed."""
+        with self._lock:
+            if self._paused.pop(id(metrics), None) is None and id(metrics) not in self._running:
+                weakref.finalize(metrics, self._forget, id(metrics)).atexit = False
+            self._running[id(metrics)] = metrics
+        metrics.on_result(self._tell)
+
+    def retire(self, metrics: Metrics) -> None:
+        """Take a session whose transport is closed out of the running ones; its counts stay in the sum. The second call does nothing."""
+        with self._lock:
+            if self._running.pop(id(metrics), None) is not None:
+                self._paused[id(metrics)] = metrics.snapshot()
+
+    def _forget(self, key: int) -> None:
+        """Keep only the sum of a session whose counts no longer exist, so that they cannot go on."""
+        with self._lock:
+            snapshot = self._paused.pop(key, None)
+            if snapshot is not None:
+                self._over = self._over.plus(snapshot)
+
+    def snapshot(self) -> MetricsSnapshot:
+        """Return the sum of all sessions."""
+        with self._lock:
+            while True:
+                over, paused, running = self._over, tuple(self._paused.values()), tuple(self._running.values())
+                if over is self._over and len(paused) == len(self._paused):
+                    break  # otherwise the garbage collector has moved a session meanwhile
+        return MetricsSnapshot.total([over, *paused, *(metrics.snapshot() for metrics in running)])
+
+    def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
+        """Return the sum of all sessions in the Prometheus text format; see `prometheus_text`."""
+        return prometheus_text(self.snapshot(), labels=labels)
+
+    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
+        """Call `listener(seconds, result)` for every prompt of any session that gets a result, with the seconds since the prompt.
+
+        The first exception of a listener is logged; it changes nothing.
+        """
+        self._listeners.append(listener)
+
+    def instrument(self, *, meter_provider: MeterProvider | None = None) -> None:
+        """Export all counts through OpenTelemetry. Call it once. Without `meter_provider`, the global one is used.
+
+        It creates an observable counter `claude_transport.NAME` for each family of counts, `claude_transport.sessions.running`, and the
+        histogram `gen_ai.client.operation.duration` of OpenTelemetry's conventions. They are read at an export, so counting costs no more.
+
+        Raises:
+            ConfigurationError: OpenTelemetry is not installed (`pip install claude-transport[otel]`).
+        """
+        try:
+            from opentelemetry.metrics import Observation, get_meter
+        except ImportError as exc:
+            raise ConfigurationError(
+                "OpenTelemetry is not installed: pip install 'claude-transport[otel]', and an SDK of your choice", option="instrument"
+            ) from exc
+
+        def observer(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            def observe(_: CallbackOptions) -> Iterable[Observation]:
+                for family in counter_families(self.snapshot()):
+                    if family.name == name:
+                        for sample in family.samples:
+                            yield Observation(sample.value, dict(sample.labels))
+
+            return observe
+
+        meter = get_meter(_SCOPE, meter_provider=meter_provider)
+        for family in counter_families(MetricsSnapshot()):
+            meter.create_observable_counter(f"{_SCOPE}.{family.name}", [observer(family.name)], unit=family.unit, description=family.doc)
+        meter.create_observable_up_down_counter(
+            f"{_SCOPE}.sessions.running",
+            [lambda _: [Observation(self.running)]],
+            unit="{session}",
+            description="Sessions that are not over.",
+        )
+        durations = meter.create_histogram("gen_ai.client.operation.duration", unit="s", description="From a prompt to its result.")
+        self.on_result(lambda seconds, result: durations.record(seconds, measured(result)))
+
+    def _tell(self, seconds: float, result: ResultMessage) -> None:
+        for listener in self._listeners:
+            try:
+                listener(seconds, result)
+            except Exception as error:  # noqa: BLE001 - a listener must harm neither the counts nor the other listeners
+                if not self._complained:
+                    self._complained = True
+                    logger.warning("a listener of a MetricsRegistry raised %s", type(error).__name__)  # its text may quote the conversation
+
+
+class TokenLedger:
+    """Counts tokens and costs: each API message once, however many lines repeat it, and each result once.
+
+    It is called with the usage of every API message and with every result, in order. An API message of N blocks arrives as N lines with
+    the same id and usage; the output tokens in it are those known at its beginning [04a]. The events of a stream have the final number
+    [03]. A result settles the turn: its `usage` is that of the turn's own messages, and `model_usage_since_last_result` is that of
+    everything since the last result.
+    """
+
+    def __init__(self) -> None:
+        self._settled = TokenCounts()
+        self._open: dict[str, TokenCounts] = {}
+        self._seen: dict[str, None] = {}
+        self._models: dict[str, ModelCounts] = {}
+        self._cumulative: dict[str, ModelCounts] = {}
+        self._cumulative_cost = 0.0
+        self._cost = 0.0
+        self.api_messages: int = 0
+
+    @property
+    def settled(self) -> TokenCounts:
+        """The sum of the usage of all results."""
+        return self._settled
+
+    @property
+    def in_progress(self) -> TokenCounts:
+        """The usage of API messages of the main conversation since the last result."""
+        total = TokenCounts()
+        for counts in tuple(self._open.values()):
+            total = total.plus(counts)
+        return total
+
+    @property
+    def models(self) -> dict[str, ModelCounts]:
+        """All usage, by model."""
+        return dict(self._models)
+
+    @property
+    def cost_usd(self) -> float:
+        """All costs in US dollars."""
+        return self._cost
+
+    def begin_process(self) -> None:
+        """Expect the cumulative numbers of a new process, which counts from zero."""
+        self._open.clear()
+        self._cumulative, self._cumulative_cost = {}, 0.0
+
+    def message(self, message_id: str, usage: Usage | None, *, is_subagent: bool = False) -> None:
+        """Count an API message, or another piece of it. Where its pieces differ, the largest number counts, because numbers only grow."""
+        if not message_id:
+            return
+        if message_id not in self._seen:
+            self.api_messages += 1
+            self._seen[message_id] = None
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+        if usage is None or is_subagent:
+            return
+        known = self._open.get(message_id, TokenCounts())
+        names = TokenCounts.__struct_fields__
+        counts = token_counts(usage)
+        self._open[message_id] = TokenCounts(**{name: max(getattr(known, name), getattr(counts, name)) for name in names})
+
+    def result(self, result: ResultMessage) -> None:
+        """Count the result of a turn."""
+        self._settled = self._settled.plus(token_counts(result.usage))
+        self._open.clear()
+        before, cost_before = self._cumulative, self._cumulative_cost
+        self._cumulative = {model: _counts(used) for model, used in result.model_usage.items()}
+        self._cumulative_cost = _dollars(result.total_cost_usd)
+        since = result.model_usage_since_last_result
+        if since is not None:
+            used = {model: _counts(counts) for model, counts in since.items()}
+            self._cost += sum(counts.cost_usd for counts in used.values())
+        else:
+            used = {model: _growth(before.get(model), counts) for model, counts in self._cumulative.items()}
+            # less than before: a new conversation in the same process counts from zero [18za]
+            self._cost += self._cumulative_cost - (cost_before if self._cumulative_cost >= cost_before else 0.0)
+        for model, counts in used.items():
+            label = model_label(model)
+            if label not in self._models and len(self._models) >= _MAX_MODELS:
+                label = OTHER_MODEL
+            self._models[label] = self._models.get(label, ModelCounts()).plus(counts)
+
+
+def token_counts(usage: Usage | ModelUsage) -> TokenCounts:
+    """Return the counts of a usage, each limited to between 0 and `_MOST_TOKENS`."""
+    return TokenCounts(**{name: min(max(0, getattr(usage, name)), _MOST_TOKENS) for name in TokenCounts.__struct_fields__})
+
+
+def _dollars(amount: float) -> float:
+    """Return `amount`, or 0 for a negative number or NaN: one NaN would spoil every later sum."""
+    try:
+        return float(amount) if 0 <= amount < math.inf else 0.0
+    except OverflowError:  # an integer too large for a float
+        return 0.0
+
+
+def _counts(usage: ModelUsage) -> ModelCounts:
+    return ModelCounts(tokens=token_counts(usage), cost_usd=_dollars(usage.cost_usd))
+
+
+def _growth(before: ModelCounts | None, now: ModelCounts) -> ModelCounts:
+    if before is None:
+        return now
+    names = TokenCounts.__struct_fields__
+    grown: Mapping[str, int] = {name: getattr(now.tokens, name) - getattr(before.tokens, name) for name in names}
+    if min(grown.values()) < 0:
+        return now
+    return ModelCounts(tokens=TokenCounts(**grown), cost_usd=max(0.0, now.cost_usd - before.cost_usd))
+
+
 def _message_of(head: _Head, line: bytes) -> Message | None:
-    """As much of a message as is counted; None when its type is all there is to count."""
+    """Return the part of a message that is counted; None when only its type is counted."""
     if head.type == "assistant":
         api = _decode_api(head.message)
         error = head.error if isinstance(head.error, str) else None
@@ -487,7 +523,7 @@ def _message_of(head: _Head, line: bytes) -> Message | None:
 
 def _count(counts: dict[str, int], kind: str) -> None:
     kind = kind or "untyped"
-    # looked at once for each type: a label must be a name, and no place for whatever the peer says
+    # checked once per type: a label must be a name, because the peer chooses its text
     if kind not in counts and (len(counts) >= _MAX_TYPES or not _NAME.fullmatch(kind)):
         kind = "other"
     counts[kind] = counts.get(kind, 0) + 1
@@ -497,67 +533,40 @@ def _timed(timing: Timing, seconds: float) -> Timing:
     return timing.plus(Timing(count=1, total=seconds, longest=seconds, last=seconds))
 
 
-class MetricsTransport(ObservingWrapper):
-    """Counts what passes through `transport`. `metrics.snapshot()` returns the counts.
+class _Head(msgspec.Struct, gc=False):
+    """The few fields of a line that tell what it is. The decoder skips the rest."""
 
-    Args:
-        metrics: the counts to add to; by default new ones. Give the same `Metrics` to each transport of a session that reconnects, and
-            the counts go on.
-        registry: adds this session to the sum of all its sessions, and keeps it there when the session is over.
+    type: str = ""
+    subtype: Any = None
+    parent_tool_use_id: str | None = None
+    error: Any = None
+    uuid: str | None = None
+    message: msgspec.Raw = msgspec.Raw(b"{}")
+    event: msgspec.Raw = msgspec.Raw(b"{}")
 
-    Counting changes nothing, and never fails a session.
-    """
 
-    def __init__(self, transport: TransportLike, *, metrics: Metrics | None = None, registry: MetricsRegistry | None = None) -> None:
-        super().__init__(transport)
-        if metrics is not None and not isinstance(metrics, Metrics):
-            raise ConfigurationError(f"metrics must be a Metrics, not {type(metrics).__name__}", option="metrics")
-        self._metrics = Metrics() if metrics is None else metrics
-        self._metrics.begin_connection()
-        self._connecting_since: float | None = None
-        self._retire: Callable[[], object] | None = None
-        if registry is not None:
-            registry.add(self._metrics)
-            # a transport that is dropped without being closed must not take its counts along, nor leave them running for ever
-            retire = weakref.finalize(self, registry.retire, self._metrics)
-            retire.atexit = False
-            self._retire = retire
+class _APIHead(msgspec.Struct, gc=False):
+    id: str = ""
+    model: str = ""
+    usage: Usage | None = None
 
-    @property
-    def metrics(self) -> Metrics:
-        """The counts."""
-        return self._metrics
 
-    def on_connecting(self) -> None:
-        """Note when it began."""
-        self._connecting_since = None if self.is_ready() else anyio.current_time()
+class _EventHead(msgspec.Struct, gc=False):
+    type: str = ""
+    message: _APIHead | None = None
+    usage: Usage | None = None
 
-    def on_connected(self) -> None:
-        """Note how long it took."""
-        if self._connecting_since is not None:
-            self._metrics.connected(anyio.current_time() - self._connecting_since)
 
-    def on_writing(self, data: str | bytes) -> None:
-        """Note the prompts."""
-        self._metrics.writing(data)
+class _Envelope(msgspec.Struct, gc=False):
+    api_message_id: str | None = None
+    parent_tool_use_id: str | None = None
 
-    def on_written(self, data: str | bytes) -> None:
-        """Count it."""
-        self._metrics.written(data)
 
-    def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """Nobody will answer it."""
-        self._metrics.not_written(data)
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
+"""The shape of a message type."""
 
-    def on_lines(self, lines: Sequence[bytes]) -> None:
-        """Count them."""
-        self._metrics.read(lines)
-
-    def on_read_end(self, error: Exception | None) -> None:
-        """Nothing is waited for any more."""
-        self._metrics.ended()
-
-    def on_closed(self, error: BaseException | None) -> None:
-        """The count is final."""
-        if self._retire is not None:
-            self._retire()
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_api: Final = msgspec.json.Decoder(_APIHead).decode
+_decode_event: Final = msgspec.json.Decoder(_EventHead).decode
+_decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)

@@ -1,4 +1,4 @@
-"""`MetricsSnapshot`: what was counted in one session, or in many: plain data, to be compared, summed and sent."""
+"""`MetricsSnapshot`: the counts of one session or of many, as plain data to compare, sum up, export and send. `metrics` counts them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from claude_transport.prometheus import Sample, check_labels, family_text
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens, by what they cost."""
+    """Numbers of tokens, by kind. The kinds have different prices."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -19,7 +19,7 @@ class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_input_tokens: int = 0
 
     def plus(self, other: Self) -> Self:
-        """The sum of both."""
+        """Return the sum of both."""
         return type(self)(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -29,18 +29,18 @@ class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model used and cost (US dollars)."""
+    """The tokens and the cost of one model, in US dollars."""
 
     tokens: TokenCounts = TokenCounts()
     cost_usd: float = 0.0
 
     def plus(self, other: Self) -> Self:
-        """The sum of both."""
+        """Return the sum of both."""
         return type(self)(tokens=self.tokens.plus(other.tokens), cost_usd=self.cost_usd + other.cost_usd)
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """How long something took that happened `count` times, in seconds: `total`, the `longest`, and the `last` of them."""
+    """Durations in seconds of something that happened `count` times: their `total`, the `longest` and the `last` one."""
 
     count: int = 0
     total: float = 0.0
@@ -49,11 +49,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mean(self) -> float | None:
-        """Seconds on average; None when it never happened."""
+        """The average in seconds; None when it never happened."""
         return self.total / self.count if self.count else None
 
     def plus(self, other: Self) -> Self:
-        """Both together; `other` is the later one."""
+        """Return the sum of both; `other` is the later one."""
         return type(self)(
             count=self.count + other.count,
             total=self.total + other.total,
@@ -63,17 +63,20 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted until now. Everything only grows, except `tokens_in_progress` and the `last` of a `Timing`.
+    """The counts of one or more sessions at one moment. They only grow, except `tokens_in_progress` and the `last` of a `Timing`.
 
-    Bytes and lines are those that passed the wrapper, each line with its newline. Types are the wire's; lines that hold no message
-    are `unreadable_lines`. `prompts` are user messages that were written; `results` counts outcomes by code (`ok`, `result.overloaded`).
+    Bytes and lines are those that passed the wrapper, each line with its newline. `messages_read` and `messages_written` count by the
+    `type` of the message. `unreadable_lines` held no message. `prompts` counts user messages that were written. `results` counts outcomes
+    by code (`ok`, `result.overloaded`, …).
 
-    `tokens` is the sum of `result.usage`: the main conversation, turn by turn; nothing for an interrupted turn [07a], and no subagents.
-    `models` and `cost_usd` count everything that was paid for since this connection began, subagents and interrupted turns too [15a, 10c],
-    but not what a resumed session had used before [16b]. `tokens_in_progress` is what running turns have used so far, each API message
-    once (`api_messages` counts those, subagents' too); its output is known only with `include_partial_messages`, and too low without.
+    `tokens` is the sum of `result.usage`: the main conversation turn by turn, without subagents, and 0 for an interrupted turn [07a].
+    `models` and `cost_usd` count everything that was paid since the session began, with subagents and interrupted turns [15a, 10c], but
+    without the earlier use of a resumed session [16b]. `tokens_in_progress` is the use of running turns so far, each API message once. Its
+    output tokens are exact only with `include_partial_messages`, and too low without. `api_messages` counts the messages of the model,
+    subagents' included.
 
-    `connect` is how long connecting took; `first_message` and `result` how long after a prompt the model began to speak and was done.
+    `connect` has the durations of connecting. `first_message` and `result` have the times from a prompt until the model began to speak, and
+    until its result.
     """
 
     sessions: int = 1
@@ -96,13 +99,13 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     result: Timing = Timing()
 
     def plus(self, other: Self) -> Self:
-        """Both sessions together."""
+        """Return the sum of both."""
         names = self.__struct_fields__
         return type(self)(**{name: _sum(getattr(self, name), getattr(other, name)) for name in names})
 
     @classmethod
     def total(cls, snapshots: Iterable[MetricsSnapshot]) -> MetricsSnapshot:
-        """All of them together; of no sessions, all zero."""
+        """Return the sum of `snapshots`; all zero when there are none."""
         sum_ = MetricsSnapshot(sessions=0)
         for snapshot in snapshots:
             sum_ = sum_.plus(snapshot)
@@ -115,11 +118,8 @@ def _sum(one: Any, other: Any) -> Any:
     return one.plus(other) if isinstance(one, TokenCounts | ModelCounts | Timing) else one + other
 
 
-# --- What a snapshot says, as families of samples with names, units and labels: one table for every exporter.
-
-
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of one name, in words joined by `_`; `unit` as UCUM writes it (`By`, `s`, `{line}`)."""
+    """Counters that share a name. `name` has words joined by `_`; `unit` is in UCUM notation (`By`, `s`, `{line}`)."""
 
     name: str
     unit: str
@@ -128,7 +128,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def counter_families(snapshot: MetricsSnapshot) -> tuple[Family, ...]:
-    """Everything in `snapshot` that only grows, except times; always the same families in the same order."""
+    """Return the counters of `snapshot`, without the timings. The families and their order are always the same."""
     one, ways = Sample, (("read", "read"), ("written", "write"))
     messages = {way: getattr(snapshot, f"messages_{name}") for name, way in ways}
     rows = (
@@ -158,7 +158,7 @@ def counter_families(snapshot: MetricsSnapshot) -> tuple[Family, ...]:
 
 
 def timings_of(snapshot: MetricsSnapshot) -> dict[str, tuple[Timing, str]]:
-    """The times in `snapshot`: what was counted, and what it is, by name."""
+    """Return the timings of `snapshot` by name, each with its description."""
     return {
         "connect": (snapshot.connect, "Seconds that connecting took."),
         "first_message": (snapshot.first_message, "Seconds from a prompt until the model began to speak."),

@@ -1,4 +1,7 @@
-"""Which prompt a message belongs to, for a wrapper that sees prompts and messages go by and takes part in nothing."""
+"""`PromptWatch`: finds out which prompt a message belongs to, for metrics and tracing, which only see prompts and messages pass.
+
+Also `without_deltas` and `size_of`, which look at batches of lines without decoding them.
+"""
 
 from __future__ import annotations
 
@@ -14,51 +17,25 @@ from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import ResultMessage, UserMessage
 
-# --- The pieces of an answer that is still being said: most of what a streaming session reads, and the least telling. Told apart unread.
-
-
-# Every `content_block_delta` of the CLI begins with exactly these bytes [03], up to which nothing in it varies. A line that begins so is
-# one, whatever follows; one that is written differently is merely looked at more closely. Two comparisons cost half of `startswith`
-# (21 against 40 ns a line), and mean the same: whatever sorts between these two begins with the first.
-_FIRST = b'{"type":"stream_event","event":{"type":"content_block_delta",'
-_AFTER_LAST = _FIRST[:-1] + b"-"
-
-
-def without_deltas(lines: Sequence[bytes]) -> list[bytes]:
-    """The lines that may say more than a piece of an answer, in order: all but those that are surely a `content_block_delta`."""
-    return [line for line in lines if not _FIRST < line < _AFTER_LAST]
-
-
-def size_of(lines: Sequence[bytes]) -> int:
-    """How many bytes the lines had on the wire, each with its newline; the true size of a line of which only the head was kept."""
-    try:
-        size = len(b"".join(lines)) + len(lines)  # copying 64 KiB is twice as fast as asking each line for its length
-    except MemoryError:
-        size = sum(map(len, lines)) + len(lines)
-    if set(map(type, lines)) != {bytes}:
-        size += sum(line.size - len(line) for line in lines if isinstance(line, OversizedLine))
-    return size
-
-
 _NAMELESS = "nameless-"
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A user message on its way to the peer. Its `uuid` is one of our own when it has none."""
+    """A user message on its way to the peer. A message without a uuid gets a made-up one."""
 
     uuid: str
     message: UserMessage
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a message means: the prompts it belongs to, the first of which leads, and the prompts that it brings to their end."""
+    """The meaning of a message: the prompts it belongs to, the leading one first, and the prompts that it ends."""
 
     owners: tuple[str, ...] = ()
     settled: tuple[Settle, ...] = ()
 
 
 class PromptWatch:
-    """Follows one connection with the state machine of the conversation, so that a wrapper thinks what a `Query` would think."""
+    """Follows one connection with the state machine of the conversation, so that it decides as a `Query` does."""
 
     def __init__(self) -> None:
         self._conversation = Conversation()
@@ -67,11 +44,11 @@ class PromptWatch:
 
     @property
     def session_id(self) -> str | None:
-        """The session that the last message was of."""
+        """The session id of the last message."""
         return self._conversation.session_id
 
     def writing(self, data: str | bytes) -> list[Prompt]:
-        """The prompts in `data`, which is about to be written; one that was sent before is left out, as it is by the CLI."""
+        """Return the prompts in `data`, which is about to be written. A prompt that was sent before is left out, as the CLI does."""
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         if b"user" not in raw:
             return []
@@ -92,7 +69,7 @@ class PromptWatch:
         return prompts
 
     def written(self, data: str | bytes) -> list[Prompt]:
-        """The prompts that are out, now that `data` has been written."""
+        """Return the prompts in `data`, which has been written."""
         for index, (other, prompts) in enumerate(self._in_flight):
             if other is data:
                 del self._in_flight[index]
@@ -100,19 +77,19 @@ class PromptWatch:
         return []
 
     def not_written(self, data: str | bytes) -> list[Prompt]:
-        """The prompts that are forgotten, now that writing `data` has failed."""
+        """Forget and return the prompts in `data`, whose write has failed."""
         prompts = self.written(data)
         for prompt in prompts:
             self._conversation.withdraw(prompt.uuid)
         return prompts
 
     def received(self, message: Message) -> Verdict:
-        """What `message` means."""
+        """Return what `message` means for the prompts."""
         if isinstance(message, ControlRequest | ControlResponse | ControlCancelRequest):
-            return Verdict()  # questions and answers are somebody else's
+            return Verdict()  # control messages belong to no prompt
         verdict = _verdict(self._conversation.received((message,)))
         if isinstance(message, ResultMessage) and not verdict.settled and not message.is_unsolicited:
-            # a peer that names prompts cannot name one without a name [07a]: this answers the one that waits longest
+            # a result names no prompt without a uuid [07a], so it answers the one that has waited longest
             for uuid in self._conversation.open_turns:
                 if uuid.startswith(_NAMELESS):
                     self._conversation.withdraw(uuid)
@@ -120,7 +97,7 @@ class PromptWatch:
         return verdict
 
     def ended(self) -> tuple[Settle, ...]:
-        """Nothing more will come: the prompts that are lost."""
+        """Return the prompts that are lost, because nothing more will come."""
         return _verdict(self._conversation.ended()).settled
 
 
@@ -133,3 +110,26 @@ def _verdict(actions: Sequence[object]) -> Verdict:
         elif isinstance(action, Settle):
             settled.append(action)
     return Verdict(owners, tuple(settled))
+
+
+# Every `content_block_delta` of the CLI begins with exactly these bytes [03]. They are most lines of a streaming session, and say least. A
+# delta that is written differently is only decoded in vain. Two comparisons cost half of `startswith` (21 against 40 ns per line) and
+# mean the same: every line that sorts between these two begins with the first.
+_FIRST = b'{"type":"stream_event","event":{"type":"content_block_delta",'
+_AFTER_LAST = _FIRST[:-1] + b"-"
+
+
+def without_deltas(lines: Sequence[bytes]) -> list[bytes]:
+    """Return the lines without those that certainly are a `content_block_delta`, in order."""
+    return [line for line in lines if not _FIRST < line < _AFTER_LAST]
+
+
+def size_of(lines: Sequence[bytes]) -> int:
+    """Return the bytes that the lines had on the wire, each with its newline. A cut oversized line counts with its true size."""
+    try:
+        size = len(b"".join(lines)) + len(lines)  # copying 64 KiB is twice as fast as adding up lengths
+    except MemoryError:
+        size = sum(map(len, lines)) + len(lines)
+    if set(map(type, lines)) != {bytes}:
+        size += sum(line.size - len(line) for line in lines if isinstance(line, OversizedLine))
+    return size

@@ -1,4 +1,4 @@
-"""`redactor_for`: a redactor that knows the secrets of this process, and of the options of one transport."""
+"""`redactor_for`: makes a `Redactor` that knows the secrets of this process and of one transport's options. Redacting is in `protocol`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from claude_transport.protocol.redaction import Redactor, redactor_knowing
 from claude_transport.transport import TransportLike
 
 _MAX_WRAPPERS = 16
-"""Wrappers around wrappers that are looked through for options."""
+"""Nested wrappers that are searched for options."""
 
 _MARGIN = 2**16
-"""Bytes or characters: half of what a variable of an environment can hold, so longer than any secret."""
+"""Bytes or characters: half of what an environment variable can hold, so longer than any secret."""
 
 _MAX_BYTES_PER_CHAR = 4
 """In UTF-8."""
 
 
 def redactor_for(transport: TransportLike, *, confidential: object = None) -> Redactor:
-    """A `Redactor` that knows this machine's user and home, and the secrets in this process's environment and the transport's options.
+    """Return a `Redactor` that knows this machine's user and home, and the secrets in this process's environment and the options.
 
-    Of the options these are the values of secretly named variables, headers and settings (`env`, `mcp_servers`, `settings`, …), however
-    deep they are, and however many wrappers there are around the transport. Every value in `ANTHROPIC_CUSTOM_HEADERS` is one of them.
-    A transport may name more in an attribute `confidential`: `SubprocessTransport` names the settings files that its session reads.
-    The argument `confidential` is looked through likewise.
+    Secrets in options are the values of variables, headers and settings (`env`, `mcp_servers`, `settings`, …) whose names say so, at any
+    depth, and below up to 16 wrappers. Every value in `ANTHROPIC_CUSTOM_HEADERS` is one. A transport may name more in an attribute
+    `confidential`, as `SubprocessTransport` does for the settings files of its session. The argument `confidential` is searched, too.
     """
     environments: list[Mapping[str, str]] = [os.environ]
     holders: list[object] = [confidential]
@@ -39,17 +38,16 @@ def redactor_for(transport: TransportLike, *, confidential: object = None) -> Re
         holders += [options, getattr(inside, "confidential", None)]
         inside = getattr(inside, "transport", None)
     users: set[str] = set()
-    with contextlib.suppress(Exception):  # there may be no such user at all, as in a container with a made-up uid
+    with contextlib.suppress(Exception):  # the user may not exist, as in a container with a made-up uid
         users.add(getpass.getuser())
     return redactor_knowing(environments, confidential=holders, users=users)
 
 
 def redacted_head(data: bytes, *, redact: Callable[[bytes], bytes], at_most: int) -> tuple[str, bool]:
-    """The beginning of `redact(data)` as text, and whether it is all of it: when not, at least `at_most` characters where there are no
-    secrets, and perhaps fewer where there are.
+    """Return the beginning of `redact(data)` as text, and whether that is all of it.
 
-    What it costs does not grow with `data`. A secret is not cut in two, if it is no longer than 64 KiB: what is shown of a part is
-    only what stays the same when 64 KiB more are known.
+    A part has at least `at_most` characters, or fewer where there are secrets. The cost does not grow with `data`. A secret of up to
+    64 KiB is never cut in two: a part holds only what stays the same when 64 KiB more are redacted with it.
     """
     near = at_most * _MAX_BYTES_PER_CHAR
     if len(data) <= near + _MARGIN:

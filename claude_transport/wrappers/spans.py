@@ -1,4 +1,7 @@
-"""The spans of one session: one for each turn, and under it one for each tool call, whoever made it."""
+"""`SessionSpans`: the OpenTelemetry spans of one session, one for each turn, and below it one for each tool call.
+
+Imports OpenTelemetry, so `tracing` loads it late. The names of attributes are in `gen_ai`.
+"""
 
 from __future__ import annotations
 
@@ -20,49 +23,13 @@ from claude_transport.wrappers import gen_ai
 from claude_transport.wrappers.gen_ai import Attributes
 from claude_transport.wrappers.prompt_watch import Prompt, PromptWatch
 
-# --- What was said, as attributes of spans, for those who ask for it: redacted, and cut.
-
-
-class SpanContent:
-    """Prompts, answers, and what tools were given and gave, each as JSON without secrets, of at most `limit` characters."""
-
-    def __init__(self, *, redactor: Redactor, limit: int) -> None:
-        self._redactor = redactor
-        self._limit = limit
-
-    def of_prompt(self, message: UserMessage) -> Attributes:
-        """The prompt of a turn."""
-        return {"gen_ai.input.messages": self._written([{"role": "user", "parts": [{"type": "text", "content": message.text}]}])}
-
-    def of_result(self, result: ResultMessage) -> Attributes:
-        """The answer of a turn; nothing when there is none."""
-        if not result.result:
-            return {}
-        parts = [{"type": "text", "content": result.result}]
-        return {"gen_ai.output.messages": self._written([{"role": "assistant", "parts": parts}])}
-
-    def of_call(self, block: ToolUseBlock) -> Attributes:
-        """What a tool was given."""
-        return {"gen_ai.tool.call.arguments": self._written(block.input)}
-
-    def of_answer(self, block: ToolResultBlock) -> Attributes:
-        """What a tool gave."""
-        return {"gen_ai.tool.call.result": self._written(to_wire(block.content))}
-
-    def _written(self, value: Any) -> str:
-        line = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-        text = self._redactor.line(line).decode("utf-8", "replace")
-        return text if len(text) <= self._limit else text[: self._limit] + "…"
-
-
 _STATE: Final = "claude_transport.turn.state"
 _UNASKED: Final = ""
-"""In place of a prompt's uuid: the turn that nobody asked for."""
+"""The key, in place of a prompt's uuid, of a turn without a prompt."""
 
 _REMEMBERED: Final = 1000
-"""Ended tool calls that something may still happen under: a subagent in the background works on when its call has returned [15c].
-Tool calls that have not returned: those of such a subagent may never. And prompts that were sent and not yet written; one that is
-withdrawn never is."""
+"""Limits what is remembered of each kind: ended tool calls (a subagent in the background works on after its call has returned [15c]),
+open tool calls (those of such a subagent may never return), and prompts that were sent but not written (a withdrawn one never is)."""
 
 
 class _Tool(msgspec.Struct):
@@ -74,7 +41,7 @@ class _Tool(msgspec.Struct):
 
 
 class SessionSpans:
-    """Told of prompts and messages in order; starts and ends spans. `content` adds what was said; None keeps it out."""
+    """Starts and ends spans. It is called with prompts and messages in order. `content` adds texts to the spans; None keeps them out."""
 
     def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
         self._tracer = tracer
@@ -86,30 +53,28 @@ class SessionSpans:
         self._ended_tools: dict[str, Context] = {}
         self._model: str | None = None
 
-    # ------------------------------------------------------------------------------------------------------------ what it is told
-
     def noted(self, uuid: str, *, context: Context) -> None:
-        """The prompt `uuid` will be written, perhaps by another task, and its turn is part of `context`."""
+        """Remember that the turn of the prompt `uuid` belongs to `context`. Another task may write the prompt later."""
         self._noted[uuid] = context
         if len(self._noted) > _REMEMBERED:
             del self._noted[next(iter(self._noted))]
 
     def writing(self, data: str | bytes, *, context: Context | None = None) -> None:
-        """This is about to be written; `context` is the one that its turns are part of, as far as none was noted for them."""
+        """Begin the spans of the prompts in `data`, which is about to be written. `context` is for prompts without a remembered one."""
         for prompt in self._watch.writing(data):
             self._begin(prompt.uuid, context=self._noted.pop(prompt.uuid, None) or context, prompt=prompt)
 
     def written(self, data: str | bytes) -> None:
-        """It has been written."""
+        """Note that `data` has been written."""
         self._watch.written(data)
 
     def not_written(self, data: str | bytes, error: BaseException) -> None:
-        """Writing it failed."""
+        """End the spans of the prompts in `data`, whose write has failed."""
         for prompt in self._watch.not_written(data):
             self._end_with_error(self._turns.pop(prompt.uuid, None), error)
 
     def received(self, message: Message, *, context: Context | None = None) -> None:
-        """This was read."""
+        """Begin and end the spans that `message` concerns."""
         verdict = self._watch.received(message)
         match message:
             case InitMessage():
@@ -129,7 +94,7 @@ class SessionSpans:
             self._settle(settled)
 
     def ended(self, error: BaseException | None) -> None:
-        """Nothing more will be read: every turn that has no result is lost."""
+        """End all open spans as lost, because nothing more will be read."""
         self._watch.ended()
         for tool in self._tools.values():
             self._end_with_error(tool.span, error)
@@ -138,8 +103,6 @@ class SessionSpans:
             self._end_with_error(span, error)
         self._tools.clear()
         self._turns.clear()
-
-    # -------------------------------------------------------------------------------------------------------------------- turns
 
     def _begin(self, uuid: str, *, context: Context | None, prompt: Prompt | None = None) -> Span:
         attributes = gen_ai.of_turn(session_id=self._watch.session_id, model=self._model)
@@ -153,7 +116,7 @@ class SessionSpans:
         for owner in owners:
             if owner in self._turns:
                 return owner
-        # a background task has woken the session [15a]; what a subagent says in the background is no turn of its own
+        # a background task has woken the session [15a]; a message of a background subagent begins no turn
         if message.parent_tool_use_id is None and _UNASKED not in self._turns:
             self._begin(_UNASKED, context=context).set_attribute("claude_transport.turn.unasked", True)
         return _UNASKED
@@ -169,7 +132,7 @@ class SessionSpans:
         elif settled.state is TurnState.LOST:
             self._end_with_error(span, None)
             return
-        # one that was folded into another turn shares its result, whose tokens must not count twice
+        # a prompt that was folded into another turn shares its result, whose tokens must not count twice
         self._set_outcome(span, settled.result)
         span.end()
 
@@ -191,14 +154,12 @@ class SessionSpans:
         outcome = None if result is None else result.outcome
         if outcome is not None and not outcome.ok:
             span.set_attribute("error.type", outcome.code)
-            span.set_status(Status(StatusCode.ERROR, outcome.text))  # a text of ours: neither secrets nor model output
+            span.set_status(Status(StatusCode.ERROR, outcome.text))  # a text of this library, without secrets and model output
 
     def _note(self, uuid: str, attributes: gen_ai.Attributes) -> None:
         span = self._turns.get(uuid)
         if span is not None:
             span.set_attributes(attributes)
-
-    # -------------------------------------------------------------------------------------------------------------------- tools
 
     def _on_assistant(self, message: AssistantMessage, turn: str) -> None:
         if message.parent_tool_use_id is None and message.model and not message.is_synthetic:
@@ -224,7 +185,7 @@ class SessionSpans:
         self._tools[block.id] = _Tool(span, turn, above is not None)
         if len(self._tools) > _REMEMBERED:
             oldest = next(iter(self._tools))
-            self._remember_ended(oldest, self._tools[oldest].span)  # what it still calls is below it
+            self._remember_ended(oldest, self._tools[oldest].span)  # its later calls go below it
             self._give_up_tool(oldest, why=f"It had not returned when {_REMEMBERED} later calls had not, either.")
 
     def _end_tool(self, block: ToolResultBlock) -> None:
@@ -251,7 +212,7 @@ class SessionSpans:
         span.end()
 
     def _end_tools_of(self, turn: str) -> None:
-        """A turn that is over leaves no call of its own open; those of subagents in the background go on."""
+        """End the open tool calls of a turn that is over. Calls of subagents in the background go on."""
         for call_id, tool in list(self._tools.items()):
             if tool.turn == turn and not tool.by_subagent:
                 self._give_up_tool(call_id, why="The turn was over before the tool returned.")
@@ -260,8 +221,40 @@ class SessionSpans:
     def _end_with_error(span: Span | None, error: BaseException | None) -> None:
         if span is None:
             return
-        # the text of an error may hold the last words of a process: its name and code do
+        # only the name or the code: the text of an error may quote the output of a process
         name = error.code if isinstance(error, ClaudeTransportError) else "session_ended" if error is None else type(error).__name__
         span.set_attribute("error.type", name)
         span.set_status(Status(StatusCode.ERROR, "The session was over before there was a result."))
         span.end()
+
+
+class SpanContent:
+    """Makes attributes of prompts, answers, and the input and output of tools: JSON without secrets, of at most `limit` characters."""
+
+    def __init__(self, *, redactor: Redactor, limit: int) -> None:
+        self._redactor = redactor
+        self._limit = limit
+
+    def of_prompt(self, message: UserMessage) -> Attributes:
+        """Return the prompt of a turn."""
+        return {"gen_ai.input.messages": self._written([{"role": "user", "parts": [{"type": "text", "content": message.text}]}])}
+
+    def of_result(self, result: ResultMessage) -> Attributes:
+        """Return the answer of a turn; nothing when there is none."""
+        if not result.result:
+            return {}
+        parts = [{"type": "text", "content": result.result}]
+        return {"gen_ai.output.messages": self._written([{"role": "assistant", "parts": parts}])}
+
+    def of_call(self, block: ToolUseBlock) -> Attributes:
+        """Return the input of a tool call."""
+        return {"gen_ai.tool.call.arguments": self._written(block.input)}
+
+    def of_answer(self, block: ToolResultBlock) -> Attributes:
+        """Return the output of a tool call."""
+        return {"gen_ai.tool.call.result": self._written(to_wire(block.content))}
+
+    def _written(self, value: Any) -> str:
+        line = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        text = self._redactor.line(line).decode("utf-8", "replace")
+        return text if len(text) <= self._limit else text[: self._limit] + "…"

@@ -1,4 +1,7 @@
-"""`TracingTransport`: every turn and every tool call as an OpenTelemetry span, and the trace handed on to the peer."""
+"""`TracingTransport`: makes an OpenTelemetry span of each turn and tool call, and hands the trace on to the peer.
+
+The spans are made in `spans`, which imports OpenTelemetry and is loaded only when that is installed.
+"""
 
 from __future__ import annotations
 
@@ -23,33 +26,37 @@ if TYPE_CHECKING:
 
 
 DEFAULT_MAX_CONTENT_CHARS = 4000
-"""Characters of one attribute: many collectors cut, or refuse, what is longer."""
+"""Characters of one attribute. Many collectors cut or refuse longer ones."""
 
 _SCOPE: Final = "claude_transport"
 
 _SILENT: Final = (b'{"type":"stream_event"', b'{"type":"transcript_mirror"', b'{"type":"control_', b'{"type":"keep_alive"')
-"""Beginnings of lines that no span says anything of; one that is written differently is decoded, and then passed over."""
+"""Beginnings of lines that concern no span. Such a line that is written differently is decoded in vain."""
 
 
 class TracingTransport(ObservingWrapper):
-    """Makes OpenTelemetry spans of what passes through `transport`, and hands the current trace on to it.
+    """Makes OpenTelemetry spans of the turns and tool calls that pass through `transport`, and hands the current trace on to it.
 
     Args:
-        tracer_provider: whose spans they are, instead of the global one's.
-        content: also what was said (prompts, answers, what tools were given and gave), redacted, at most `max_content_chars` characters
-            of each. Otherwise a span holds names, ids, numbers and outcomes only.
-        redactor: does the redacting in a way of its own; by default it knows what looks secret, and the secrets in this process's
-            environment and in the transport's options.
+        tracer_provider: makes the spans, in place of the global provider.
+        content: add prompts, answers, and the input and output of tools to the spans, redacted. Otherwise a span holds only names, ids,
+            numbers and outcomes.
+        max_content_chars: the most characters of each of these texts.
+        redactor: the `Redactor` for them. The default one removes what looks secret, and the secrets in this process's environment and in
+            the transport's options.
 
-    A span `invoke_agent claude` goes from a prompt to its result, below the span that is current where it is sent (or else was where
-    `connect()` was called). Below it, `execute_tool NAME` for each tool call, a subagent's below the call that started the subagent. A turn
-    that failed, or was lost, has the status ERROR and `error.type`. Attributes have the names of OpenTelemetry's conventions for
-    generative AI.
+    A span `invoke_agent claude` lasts from a prompt to its result. Its parent is the span that is current where the prompt is sent, or else
+    the one that was current at `connect()`. Below it is a span `execute_tool NAME` for each tool call; calls of a subagent are below the
+    call that started it. A turn that failed or was lost has the status ERROR and `error.type`. Attributes have the names of OpenTelemetry's
+    conventions for generative AI.
 
-    The span current at `connect()` becomes the peer's parent: `TRACEPARENT` and `TRACESTATE` in the environment of a child process.
+    The span that is current at `connect()` becomes the parent of the peer's spans: a child process gets `TRACEPARENT` and `TRACESTATE`.
 
-    Without OpenTelemetry, or while no SDK is configured, nothing is done and nothing is paid; one that is configured later takes
-    effect on the reading with the next iteration.
+    Without OpenTelemetry, or while no SDK is configured, the wrapper does nothing and costs nothing. An SDK that is configured later takes
+    effect with the next iteration of a reader.
+
+    Raises:
+        ConfigurationError: `max_content_chars` is not a whole number of at least 1.
     """
 
     def __init__(
@@ -64,7 +71,7 @@ class TracingTransport(ObservingWrapper):
         super().__init__(transport)
         if isinstance(max_content_chars, bool) or not isinstance(max_content_chars, int) or max_content_chars < 1:
             raise ConfigurationError(
-                f"max_content_chars is a whole number, at least 1, not {max_content_chars!r}", option="max_content_chars"
+                f"max_content_chars must be a whole number of at least 1, not {max_content_chars!r}", option="max_content_chars"
             )
         self._provider = tracer_provider
         self._context: Context | None = None
@@ -82,7 +89,7 @@ class TracingTransport(ObservingWrapper):
 
     @property
     def is_idle(self) -> bool:
-        """True while nobody would get the spans."""
+        """True while there is no OpenTelemetry SDK that would get the spans."""
         return self._spans is None or (self._provider is None and _is_unconfigured())
 
     async def connect(self) -> None:
@@ -94,7 +101,7 @@ class TracingTransport(ObservingWrapper):
         await super().connect()
 
     def attach(self, client: Client) -> SessionTerms:
-        """Attach the transport inside with the current trace; `on_prompt` remembers which span is current where a prompt is sent."""
+        """Attach the transport inside with the current trace, and add an `on_prompt` that remembers the current span of each prompt."""
         self._client = client
         if self._spans is None:
             return super().attach(client)
@@ -111,36 +118,36 @@ class TracingTransport(ObservingWrapper):
         return msgspec.structs.replace(terms, on_prompt=remember)
 
     def on_writing(self, data: str | bytes) -> None:
-        """Begin the spans of the prompts in it."""
+        """Begin the spans of the prompts in `data`."""
         if self._spans is not None:
             self._spans.writing(data, context=_current_context() or self._context)
 
     def on_written(self, data: str | bytes) -> None:
-        """They are out."""
+        """Note that the prompts were written."""
         if self._spans is not None:
             self._spans.written(data)
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """Nobody will answer them."""
+        """End the spans of the prompts with the error."""
         if self._spans is not None:
             self._spans.not_written(data, error)
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
-        """Begin and end the spans that they are about."""
+        """Begin and end the spans that the lines concern."""
         spans = self._spans
         if spans is None:
             return
         for line in without_deltas(lines):
             if not line.startswith(_SILENT):
-                self._tell(spans.received, decode_message(line), context=self._context)  # one that fails costs no other
+                self._tell(spans.received, decode_message(line), context=self._context)  # an error in one message affects no other
 
     def on_read_end(self, error: Exception | None) -> None:
-        """End what has no end yet."""
+        """End all spans that are still open."""
         if self._spans is not None:
             self._spans.ended(error)
 
     def on_closed(self, error: BaseException | None) -> None:
-        """End what has no end yet."""
+        """End all spans that are still open."""
         if self._spans is not None:
             self._spans.ended(error)
 
@@ -167,14 +174,14 @@ def _inject(fields: dict[str, str]) -> None:
 
 
 def _is_unconfigured() -> bool:
-    """Whether the global tracer provider is the API's own, which makes no spans."""
+    """Return whether the global tracer provider is that of the API alone, which makes no spans."""
     from opentelemetry import trace
 
     return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
 
 
 def _current_context() -> Context | None:
-    """The current context, when a span is current in it."""
+    """Return the current context, if a span is current in it."""
     from opentelemetry import context, trace
 
     return context.get_current() if trace.get_current_span().get_span_context().is_valid else None

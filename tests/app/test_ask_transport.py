@@ -171,7 +171,7 @@ def test_a_named_claude_and_the_api_contradict_each_other(program: Program, name
 def test_a_variable_that_is_no_choice_is_exit_code_2(program: Program) -> None:
     ran = program.run("ask", "hi", env={"CLAUDE_TRANSPORT": "ssh", "ANTHROPIC_API_KEY": SECRET})
     assert ran.returncode == 2
-    assert b"CLAUDE_TRANSPORT says 'ssh', which is none of auto, cli, api" in ran.stderr
+    assert b"CLAUDE_TRANSPORT says 'ssh', which is not one of auto, cli, api" in ran.stderr
 
 
 # ----------------------------------------------------------------------------------------------------------- the doctor

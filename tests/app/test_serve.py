@@ -132,12 +132,12 @@ async def test_a_second_signal_does_not_wait_for_the_turn(
     ("arguments", "said"),
     [
         ((), b"--listen"),
-        (("--listen", "tcp://0.0.0.0:0"), b"it needs tokens"),
+        (("--listen", "tcp://0.0.0.0:0"), b"give tokens"),
         (("--listen", "tcp://127.0.0.1:0", "--token-env", "NOT_SET_ANYWHERE"), b"NOT_SET_ANYWHERE is not set"),
         (("--listen", "tls://127.0.0.1:0"), b"needs a certificate"),
         (("--listen", "tls://127.0.0.1:0", "--certificate", "/nowhere"), b"the certificate cannot be used"),
         (("--listen", "tcp://127.0.0.1:0", "--client-ca", "/nowhere"), b"need --certificate"),
-        (("--listen", "tcp://127.0.0.1:0", "--choice", "moddel"), b"there is no option moddel"),
+        (("--listen", "tcp://127.0.0.1:0", "--choice", "moddel"), b"has no option moddel"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(program: Program, arguments: tuple[str, ...], said: bytes) -> None:

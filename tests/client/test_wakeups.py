@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, ByteStreamConnectable
 from peers import PATIENCE, ForeignTransport, Frame, in_time, result, soon
 
 from claude_transport import Message, Query
@@ -112,7 +112,7 @@ class Endless(ByteStream):
         pass
 
 
-class OpensEndless:
+class OpensEndless(ByteStreamConnectable):
     """An opener."""
 
     async def connect(self) -> Endless:

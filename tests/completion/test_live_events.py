@@ -94,7 +94,7 @@ async def test_an_observer_that_fails_is_logged_once_and_changes_nothing(cli_opt
         completion = await ct.complete("Hi", transport="cli", options=options, on_event=fail)
     assert completion.text == "Hello."
     assert tuple(told) == completion.events[:1]
-    assert [record.getMessage() for record in caplog.records] == ["on_event failed: it is told nothing more of this call"]
+    assert [record.getMessage() for record in caplog.records] == ["on_event failed; it is not called again in this call"]
 
 
 async def tells_later(_event: ct.Message) -> None:

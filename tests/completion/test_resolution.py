@@ -99,7 +99,7 @@ def test_s1_3_the_reason_names_who_decided_and_what_was_found() -> None:
     ],
 )
 def test_s1_3_what_is_no_choice_is_refused_with_the_layer_that_said_it(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match="none of auto, cli, api") as caught:
+    with pytest.raises(ConfigurationError, match="not one of auto, cli, api") as caught:
         resolve_transport(**{"env": {}, "cli_available": True, **arguments})
     assert said in str(caught.value)
     assert caught.value.option == "transport"

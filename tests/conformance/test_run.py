@@ -127,7 +127,7 @@ def test_a_factory_that_makes_no_transport_is_refused(factory: Any) -> None:
 
 @pytest.mark.parametrize("backend", ["twisted", "asyncio+", "uvloop", "trio+uvloop"])
 def test_an_unknown_backend_is_refused(backend: str) -> None:
-    with pytest.raises(ConfigurationError, match="none of the backends"):
+    with pytest.raises(ConfigurationError, match="is not a backend"):
         run_conformance(media.memory(), backends=[backend])
 
 
@@ -167,7 +167,7 @@ def test_a_transport_that_cannot_even_be_cancelled_is_left_behind(cls: Any) -> N
     RELEASE.set()
     hung, fine = report.failed, report.passed
     assert [row.clause for row in hung] == ["close.idempotent"] * 2
-    assert all("not even cancellation" in row.detail for row in hung)
+    assert all("cancellation did not end it" in row.detail for row in hung)
     assert [row.clause for row in fine] == ["connect.not-ready-before"] * 2
 
 

@@ -134,6 +134,13 @@ async def test_a_gateway_without_tokens_is_not_handed_to_a_server_by_accident() 
         with pytest.raises(ct.ConfigurationError, match="tokens"):
             GatewayApplication(gateway)
         assert GatewayApplication(gateway, allow_anyone=True).gateway is gateway
+        assert not gateway.needs_token
+
+
+async def test_a_gateway_with_tokens_needs_no_permission_to_be_handed_to_a_server() -> None:
+    async with Gateway(command=["true"], tokens={"alice": "alice-has-a-token-0123456789"}) as gateway:
+        assert GatewayApplication(gateway).gateway is gateway
+        assert gateway.needs_token
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ async def test_an_official_hook_that_says_something_wrong_has_no_say_otherwise(
     with caplog.at_level(logging.WARNING):
         response, failed = await told("PreToolUse", WRONG[answer], on_failure=on_failure)
     assert (response["response"], failed) == ({}, 0)
-    assert "a PreToolUse hook failed and has no say in what happens" in caplog.text
+    assert "a PreToolUse hook failed, and is ignored" in caplog.text
 
 
 async def test_an_unknown_field_beside_the_answer_to_a_permission_is_passed_on() -> None:

@@ -150,7 +150,7 @@ def test_strict_subscription_refuses_to_start_while_another_could_pay(name: str)
 @pytest.mark.parametrize("policy", ["subscription", "subscription_strict"])
 @pytest.mark.parametrize("name", OTHER_PAYERS)
 def test_env_may_not_contradict_a_subscription(name: str, policy: BillingPolicy) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name}.*drop one") as caught:
+    with pytest.raises(ConfigurationError, match=f"{name}.*remove one") as caught:
         build(env={name: SECRET}, billing=policy)
     assert caught.value.option == "env"
     assert SECRET not in str(caught.value)
@@ -171,10 +171,10 @@ def test_a_subscription_is_not_outbid_by_a_credential_among_custom_headers(heade
     assert build(inherited, billing="subscription") == {"PATH": "/bin"}
     assert describe(inherited, billing="subscription")["ANTHROPIC_CUSTOM_HEADERS"] == 'removed: billing="subscription"'
     assert build({**inherited, "ANTHROPIC_API_KEY": "k"}, billing="api_key") == {"ANTHROPIC_API_KEY": "k", "PATH": "/bin"}
-    with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*drop one") as caught:
+    with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*remove one") as caught:
         build(env=inherited, billing="subscription")
     assert (caught.value.option, SECRET in str(caught.value)) == ("env", False)
-    with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*drop one") as caught:
+    with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*remove one") as caught:
         validate_options(ClaudeOptions(billing="subscription", settings={"env": inherited}))
     assert (caught.value.option, SECRET in str(caught.value)) == ("settings", False)
     with pytest.raises(ConfigurationError, match="ANTHROPIC_CUSTOM_HEADERS") as caught:

@@ -52,7 +52,7 @@ def test_s10_a_file_whose_version_nobody_knows_is_another_one_when_it_was_writte
     assert pin.note(install(tmp_path / "a", None)) is None
     change = pin.note(install(tmp_path / "a", None, content="xyz", modified=2_000))
     assert change is not None
-    assert str(change).endswith("is another file than it was")
+    assert str(change).endswith("was replaced by another file")
 
 
 def test_s10_another_place_is_a_change_only_for_who_asked_for_the_same(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from claude_transport.protocol.session import SessionForked
 from recorded_lines import recordings_folder
 
 from claude_transport.errors import StructuredOutputMissing, UsageError
@@ -26,7 +25,7 @@ from claude_transport.protocol.conversation import (
     TurnState,
 )
 from claude_transport.protocol.envelope import Message, encode_line
-from claude_transport.protocol.messages import CommandLifecycle, ResultMessage
+from claude_transport.protocol.messages import CommandLifecycle, ResultMessage, SessionForked
 
 A, B, C = (f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "123")
 

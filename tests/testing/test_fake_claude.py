@@ -1194,7 +1194,7 @@ def test_it_knows_its_version() -> None:
 
 
 def test_only_a_scenario_can_be_played() -> None:
-    with pytest.raises(ConfigurationError, match="not dict"):
+    with pytest.raises(ConfigurationError, match="dict is not a Scenario"):
         FakeClaude({})  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 

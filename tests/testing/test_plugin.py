@@ -242,7 +242,7 @@ async def test_a_recording_that_was_not_closed_is_not_kept(tmp_path: Path) -> No
     transport = shelf(MockTransport([RESULT]))
     await transport.connect()
     assert shelf.is_recording
-    with pytest.raises(ConfigurationError, match="not complete: its transport was not closed"):
+    with pytest.raises(ConfigurationError, match="not complete: the test must close its transport"):
         shelf.finish(passed=True)
     await transport.close()
     assert shelf.finish(passed=True) == [tmp_path / "x.ndjson"]
@@ -265,7 +265,7 @@ def test_one_name_is_one_tape(tmp_path: Path) -> None:
         Tape.parse(b'{"t":0,"dir":"out","line":"{}"}\n').write(tmp_path / "y.ndjson")
         shelf = TapeShelf(tmp_path, name="x" if mode == "once" else "y", mode=mode)
         shelf(MockTransport)
-        with pytest.raises(UsageError, match="different names"):
+        with pytest.raises(UsageError, match="give each conversation its own name"):
             shelf(MockTransport)
 
 
@@ -273,7 +273,7 @@ def test_a_missing_tape_and_an_unknown_mode_are_typed(tmp_path: Path) -> None:
     with pytest.raises(TapeMissing) as missing:
         TapeShelf(tmp_path, name="../x y", command="pytest -x")(MockTransport)
     assert (missing.value.path, missing.value.command) == (str(tmp_path / "x-y.ndjson"), "pytest -x")
-    with pytest.raises(ConfigurationError, match="none of the recording modes"):
+    with pytest.raises(ConfigurationError, match="is not a recording mode; use one of"):
         TapeShelf(tmp_path, name="x", mode="sometimes")
 
 

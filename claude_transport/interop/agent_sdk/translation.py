@@ -91,7 +91,7 @@ def _hook(event: str, callback: claude_agent_sdk.HookCallback, *, blocks: bool) 
         except Exception:
             if blocks:
                 raise
-            logger.warning("a %s hook failed and has no say in what happens", event, exc_info=True)
+            logger.warning("a %s hook failed, and is ignored", event, exc_info=True)
             return HookOutput()
 
     return run
@@ -241,7 +241,7 @@ def options_from(options: claude_agent_sdk.ClaudeAgentOptions) -> MovedOptions:
     """
     _check(options)
     if options.session_store is not None:
-        raise ConfigurationError("session_store has no counterpart here: mirror the transcripts yourself", option="session_store")
+        raise ConfigurationError("session_store is not supported; mirror the transcripts yourself", option="session_store")
     servers, own = _servers(options)
     query_options: QueryOptions = {}
     if options.can_use_tool is not None:
@@ -291,7 +291,7 @@ def _check(options: object) -> None:
     import claude_agent_sdk
 
     if not isinstance(options, claude_agent_sdk.ClaudeAgentOptions):
-        raise ConfigurationError(f"options is a ClaudeAgentOptions, not {type(options).__name__}", option="options")
+        raise ConfigurationError(f"options must be ClaudeAgentOptions, not {type(options).__name__}", option="options")
     for field in dataclasses.fields(options):
         if field.name not in _KNOWN and getattr(options, field.name) != _default_of(field):
             raise ConfigurationError(f"{field.name} is newer than this version of claude_transport, and would be lost", option=field.name)

@@ -1,4 +1,4 @@
-"""`Bench`: what a clause works with: connected subjects, waits with a bound and a name, calls under way beside it."""
+"""`Bench`: what a clause works with: connected subjects, waits with a bound and a name, and calls that run beside the clause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Violation(AssertionError):
-    """The transport under test broke the clause: the message says how."""
+    """The transport under test broke the clause. The message says how."""
 
 
 def expect(condition: object, message: str) -> None:
@@ -30,29 +30,29 @@ def expect(condition: object, message: str) -> None:
 
 
 def message(n: int, **more: object) -> dict[str, Any]:
-    """The message that the clauses send: its type means nothing to anybody."""
+    """Return the message with number `n` that the clauses send. Its type is unknown to the library."""
     return {"type": "conformance", "n": n, **more}
 
 
 def messages(count: int, *, first: int = 0) -> list[dict[str, Any]]:
-    """`count` messages, numbered from `first`."""
+    """Return `count` messages, numbered from `first`."""
     return [message(n) for n in range(first, first + count)]
 
 
 def wire(*objects: dict[str, Any]) -> bytes:
-    """The objects as lines."""
+    """Encode the objects as lines."""
     return b"".join(json.dumps(each).encode() + b"\n" for each in objects)
 
 
 async def settle() -> None:
-    """Return when every task has gone as far as it can without something new from outside."""
+    """Wait until every task waits for something from outside."""
     for _ in range(25):
-        await anyio.lowlevel.checkpoint()  # on asyncio the call below looks once and then sleeps: mostly, there is nothing left to see
+        await anyio.lowlevel.checkpoint()  # on asyncio, the call below sleeps when a task is still busy; after this, most are not
     await anyio.wait_all_tasks_blocked()
 
 
 class Attempt(Generic[T]):
-    """A call that is under way in a task of its own."""
+    """A call that runs in its own task."""
 
     def __init__(self, bench: Bench, call: Callable[[], Awaitable[T]]) -> None:
         self._bench = bench
@@ -68,34 +68,34 @@ class Attempt(Generic[T]):
         return self._over.is_set()
 
     def cancel(self) -> None:
-        """Cancel the call; does not wait."""
+        """Cancel the call, without waiting for its end."""
         self._scope.cancel()
 
     async def end(self, what: str) -> None:
-        """Return when the call is over, whatever came of it; `what` names the wait for the report."""
+        """Wait until the call is over, with any result. `what` names the wait in the report."""
         with self._bench.within(what):
             await self._over.wait()
 
     async def result(self, what: str) -> T | None:
-        """What the call returned (None when it was cancelled); raises what it raised."""
+        """Wait for the call, and return its result (None when it was cancelled). Raises the exception of the call."""
         await self.end(what)
         if self.error is not None:
             raise self.error
         return self._results[0] if self._results else None
 
     async def run(self) -> None:
-        """Make the call (called by the bench)."""
+        """Make the call (for the bench)."""
         try:
             with self._scope:
                 self._results.append(await self._call())
-        except Exception as exc:  # noqa: BLE001 - handed on by `result()`
+        except Exception as exc:  # noqa: BLE001 - `result()` raises it
             self.error = exc
         finally:
             self._over.set()
 
 
 class Stand:
-    """A subject on the bench, with what clauses do with it most often."""
+    """A subject, with the operations that clauses use most, each in bounded time."""
 
     def __init__(self, bench: Bench, subject: Subject) -> None:
         self._bench = bench
@@ -112,52 +112,52 @@ class Stand:
 
     @property
     def refusal(self) -> Callable[[bool], object]:
-        """The switch that makes `connect()` fail."""
+        """The function that makes `connect()` fail."""
         if self.subject.refuse is None:
             raise Inexpressible(Reason.NO_REFUSAL)
         return self.subject.refuse
 
     @property
     def own_info(self) -> TransportInfo:
-        """What the transport's own `info` says."""
+        """The transport's own `info`."""
         if type(self.transport).info is Transport.info:
             raise Inexpressible(Reason.NO_OWN_INFO)
         return self.transport.info
 
     @property
     def line_limit(self) -> int:
-        """The transport's limit for a line, in bytes."""
+        """The line limit of the transport, in bytes."""
         if self.subject.max_line_bytes is None:
             raise Inexpressible(Reason.NO_LINE_LIMIT)
         return self.subject.max_line_bytes
 
     @property
     def flood(self) -> dict[str, Any]:
-        """A message that no buffer between the two ends can hold."""
+        """A message that is larger than all buffers between the two ends."""
         return message(0, pad="x" * self.subject.absorbs)
 
     async def connect(self) -> None:
-        """Connect, in bounded time."""
+        """Connect."""
         with self._bench.within("connect()"):
             await self.transport.connect()
 
     async def close(self) -> None:
-        """Close, in bounded time: the transport's own, and some patience on top."""
+        """Close within the timeout of the transport and the patience of the bench."""
         with self._bench.within("close()", seconds=self.subject.close_timeout + self._bench.patience):
             await self.transport.close()
 
     async def write(self, data: str | bytes) -> None:
-        """Write, in bounded time."""
+        """Write one piece of data."""
         with self._bench.within("a write()"):
             await self.transport.write(data)
 
     async def end_input(self) -> None:
-        """End the input, in bounded time."""
+        """End the input."""
         with self._bench.within("end_input()"):
             await self.transport.end_input()
 
     async def read(self, count: int) -> list[dict[str, Any]]:
-        """The next `count` messages; a violation when the iteration ends before that, or takes too long."""
+        """Read the next `count` messages. Raises `Violation` when the iteration ends before, or takes too long."""
         if self._reading is None:
             self._reading = aiter(self.transport.read_messages())
         got: list[dict[str, Any]] = []
@@ -170,9 +170,9 @@ class Stand:
         return got
 
     async def read_end(self) -> Exception | None:
-        """How the iteration goes on: None when it ends well, the error when it raises; a violation when another message comes.
+        """Read to the end of the iteration. Returns its exception, or None; raises `Violation` when another message comes.
 
-        What is read after this is read by a new iteration.
+        The next read starts a new iteration.
         """
         reading, self._reading = self._reading or aiter(self.transport.read_messages()), None
         with self._bench.within("the end of the iteration"):
@@ -180,12 +180,12 @@ class Stand:
                 extra = await anext(reading)
             except StopAsyncIteration:
                 return None
-            except Exception as exc:  # noqa: BLE001 - the caller looks at it
+            except Exception as exc:  # noqa: BLE001 - the caller checks it
                 return exc
         raise Violation(f"another message came where the end was due: {extra!r}")
 
     async def receive(self, count: int) -> list[dict[str, Any]]:
-        """The next `count` lines that reach the peer, decoded; a violation when one is no JSON or does not come."""
+        """Return the next `count` lines that reach the peer, decoded. Raises `Violation` when one is not JSON or does not come."""
         got: list[dict[str, Any]] = []
         while len(got) < count:
             with self._bench.within(f"line {len(got) + 1} of {count} at the peer"):
@@ -196,12 +196,12 @@ class Stand:
             try:
                 got.append(json.loads(line))
             except ValueError:
-                raise Violation(f"the peer got a line that is no JSON: {line[:60]!r}…") from None
+                raise Violation(f"the peer got a line that is not JSON: {line[:60]!r}…") from None
         return got
 
 
 class Bench:
-    """Where one clause is checked: `patience` is the number of seconds that any single wait may take."""
+    """What the function of one clause gets. `patience` bounds every single wait, in seconds."""
 
     def __init__(self, medium: Medium, tasks: TaskGroup, *, patience: float, needs_peer: bool = True) -> None:
         self._medium = medium
@@ -211,7 +211,7 @@ class Bench:
 
     @contextmanager
     def within(self, what: str, *, seconds: float | None = None) -> Iterator[None]:
-        """A wait with a name: a violation when it takes longer than `seconds` (default: the bench's patience)."""
+        """Bound the waits in a block. Raises `Violation`, which names `what`, after `seconds` (default: the patience of the bench)."""
         bound = self.patience if seconds is None else seconds
         with anyio.move_on_after(bound) as scope:
             yield
@@ -220,27 +220,27 @@ class Bench:
             raise Violation(f"{what}: not within {bound:g} s")
 
     def start(self, call: Callable[[], Awaitable[T]]) -> Attempt[T]:
-        """Make a call in a task of its own, beside the clause."""
+        """Start a call in its own task, beside the clause."""
         attempt = Attempt(self, call)
         self._tasks.start_soon(attempt.run)
         return attempt
 
     @asynccontextmanager
     async def opened(self, *, says: tuple[bytes, ...] = (), then: str | None = None) -> AsyncIterator[Stand]:
-        """A subject that is not connected; closed afterwards in any case, without judging how."""
+        """Give a subject that is not connected. It is closed after the block; errors of that close are ignored."""
         async with self._medium.open(Play(says=says, then=then)) as subject:
             if self._needs_peer and subject.peer is None:
                 raise Inexpressible(Reason.NO_PEER)
             try:
                 yield Stand(self, subject)
             finally:
-                # what close() owes is judged by the clauses about it; here it only makes room for the next one
+                # other clauses test close(); here it only releases the subject
                 with anyio.move_on_after(subject.close_timeout + self.patience, shield=True), contextlib.suppress(Exception):
                     await subject.transport.close()
 
     @asynccontextmanager
     async def connected(self, *, says: tuple[bytes, ...] = (), then: str | None = None) -> AsyncIterator[Stand]:
-        """A connected subject whose peer says `says` as soon as it can, and `then` ends, well or badly, or stays."""
+        """Give a connected subject whose peer sends `says` as soon as it can; `then` it ends ("finish", "fail") or stays."""
         async with self.opened(says=says, then=then) as stand:
             await stand.connect()
             if not says and then is None and stand.subject.prime is not None:
@@ -249,7 +249,7 @@ class Bench:
             yield stand
 
     async def expect_raises(self, kinds: type[Exception] | tuple[type[Exception], ...], call: Awaitable[object], what: str) -> Exception:
-        """The error that awaiting `call` raises; a violation when it is of another kind, or there is none, or it takes too long."""
+        """Await `call`, and return its exception. Raises `Violation` for one of another kind, for none, or when it takes too long."""
         wanted = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
         with self.within(what):
             try:

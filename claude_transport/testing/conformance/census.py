@@ -1,4 +1,4 @@
-"""`Census`: what a process holds at one moment: file descriptors, child processes, threads, tasks."""
+"""`Census`: the number of file descriptors, child processes, threads and tasks of this process at one moment."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ import msgspec
 from claude_transport.testing.conformance.bench import settle
 
 OWN = frozenset({"children", "tasks"})
-"""What belongs to one session alone: the first one that is closed must already have taken it along."""
+"""Kinds that belong to one session: its close must already have released them."""
 
 LASTING = OWN | {"file_descriptors"}
-"""What does not grow from one session to the next, however they end. (A pool of threads may: a cancelled call keeps its thread busy.)"""
+"""Kinds that must not grow from session to session, however they end. (Threads may: a cancelled call keeps its thread busy.)"""
 
 ALL = LASTING | {"threads"}
-"""What does not grow from one undisturbed session to the next."""
+"""Kinds that must not grow from one undisturbed session to the next."""
 
 _YOUNG = 1
-"""The oldest generation that is collected as a matter of course: all of them would take most of a run's time in a large process."""
+"""The oldest generation that is always collected. Collecting all of them would take most of the time in a large process."""
 
 _LOOK_AGAIN = 0.01
-"""Seconds between two looks while something is still there that only the system can take away."""
+"""Seconds between two counts while the system still has something to release."""
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of each there are; None where this system does not tell."""
+    """The number of each kind; None where the system does not report it."""
 
     file_descriptors: int | None
     children: int | None
@@ -40,7 +40,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def take(cls) -> Census:
-        """Count now; must be called inside an event loop."""
+        """Count now. Must be called inside an event loop."""
         return cls(
             file_descriptors=_count_file_descriptors(),
             children=_count_children(),
@@ -50,19 +50,19 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     async def rested(cls) -> Census:
-        """Count after everything has come to rest."""
+        """Wait until all tasks wait, then count."""
         gc.collect(_YOUNG)
         await settle()
         return cls.take()
 
     async def growth(self, *, patience: float, of: frozenset[str]) -> dict[str, int]:
-        """What there is more of now, by name, of the kinds in `of`; looks again for up to `patience` seconds until there is nothing."""
+        """Return the growth of the kinds in `of` since this census, by name. While there is any, count again for `patience` seconds."""
         await Census.rested()
         if self._grown(of):
             gc.collect()
         with anyio.move_on_after(patience):
             while self._grown(of):  # noqa: ASYNC110
-                await anyio.sleep(_LOOK_AGAIN)  # there is no event for "the system has forgotten it"
+                await anyio.sleep(_LOOK_AGAIN)  # the system sends no event when it releases something
         return self._grown(of)
 
     def _grown(self, of: frozenset[str]) -> dict[str, int]:
@@ -72,10 +72,10 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def unclosed() -> Iterator[list[str]]:
-    """Collects what `ResourceWarning`s say inside the block, garbage collection at its end included."""
+    """Collect the texts of all `ResourceWarning`s inside the block, including a garbage collection at its end."""
     said: list[str] = []
     enabled = gc.isenabled()
-    gc.disable()  # so that nothing grows old while it is in use: what is garbage at the end is young
+    gc.disable()  # so that garbage is still in a young generation at the end
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ResourceWarning)
@@ -95,7 +95,7 @@ def _count_file_descriptors() -> int | None:
 
 
 def _count_children() -> int | None:
-    """Child processes, zombies included: those of every thread, of which one or the other ends while they are gone through."""
+    """Count the child processes of every thread, zombies included. A thread may end meanwhile."""
     if not Path("/proc/self/task").is_dir():
         return None
     count = 0

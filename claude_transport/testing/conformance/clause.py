@@ -1,4 +1,4 @@
-"""`Clause`: one promise of the contract, and the function that asks a transport whether it keeps it."""
+"""`Clause`: one promise of the contract, with the function that tests it; and the decorator that registers such functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Clause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clause(id: str, sentence: str, *, source: str, needs_peer: bool = True) -> Callable[[Check], Check]:  # noqa: A002 - it is one
-    """Register the decorated function as the check of a clause."""
+    """Decorate the function that tests a clause, and register it."""
 
     def register(check: Check) -> Check:
         if id in _registered:
@@ -41,5 +41,5 @@ def clause(id: str, sentence: str, *, source: str, needs_peer: bool = True) -> C
 
 
 def registered() -> tuple[Clause, ...]:
-    """Every clause whose module has been imported, in the order of import."""
+    """Return all clauses of the imported modules, in the order of import."""
     return tuple(_registered.values())

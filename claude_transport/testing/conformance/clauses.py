@@ -1,4 +1,4 @@
-"""`CLAUSES`: every clause of the contract, in the order of a transport's life."""
+"""`CLAUSES`: every clause of the contract, in the order in which a transport is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.testing.conformance.checks import closing, connecting, endings, reading, writing
 from claude_transport.testing.conformance.clause import Clause, registered
 
-_MODULES = (connecting, writing, reading, endings, closing)  # importing them has registered their clauses
+_MODULES = (connecting, writing, reading, endings, closing)  # the imports have registered their clauses
 _ORDER = ("connect", "ready", "write", "read", "lines", "end", "close", "block", "truth")
 
 
@@ -17,13 +17,13 @@ def _place(clause: Clause) -> tuple[int, int]:
 
 
 CLAUSES: tuple[Clause, ...] = tuple(sorted(registered(), key=_place))
-"""Every promise a `Transport` makes, each with its check."""
+"""Every promise of a `Transport`, each with its test."""
 
 _BY_ID = {clause.id: clause for clause in CLAUSES}
 
 
 def select_clauses(clauses: Iterable[Clause | str] | None = None) -> tuple[Clause, ...]:
-    """The named clauses, all of them for None. Raises `ConfigurationError` for an id that is not in the contract."""
+    """Return the named clauses, or all for None. Raises `ConfigurationError` for an id that is not in the contract."""
     if clauses is None:
         return CLAUSES
     named = tuple(clauses)
@@ -32,7 +32,7 @@ def select_clauses(clauses: Iterable[Clause | str] | None = None) -> tuple[Claus
 
 
 def check_ids(ids: Iterable[str]) -> None:
-    """Raise `ConfigurationError` when one of `ids` is no clause of the contract."""
+    """Raise `ConfigurationError` when one of `ids` is not in the contract."""
     unknown = sorted(set(ids) - _BY_ID.keys())
     if unknown:
         raise ConfigurationError(f"the contract has no clause {', '.join(unknown)}: see CLAUSES", option="clauses")

@@ -1,4 +1,4 @@
-"""The peer behind a resumable link: the server's side of the protocol in a page, with the kit in the place of the process."""
+"""`LinkPeer`: the peer behind a resumable link. It speaks the server's side of the protocol; the kit plays the process."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from claude_transport.testing.conformance.subject import Peer
 _SESSION = "the-only-session"
 
 _CHUNK_BYTES = 64 * 2**10
-"""Bytes that are said or taken at once."""
+"""Bytes that are sent or read at once."""
 
 
 class LinkPeer(Peer):
-    """A server of one session. Each connection is given to `serve()`, the newest one counts.
+    """A server of one session. `serve()` gets each connection; the newest one is used.
 
-    `lease` is what it promises in seconds, `heartbeat` after how many seconds of silence it asks; `failure` is the exit code of
-    a bad end. `window` and `replay_bytes` bound what is on its way to it and from it.
+    `lease` is the promised lease in seconds. `heartbeat` are the seconds of silence before it asks for a sign of life. `failure` is the
+    exit code of `fail()`. `window` and `replay_bytes` bound the bytes on their way to the peer and from it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LinkPeer(Peer):
 
     @asynccontextmanager
     async def listening(self, accept: Callable[[], Awaitable[ByteStream]]) -> AsyncIterator[LinkPeer]:
-        """Itself, serving every connection that `accept()` gives until the end of the block."""
+        """Serve every connection that `accept()` returns, until the end of the block."""
         async with anyio.create_task_group() as tasks:
 
             async def listen() -> None:
@@ -72,7 +72,7 @@ class LinkPeer(Peer):
                 tasks.cancel_scope.cancel()
 
     async def serve(self, stream: ByteStream) -> None:
-        """Answer the hello, and carry the session over this connection until it is cut or replaced."""
+        """Answer the hello, then carry the session over this connection until it is cut or replaced."""
         try:
             said = b""
             while b"\n" not in said:
@@ -88,12 +88,12 @@ class LinkPeer(Peer):
                 await stream.send(encode_frame(self.refusal))
                 return
             self._connection.cancel()
-            # the one before it has to have let go of the end of the link, or would disconnect this one
+            # the connection before it must release the link first, or it would disconnect this one
             async with self._one_at_a_time:
                 with anyio.CancelScope() as self._connection:
                     await self._carry(stream, hello, unread)
         except (anyio.EndOfStream, anyio.BrokenResourceError, OSError):
-            pass  # cut in the middle of the handshake: the client comes again, or does not
+            pass  # cut during the handshake; the client may connect again
         finally:
             await anyio.aclose_forcefully(stream)
 
@@ -132,11 +132,11 @@ class LinkPeer(Peer):
         self._carrier.acknowledge_soon()
 
     def cut(self) -> None:
-        """Cut the connection there is; the session goes on."""
+        """Cut the current connection; the session goes on."""
         self._connection.cancel()
 
     async def send(self, data: bytes) -> None:
-        """Say `data`; waits while too much of what was said is not acknowledged."""
+        """Send `data`. Waits while too many sent bytes are not acknowledged."""
         for start in range(0, len(data), _CHUNK_BYTES):
             while not self.end.has_room:
                 await self._changed.wait()
@@ -149,7 +149,7 @@ class LinkPeer(Peer):
         await anyio.lowlevel.checkpoint()
 
     async def fail(self) -> None:
-        """Exit with the code of a bad end."""
+        """Exit with the code `failure`."""
         self._exit(self._failure)
         await anyio.lowlevel.checkpoint()
 
@@ -158,18 +158,18 @@ class LinkPeer(Peer):
         self._carrier.wake()
 
     async def stop_reading(self) -> None:
-        """Leave what comes unacknowledged."""
+        """Stop acknowledging what arrives."""
         self._reads = False
         await anyio.lowlevel.checkpoint()
 
     async def resume_reading(self) -> None:
-        """Deal with everything again."""
+        """Read and acknowledge again."""
         self._reads = True
         self._read()
         self._carrier.wake()
         await anyio.lowlevel.checkpoint()
 
     async def persist(self) -> None:
-        """Stay when the input ends and when it is asked to leave."""
+        """Stay when the input ends and when the client asks it to exit."""
         self._stays = True
         await anyio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""`Medium`: something transports can be made of, again and again, each with a peer; and what callers may give in its place."""
+"""`Medium`: makes subjects for the kit, one after the other; and the conversion of what callers may pass instead of one."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from claude_transport.transport import Transport
 
 
 class Medium(ABC):
-    """Makes subjects: `open(play)` gives a fresh one each time, and releases the peer afterwards (the kit closes the transport).
+    """Make subjects: `open(play)` gives a new one each time and releases the peer afterwards. The kit closes the transport.
 
-    `excludes` names the clauses that it cannot express, each with its reason.
+    `excludes` maps the clauses that cannot be tested with this medium to their reasons.
     """
 
     name: str = "factory"
     excludes: Mapping[str, Reason] = {}
 
     def prepare(self) -> None:  # noqa: B027 - most media share nothing
-        """Start what all its subjects share, unless it runs already; called before each clause, outside of its event loop.
+        """Start what all its subjects share, unless it is running. The kit calls this before each clause, outside the event loop.
 
         Raises:
-            ConfigurationError: it cannot be started: no clause can be asked.
+            ConfigurationError: it cannot be started, so no clause can be tested.
         """
 
     @abstractmethod
     def open(self, play: Play) -> AbstractAsyncContextManager[Subject]:
-        """A subject whose peer says what `play` says."""
+        """Give a new subject whose peer acts as `play` says."""
 
 
 Factory: TypeAlias = Medium | Callable[[], Any] | Callable[[ByteStream], Transport]
-"""A `Medium`; a callable without arguments that gives a `Transport`, a `Subject`, or an async context manager of a `Subject`; or a
-callable that makes a `Transport` of the byte stream it is given."""
+"""A `Medium`; or a function without arguments that returns a `Transport`, a `Subject`, or an async context manager of a `Subject`; or a
+function that takes a byte stream and returns a `Transport`."""
 
 
 class LiveMedium(Medium):
-    """A medium whose peer can act at any time: the play is acted out from beside the clause."""
+    """A medium whose peer can act at any time: a task beside the clause runs the play."""
 
     @abstractmethod
     def subject(self) -> AbstractAsyncContextManager[Subject]:
-        """A fresh subject."""
+        """Give a new subject."""
 
     @asynccontextmanager
     async def open(self, play: Play) -> AsyncIterator[Subject]:
-        """A fresh subject, and a task in which its peer acts out the play."""
+        """Give a new subject, and run the play in a task."""
         async with self.subject() as subject:
             if subject.peer is None or not (play.says or play.then):
                 yield subject
@@ -74,15 +74,15 @@ async def _act(peer: Peer, play: Play) -> None:
         elif play.then == "fail":
             await peer.fail()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        # the transport has gone away while it was spoken to: some clauses are about just that
+        # the transport was closed while the peer was sending, which some clauses do on purpose
         return
 
 
 class ByteStreamMedium(LiveMedium):
-    """Transports over one end of a pair of streams in memory; the kit plays the peer at the other end.
+    """Make transports over one end of a pair of streams in memory. The kit plays the peer at the other end.
 
-    `capacity` is that of `memory_stream_pair` (0: lockstep); `max_line_bytes` the transport's limit, if it has one, and `close_timeout`
-    the seconds its `close()` may take.
+    `make` takes a byte stream and returns the transport. `capacity` is the buffer of each stream in bytes (0: every write waits for the
+    reader). `max_line_bytes` is the line limit of the transport, if it has one. `close_timeout` are the seconds of its `close()`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ByteStreamMedium(LiveMedium):
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
-        """A transport over a new pair."""
+        """Give a transport over a new pair of streams."""
         async with MemoryPeer.pair(capacity=self._capacity) as (stream, peer):
             transport = self._make(stream)
             yield Subject(
@@ -117,7 +117,7 @@ class ByteStreamMedium(LiveMedium):
 
 
 class FactoryMedium(LiveMedium):
-    """What a callable without arguments gives: a bare `Transport`, a `Subject`, or an async context manager of a `Subject`."""
+    """Make subjects with a function that returns a `Transport`, a `Subject`, or an async context manager of a `Subject`."""
 
     def __init__(self, make: Callable[[], Any], *, name: str = "factory", excludes: Mapping[str, Reason] | None = None) -> None:
         self._make = make
@@ -126,9 +126,9 @@ class FactoryMedium(LiveMedium):
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
-        """What the callable gives this time."""
+        """Call the function, and give its subject."""
         made = self._make()
-        if isinstance(made, Transport):  # before the next question: a Transport is an async context manager too
+        if isinstance(made, Transport):  # checked first, because a Transport is an async context manager too
             yield Subject(transport=made)
         elif isinstance(made, Subject):
             yield made
@@ -136,17 +136,19 @@ class FactoryMedium(LiveMedium):
             async with made as entered:
                 yield _subject_of(entered)
         else:
-            raise ConfigurationError(f"the factory gave {type(made).__name__}, not a Transport or a Subject", option="factory")
+            raise ConfigurationError(
+                f"the factory returned {type(made).__name__}; it must return a Transport or a Subject", option="factory"
+            )
 
 
 def _subject_of(entered: object) -> Subject:
     if isinstance(entered, Subject):
         return entered
-    raise ConfigurationError(f"the factory's context manager gave {type(entered).__name__}, not a Subject", option="factory")
+    raise ConfigurationError(f"the context manager of the factory gave {type(entered).__name__}; it must give a Subject", option="factory")
 
 
 class Wrapped(Medium):
-    """`wrapper` around every transport of `medium`: a wrapper is a transport, and owes the same."""
+    """Put `wrapper` around every transport of `medium`. A wrapper is a transport and must keep the same clauses."""
 
     def __init__(
         self,
@@ -162,12 +164,12 @@ class Wrapped(Medium):
         self.excludes: Mapping[str, Reason] = {**medium.excludes, **(excludes or {})}
 
     def prepare(self) -> None:
-        """What the medium inside shares."""
+        """Start what the inner medium shares."""
         self._medium.prepare()
 
     @asynccontextmanager
     async def open(self, play: Play) -> AsyncIterator[Subject]:
-        """A subject of the medium inside, wrapped."""
+        """Give a subject of the inner medium, with its transport wrapped."""
         async with self._medium.open(play) as inner:
             yield Subject(
                 transport=self._wrapper(inner.transport),
@@ -181,7 +183,7 @@ class Wrapped(Medium):
 
 
 def as_medium(factory: Factory) -> Medium:
-    """The medium behind what a caller gave; attributes `excludes` and `max_line_bytes` of a callable count.
+    """Convert what a caller passed to a `Medium`. The attributes `excludes` and `max_line_bytes` of a function are used.
 
     Raises:
         ConfigurationError: it is neither a `Medium` nor a callable with no or one argument.
@@ -189,7 +191,7 @@ def as_medium(factory: Factory) -> Medium:
     if isinstance(factory, Medium):
         return factory
     if not callable(factory):
-        raise ConfigurationError(f"a factory is a Medium or a callable, not {type(factory).__name__}", option="factory")
+        raise ConfigurationError(f"factory: {type(factory).__name__} is neither a Medium nor callable", option="factory")
     excludes = getattr(factory, "excludes", None)
     name = getattr(factory, "__name__", type(factory).__name__)
     if _wants_a_stream(factory):
@@ -205,5 +207,5 @@ def _wants_a_stream(factory: Callable[..., Any]) -> bool:
         if parameter.default is parameter.empty and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
     ]
     if len(required) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
-        raise ConfigurationError("a factory takes no argument, or one: the byte stream to make a transport of", option="factory")
+        raise ConfigurationError("factory: it must take no argument, or one positional argument, the byte stream", option="factory")
     return bool(required)

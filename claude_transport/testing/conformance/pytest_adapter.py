@@ -1,4 +1,4 @@
-"""The clauses as pytest cases: clause by medium by event loop. The only part of the kit that needs pytest.
+"""The clauses as pytest cases: one for each clause, medium and event loop. Only this part of the kit needs pytest.
 
 ```python
 from claude_transport.testing.conformance.pytest_adapter import Case, parametrize
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One clause, of one medium, on one event loop."""
+    """One clause with one medium on one event loop."""
 
     clause: Clause
     medium: Medium
@@ -36,11 +36,11 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What pytest calls it."""
+        """The id of the pytest case."""
         return f"{self.clause.id}-{self.medium.name}-{self.backend}"
 
     def check(self) -> Row:
-        """What came of it; an excluded clause has its `reason`. Raises `Violation` when the clause is broken."""
+        """Test the clause, and return its row, which has a `reason` when it was excluded. Raises `Violation` when the clause failed."""
         row = run_clause(self.clause, self.medium, backend=self.backend, timeout=self.timeout)
         row.raise_for_failure()
         return row
@@ -52,7 +52,7 @@ def cases(
     clauses: Iterable[Clause | str] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> list[Case]:
-    """Every clause, for what each factory makes, on every backend. Raises `ConfigurationError` as `run_conformance` does."""
+    """Return a case for every clause, factory and backend. Raises `ConfigurationError` as `run_conformance` does."""
     media = [as_medium(factory) for factory in factories]
     names = tuple(backends)
     for backend in names:
@@ -68,7 +68,7 @@ def parametrize(
     clauses: Iterable[Clause | str] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> pytest.MarkDecorator:
-    """A decorator that gives the test function each of `cases(…)` as its argument `case`. The function must not be async."""
+    """Decorate a test function, so that it runs for each of `cases(…)`, as its argument `case`. It must not be async."""
     import pytest
 
     found = cases(*factories, backends=backends, clauses=clauses, timeout=timeout)

@@ -1,10 +1,9 @@
-"""A child process whose standard streams are in the hands of whoever listens at the port it is given.
+"""A child process whose standard streams a `RelayPeer` controls over a socket.
 
-Run by its path, with the standard library only: `python -I -S relay.py HOST PORT`. Both ways it speaks frames: one byte that
-says what it is, four bytes of length, and the payload. It is told: `S` write the payload to standard output, `P` stop reading
-standard input, `R` read again, `I` stay when the input ends and when SIGTERM comes, `X` exit with this code, `K` die by this
-signal; each but the last two is answered by `A` when it is done. It tells: `D` data from standard input, `E` its end, after
-which it leaves, unless it was told to stay.
+Run by path, with the standard library only: `python -I -S relay.py HOST PORT`. Frames in both directions are one byte for the kind, four
+bytes for the length, and the payload. Orders: `S` write the payload to stdout, `P` stop reading stdin, `R` read again, `I` stay when the
+input ends and on SIGTERM, `X` exit with this code, `K` die by this signal. The relay answers each order but the last two with `A` when it
+is done. It reports `D`, data from stdin, and `E`, the end of stdin, after which it exits unless it was told to stay.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import sys
 import threading
 
 HEADER = struct.Struct(">cI")
-"""What a frame begins with: its kind, and the size of its payload in bytes."""
+"""The start of a frame: its kind, and the size of its payload in bytes."""
 
 
 class Relay:
-    """The two directions: a thread for standard input, the main thread for what it is told."""
+    """Both directions: a thread reads stdin, the main thread obeys the orders."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -33,7 +32,7 @@ class Relay:
         self._wake_reader, self._wake = os.pipe()
 
     def run(self) -> None:
-        """Do as told until told to leave, or until nobody is there any more to tell."""
+        """Obey orders until one ends the process, or the socket closes."""
         threading.Thread(target=self._read_input, daemon=True).start()
         with self._link.makefile("rb") as orders:
             while header := orders.read(HEADER.size):
@@ -64,7 +63,7 @@ class Relay:
             while rest:
                 rest = rest[os.write(1, rest) :]
         except BrokenPipeError:
-            pass  # nobody reads any more: there is nothing left to do for this order
+            pass  # stdout has no reader any more, so the order is done
 
     def _read_input(self) -> None:
         poller = select.poll()
@@ -74,7 +73,7 @@ class Relay:
             for fd, _ in poller.poll():
                 if fd == self._wake_reader:
                     os.read(self._wake_reader, 1)
-                    # without POLLIN only the hang-up is reported: a relay that reads nothing still sees that the host is gone
+                    # without POLLIN, poll still reports a hang-up, so a paused relay notices that the host is gone
                     poller.modify(0, 0 if self._paused else select.POLLIN)
                     self._noticed.set()
                 elif data := b"" if self._paused else os.read(0, 65536):
@@ -90,11 +89,11 @@ class Relay:
             with self._telling:
                 self._link.sendall(HEADER.pack(kind, len(payload)) + payload)
         except OSError:
-            os._exit(0)  # nobody listens any more
+            os._exit(0)  # the socket is closed
 
 
 def main() -> None:
-    """Connect to the listener named on the command line, and obey."""
+    """Connect to the listener on the command line, and obey its orders."""
     link = socket.create_connection((sys.argv[1], int(sys.argv[2])))
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     Relay(link).run()

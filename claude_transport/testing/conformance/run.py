@@ -1,4 +1,4 @@
-"""`run_conformance`: every clause on every backend, each in an event loop and a thread of its own, none stopping the others."""
+"""`run_conformance`: run every clause on every backend, each in its own event loop and thread; and the `Report` of a run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ from claude_transport.testing.conformance.clauses import check_ids, select_claus
 from claude_transport.testing.conformance.medium import Factory, Medium, as_medium
 from claude_transport.testing.conformance.subject import Inexpressible, Reason
 
-# --- `Report`: what came of every clause on every backend.
-
-
 Verdict = Literal["passed", "failed", "excluded"]
 
 _MARKS: dict[Verdict, str] = {"passed": "✓", "failed": "✗", "excluded": "-"}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One clause on one backend. `detail` says how it was broken; `reason` is set when it was excluded, and only then."""
+    """The result of one clause on one backend. `detail` says how it failed. `reason` is set only when it was excluded."""
 
     clause: str
     backend: str
@@ -46,7 +43,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report:
-    """The rows of one run, one for each clause and backend that was asked for; never one less."""
+    """The results of one run: one row for each requested clause and backend."""
 
     def __init__(self, rows: Sequence[Row], *, name: str = "") -> None:
         self.rows: tuple[Row, ...] = tuple(rows)
@@ -54,34 +51,34 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True when no clause failed; exclusions are no failures, look at `excluded`."""
+        """True when no clause failed. Excluded clauses do not count; see `excluded`."""
         return not self.failed
 
     @property
     def passed(self) -> tuple[Row, ...]:
-        """The rows of the clauses that were kept."""
+        """The rows of the clauses that passed."""
         return self._with("passed")
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """The rows of the clauses that were broken."""
+        """The rows of the clauses that failed."""
         return self._with("failed")
 
     @property
     def excluded(self) -> tuple[Row, ...]:
-        """The rows of the clauses that were not asked, each with its `reason`."""
+        """The rows of the clauses that were not tested, each with its `reason`."""
         return self._with("excluded")
 
     def _with(self, verdict: Verdict) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.verdict == verdict)
 
     def raise_for_failures(self) -> None:
-        """Raise `Violation` with everything that failed, when something did."""
+        """Raise `Violation` with all failures, if there are any."""
         if self.failed:
             raise Violation(str(self))
 
     def to_markdown(self) -> str:
-        """A table, clause by backend, and below it what failed and why clauses were excluded."""
+        """Return a Markdown table of clauses and backends, followed by the failures and the reasons of exclusions."""
         backends = list(dict.fromkeys(row.backend for row in self.rows))
         marks = {(row.clause, row.backend): _MARKS[row.verdict] for row in self.rows}
         lines = ["| clause | " + " | ".join(backends) + " |", "|---" * (len(backends) + 1) + "|"]
@@ -92,7 +89,7 @@ class Report:
         for title, rows in (("Failed", self.failed), ("Excluded", self.excluded)):
             if rows:
                 lines += ["", f"{title}:", ""]
-                # one item for all backends that say the same
+                # one item for all backends with the same text
                 said = dict.fromkeys((row.clause, row.reason.value if row.reason is not None else row.detail) for row in rows)
                 lines += [f"* `{clause}`: {why}" for clause, why in said]
         return "\n".join(lines) + "\n"
@@ -103,13 +100,13 @@ class Report:
 
 
 BACKENDS = ("asyncio", "asyncio+uvloop", "trio")
-"""The event loops a clause can be run on."""
+"""The event loops on which a clause can run."""
 
 DEFAULT_TIMEOUT = 5.0
-"""Seconds a single wait may take: a thousand times what it takes on an idle machine."""
+"""Seconds that a single wait may take: a thousand times the usual time on an idle machine."""
 
 _WAITS_PER_CLAUSE = 8
-"""How many waits of full length a clause may spend in all, before it is ended as a whole."""
+"""A clause is ended after this number of waits of full length."""
 
 
 def run_conformance(
@@ -119,16 +116,16 @@ def run_conformance(
     clauses: Iterable[Clause | str] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Report:
-    """A report of every clause (or of the named `clauses`) on every backend, for the transports that `factory` makes.
+    """Test the transports that `factory` makes against every clause (or the named `clauses`) on every backend. Returns the report.
 
-    `factory` is a callable that makes a transport of the byte stream it is given, a callable without arguments that gives a
-    transport, a `Subject` or an async context manager of a `Subject`, or a `Medium`. Its attribute `excludes` may name clauses
-    it cannot express, with a `Reason` each. `timeout` bounds every single wait, in seconds.
+    `factory` is a `Medium`; a function that takes a byte stream and returns a transport; or a function without arguments that returns a
+    transport, a `Subject`, or an async context manager of a `Subject`. Its attribute `excludes` may map clauses that it cannot
+    support to a `Reason`. `timeout` bounds every single wait, in seconds.
 
-    Not to be called from inside an event loop, which it would block; there, call it in a thread.
+    Do not call it inside an event loop, which it would block; call it in a thread there.
 
     Raises:
-        ConfigurationError: the factory, a backend or a clause is not what it should be; never for what a transport does.
+        ConfigurationError: the factory, a backend or a clause is not valid. What a transport does never raises.
     """
     medium = as_medium(factory)
     check_ids(medium.excludes)
@@ -142,23 +139,23 @@ def run_conformance(
 
 
 def run_clause(clause: Clause, medium: Medium, *, backend: str, timeout: float = DEFAULT_TIMEOUT) -> Row:
-    """What comes of one clause on one backend. Whatever the transport does, this returns in bounded time."""
+    """Test one clause on one backend, and return its row. It returns in bounded time, whatever the transport does."""
     if (reason := medium.excludes.get(clause.id)) is not None:
         return Row(clause=clause.id, backend=backend, verdict="excluded", reason=reason)
     medium.prepare()
     bound = timeout * _WAITS_PER_CLAUSE
     outcome: list[BaseException | None] = []
-    # A thread, because some bad transports can be ended by nothing: the thread is then left behind, and the run goes on.
+    # In a thread, because nothing ends some bad transports: the thread is then left behind, and the run goes on.
     thread = threading.Thread(
         target=_run_in_loop, args=(clause, medium, backend, timeout, bound, outcome), name=f"conformance {clause.id}", daemon=True
     )
     with warnings.catch_warnings():
-        # clauses leave loops as people do, without closing the iterator; trio remarks on that when it is a generator
+        # clauses leave loops without closing the iterator; trio warns about that when it is a generator
         warnings.filterwarnings("ignore", "Async generator .* was garbage collected", ResourceWarning)
         thread.start()
         thread.join(bound + 2 * timeout)
     if not outcome:
-        detail = f"it hangs: not even cancellation ended it within {bound + 2 * timeout:g} s"
+        detail = f"it hangs: cancellation did not end it within {bound + 2 * timeout:g} s"
         return Row(clause=clause.id, backend=backend, verdict="failed", detail=detail)
     return _row(clause, backend, outcome[0])
 
@@ -178,7 +175,7 @@ def _run_in_loop(clause: Clause, medium: Medium, backend: str, timeout: float, b
     options: dict[str, Any] = {"use_uvloop": True} if variant == "uvloop" else {}
     try:
         anyio.run(check, backend=name, backend_options=options)
-    except BaseException as exc:  # noqa: BLE001 - whatever it is, it is this clause's outcome and must not end the run
+    except BaseException as exc:  # noqa: BLE001 - any exception is the result of this clause and must not end the run
         outcome.append(exc)
     else:
         outcome.append(None)
@@ -209,9 +206,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def check_backend(backend: str) -> None:
-    """Raise `ConfigurationError` when `backend` is unknown, or needs what is not installed."""
+    """Raise `ConfigurationError` when `backend` is unknown, or its package is not installed."""
     if backend not in BACKENDS:
-        raise ConfigurationError(f"{backend!r} is none of the backends {', '.join(BACKENDS)}", option="backends")
+        raise ConfigurationError(f"{backend!r} is not a backend; use one of {', '.join(BACKENDS)}", option="backends")
     needed = {"trio": "trio", "asyncio+uvloop": "uvloop"}.get(backend)
     if needed is not None and importlib.util.find_spec(needed) is None:
         raise ConfigurationError(f"the backend {backend!r} needs {needed}, which is not installed", option="backends")

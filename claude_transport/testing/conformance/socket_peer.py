@@ -1,4 +1,7 @@
-"""The peer at the other end of a socket on this machine: a listener that can stop listening between two attempts to connect."""
+"""Peers at the other end of a socket on this machine: `SocketPeer`, `WebSocketPeer`, and `RelayPeer`, which controls a child process.
+
+Also the certificates for TLS on loopback. The program of the child process is `relay`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from claude_transport.streams.compression import CompressedStream
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import accept_websocket
+from claude_transport.testing.conformance.memory_peer import ReadingPeer
 from claude_transport.testing.conformance.relay import HEADER
 from claude_transport.testing.conformance.subject import Peer
 
@@ -29,15 +33,15 @@ if TYPE_CHECKING:
 
 
 _RECEIVE_BUFFER = 64 * 2**10
-"""Bytes: set, so that the system does not let it grow to megabytes, which a clause about back pressure would have to fill."""
+"""Bytes. Fixed, so that the system does not grow the buffer to megabytes, which clauses about back pressure would have to fill."""
 
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionLost, ssl.SSLError, OSError)
 
 
-class SocketPeer(Peer):
-    """Listens on 127.0.0.1, or at the path of a Unix socket; the last connection it took in is the one it speaks on.
+class SocketPeer(ReadingPeer):
+    """Listen on 127.0.0.1, or at the `path` of a Unix socket, and use the newest connection.
 
-    `ssl_context` makes it a TLS server; `compressed` has it expect zstd.
+    `ssl_context` makes it a TLS server. With `compressed` it expects zstd.
     """
 
     def __init__(self, *, path: str | None = None, ssl_context: ssl.SSLContext | None = None, compressed: bool = False) -> None:
@@ -51,13 +55,10 @@ class SocketPeer(Peer):
         self._socket: SocketStream | None = None
         self._stream: ByteStream | None = None
         self._connected = anyio.Event()
-        self._may_read = anyio.Event()
-        self._may_read.set()
-        self._pause = anyio.CancelScope()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[SocketPeer]:
-        """Itself, taking connections in until the end of the block."""
+        """Accept connections until the end of the block."""
         self.refuse(False)
         async with anyio.create_task_group() as tasks:
 
@@ -73,7 +74,7 @@ class SocketPeer(Peer):
                 self.refuse(True)
 
     def refuse(self, refusing: bool) -> None:
-        """Stop listening, or listen at the same place again."""
+        """Stop listening, or listen at the same address again."""
         if refusing and self._listener is not None:
             self._listens = anyio.Event()
             listener, self._listener = self._listener, None
@@ -108,7 +109,7 @@ class SocketPeer(Peer):
                 await anyio.wait_readable(listener)
                 return SocketStream(listener.accept()[0])
             except (BlockingIOError, anyio.ClosedResourceError, ConnectionAbortedError):
-                continue  # not listening any more, or whoever knocked has left
+                continue  # it stopped listening, or the client has left
 
     async def _attend(self, bare: SocketStream) -> None:
         async with bare:
@@ -124,17 +125,14 @@ class SocketPeer(Peer):
 
     async def _take_in(self, stream: ByteStream) -> None:
         try:
-            while True:
-                await self._may_read.wait()
-                with anyio.CancelScope() as self._pause:
-                    self.take(await stream.receive())
+            await self.read_all(stream)
         except anyio.EndOfStream:
             if self._stream is stream:
                 self.input_over()
         except _GONE:
-            if self._stream is stream and self.received:  # else an attempt that was cancelled when it had succeeded: another will come
+            if self._stream is stream and self.received:  # without bytes it was a cancelled connect(); another one follows
                 self.input_over()
-        await anyio.sleep_forever()  # the other direction is still open; the end of the block, or `fail()`, closes it
+        await anyio.sleep_forever()  # the other direction stays open until the end of the block or `fail()`
 
     async def _speaker(self) -> ByteStream:
         await self._connected.wait()
@@ -143,7 +141,7 @@ class SocketPeer(Peer):
         return self._stream
 
     async def send(self, data: bytes) -> None:
-        """Say `data`."""
+        """Send `data`."""
         await (await self._speaker()).send(data)
 
     async def finish(self) -> None:
@@ -151,7 +149,7 @@ class SocketPeer(Peer):
         await (await self._speaker()).send_eof()
 
     async def fail(self) -> None:
-        """Break off: with TLS or zstd by leaving without the farewell, else with a reset."""
+        """Break the connection: with TLS or zstd without their closing bytes, else with a reset."""
         await self._speaker()
         if self._socket is not None and (self._ssl_context is not None or self._compressed):
             await self._socket.aclose()
@@ -159,26 +157,12 @@ class SocketPeer(Peer):
             self._socket.abort()
             await anyio.lowlevel.checkpoint()
 
-    async def stop_reading(self) -> None:
-        """Take in nothing more."""
-        self._may_read = anyio.Event()
-        self._pause.cancel()
-        await anyio.lowlevel.checkpoint()
-
-    async def resume_reading(self) -> None:
-        """Go on reading."""
-        self._may_read.set()
-        await anyio.lowlevel.checkpoint()
-
-
-# --- The peer at the other end of a WebSocket connection: a server of our own, on loopback.
-
 
 _GONE_WEBSOCKET = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ClaudeTransportError, OSError)
 
 
 class WebSocketPeer(SocketPeer):
-    """A `SocketPeer` that speaks WebSocket, inside TLS when there is an `ssl_context`."""
+    """A `SocketPeer` that speaks WebSocket, inside TLS with an `ssl_context`."""
 
     def __init__(self, *, ssl_context: ssl.SSLContext | None = None) -> None:
         super().__init__(ssl_context=ssl_context)
@@ -200,17 +184,14 @@ class WebSocketPeer(SocketPeer):
                             await anyio.aclose_forcefully(stream)
 
     async def fail(self) -> None:
-        """Hang up without the farewell of WebSocket."""
+        """Close the socket without the closing handshake of WebSocket."""
         await self._speaker()
         if self._socket is not None:
             await self._socket.aclose()
 
 
-# --- The peer behind a child process: what `relay.py` does is decided here, over a socket on loopback.
-
-
 class RelayPeer(Peer):
-    """Tells the relay what to do; `failure` is how it ends badly: an exit code, or a negative signal number."""
+    """Control a child process that runs `relay.py`. `failure` is the exit code of `fail()`, or a negative signal number."""
 
     def __init__(self, *, port: int, failure: int) -> None:
         super().__init__()
@@ -225,7 +206,7 @@ class RelayPeer(Peer):
     @classmethod
     @asynccontextmanager
     async def listening(cls, *, failure: int) -> AsyncIterator[RelayPeer]:
-        """A peer that waits for a relay at its `port` on 127.0.0.1 until the end of the block."""
+        """Give a peer that waits for a relay at its `port` on 127.0.0.1 until the end of the block."""
         async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
             peer = cls(port=listener.extra(SocketAttribute.local_port), failure=failure)  # noqa: S610 - not Django's
             tasks.start_soon(listener.serve, peer._attend)
@@ -255,7 +236,7 @@ class RelayPeer(Peer):
             self.input_over()
 
     async def _order(self, kind: bytes, payload: bytes = b"") -> None:
-        """Tell the relay, and wait until it has done it; `anyio.BrokenResourceError` when it is gone."""
+        """Give the relay an order, and wait until it is done. Raises `anyio.BrokenResourceError` when the relay is gone."""
         async with self._one_at_a_time:
             await self._linked.wait()
             self._done = anyio.Event()
@@ -265,15 +246,15 @@ class RelayPeer(Peer):
             await self._done.wait()
 
     async def send(self, data: bytes) -> None:
-        """Write `data` to its standard output."""
+        """Let it write `data` to its stdout."""
         await self._order(b"S", data)
 
     async def finish(self) -> None:
-        """Exit with 0."""
+        """Let it exit with 0."""
         await self._leave(0)
 
     async def fail(self) -> None:
-        """Exit or die as it was decided beforehand."""
+        """Let it exit or die as `failure` says."""
         await self._leave(self._failure)
 
     async def _leave(self, how: int) -> None:
@@ -281,40 +262,37 @@ class RelayPeer(Peer):
         await self._gone.wait()
 
     async def stop_reading(self) -> None:
-        """Leave what comes in the pipe."""
+        """Let it stop reading its stdin."""
         await self._order(b"P")
 
     async def resume_reading(self) -> None:
-        """Empty the pipe again."""
+        """Let it read its stdin again."""
         await self._order(b"R")
 
     async def persist(self) -> None:
-        """Stay when the input ends and when SIGTERM comes."""
+        """Let it stay when its input ends and on SIGTERM."""
         await self._order(b"I")
-
-
-# --- Certificates for an hour on loopback: an authority of its own, a server, and a client to prove itself with.
 
 
 LOCAL_NAMES = ("127.0.0.1", "::1", "localhost")
 
 
 class Certificates:
-    """One authority, and contexts of those who trust it. Raises `ConfigurationError` where `trustme` is not installed."""
+    """Certificates of one authority, and TLS contexts that trust it. Raises `ConfigurationError` when `trustme` is not installed."""
 
     def __init__(self) -> None:
         try:
             import trustme
         except ImportError as exc:
             raise ConfigurationError(
-                "certificates for a TLS medium are made by trustme, which is not installed: pip install trustme", option="factory"
+                "a TLS medium needs the package `trustme` for its certificates: pip install trustme", option="factory"
             ) from exc
         self._authority: trustme.CA = trustme.CA()
         self._server = self._authority.issue_cert(*LOCAL_NAMES)
         self._client = self._authority.issue_cert("client@example.org")
 
     def server_context(self, *, asks_for_certificate: bool = False) -> ssl.SSLContext:
-        """For the accepting end, with a certificate for every name of loopback; `asks_for_certificate` makes it mutual TLS."""
+        """Make the context of a server, with a certificate for all names of loopback. `asks_for_certificate` makes it mutual TLS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._server.configure_cert(context)
         if asks_for_certificate:
@@ -323,7 +301,7 @@ class Certificates:
         return context
 
     def client_context(self, *, shows_certificate: bool = False) -> ssl.SSLContext:
-        """For the connecting end: trusts this authority and no other; `shows_certificate` gives it one of its own."""
+        """Make the context of a client that trusts only this authority. With `shows_certificate` it has its own certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._authority.configure_trust(context)
         if shows_certificate:
@@ -333,5 +311,5 @@ class Certificates:
 
 @functools.cache
 def certificates() -> Certificates:
-    """Those of this process, made once."""
+    """Return the certificates of this process, which are made once."""
     return Certificates()

@@ -1,4 +1,4 @@
-"""A real sshd on loopback, nobody's but ours: its own host key, client key, configuration, home and port, in a temporary directory."""
+"""A real sshd on loopback with its own keys, configuration, home and port, all in a temporary directory."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.launch.launcher import Launcher
 
 _ATTEMPTS: Final = 3
-"""Ports: between the moment that one is chosen and the moment that sshd takes it, somebody else may have it."""
+"""Ports to try: another program may take a port before sshd listens on it."""
 
 _PATIENCE: Final = 30.0
-"""Seconds until it listens; on an idle machine it takes a fiftieth of one."""
+"""Seconds until it must listen; on an idle machine it takes 0.02."""
 
 _LOOK_AGAIN: Final = 0.01
-"""Seconds between two looks for the file that sshd writes when it listens."""
+"""Seconds between two checks for the file that sshd writes when it listens."""
 
-# Ends sshd when its own standard input does, which nobody but the host can end: also when the host is killed. By the number in
-# $keeper nothing else can be meant, because the shell has not waited for it.
+# Ends sshd at the end of this shell's stdin, which only the host holds open; so also when the host is killed. The process id in $keeper
+# cannot be reused, because the shell has not waited for it.
 _KEEPER: Final = """
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
@@ -42,35 +42,35 @@ kill "$keeper"
 
 
 class Sshd(msgspec.Struct, frozen=True):
-    """A running sshd: the directory with its files, and its port on 127.0.0.1."""
+    """A running sshd: the directory of its files, and its port on 127.0.0.1."""
 
     folder: Path
     port: int
 
     @property
     def config_file(self) -> Path:
-        """The client's configuration, in which the server's name is `there`."""
+        """The configuration file of the client. The server is called `there` in it."""
         return self.folder / "config"
 
     def launcher(self, **more: Any) -> Launcher:
-        """`Launcher.ssh` for it; `more` are arguments of that."""
+        """Make a `Launcher.ssh` for this server; `more` are further arguments."""
         return Launcher.ssh("there", config_file=self.config_file, **more)
 
 
 def missing_for_sshd() -> tuple[str, ...]:
-    """The programs that it takes and this machine has not: of `ssh`, `ssh-keygen` and `sshd`."""
+    """Return the names of the missing programs, of `ssh`, `ssh-keygen` and `sshd`."""
     missing = [name for name in ("ssh", "ssh-keygen") if shutil.which(name) is None]
     return (*missing, *(["sshd"] if _program() is None else []))
 
 
 def _program() -> str | None:
-    # it insists on being called by its full path, and is where a user's PATH does not lead
+    # sshd must be started by its full path, and is usually not on PATH
     return shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:/sbin:{os.environ.get('PATH', '')}")
 
 
 @functools.cache
 def shared_sshd() -> Sshd:
-    """The one of this process, started when it is first asked for and ended with the process. Raises as `running_sshd`."""
+    """Return the sshd of this process. It starts at the first call and ends with the process. Raises as `running_sshd`."""
     until_exit = contextlib.ExitStack()
     atexit.register(until_exit.close)
     return until_exit.enter_context(running_sshd())
@@ -78,16 +78,16 @@ def shared_sshd() -> Sshd:
 
 @contextlib.contextmanager
 def running_sshd(*, login_script: str = "") -> Iterator[Sshd]:
-    """An sshd until the end of the block. `login_script` is shell code that a login runs before the command.
+    """Run an sshd until the end of the block. A login runs the shell code `login_script` before its command.
 
     Raises:
-        ConfigurationError: the programs for it are not there, or it does not begin to listen.
+        ConfigurationError: a program is missing, or sshd does not start to listen.
     """
     program, missing = _program(), ", ".join(missing_for_sshd())
     if program is None or missing:
-        raise ConfigurationError(f"no {missing} on this machine (Debian: openssh-server, openssh-client)", option="factory")
+        raise ConfigurationError(f"not installed: {missing} (Debian: openssh-server, openssh-client)", option="factory")
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where root's sshd separates privileges
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd of root needs it for privilege separation
     with tempfile.TemporaryDirectory(prefix="sshd-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         _make_keys(folder)
@@ -121,14 +121,14 @@ def _free_port() -> int:
 def _started(program: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = ["/bin/sh", "-c", _KEEPER, "sshd-keeper", program, "-D", "-e", "-f", str(folder / "sshd_config")]
     with (folder / "log").open("wb") as log:
-        # a session of its own: Ctrl-C in a terminal is for the host, which then ends it
+        # its own session, so that Ctrl-C in a terminal reaches only the host, which then ends it
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
-    with server:  # closes its input, and waits for it
+    with server:  # closes its stdin, then waits for it
         yield server
 
 
 def _listens(server: subprocess.Popen[bytes], folder: Path) -> bool:
-    """True as soon as it has written down its process id, which it does when it listens; False when it has ended instead."""
+    """Wait until sshd has written its process id, which it does when it listens. Returns False when it has ended instead."""
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end and server.poll() is None:
         with contextlib.suppress(FileNotFoundError):
@@ -146,21 +146,21 @@ def _configure(folder: Path, *, port: int, login_script: str) -> None:
         "HostKey": folder / "host_key",
         "AuthorizedKeysFile": folder / "authorized_keys",
         "PidFile": folder / "pid",
-        "StrictModes": "no",  # a temporary directory is below one that everybody may write to
+        "StrictModes": "no",  # the parent of a temporary directory is writable for all
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
         "UsePAM": "no",
         "UseDNS": "no",
         "PermitRootLogin": "prohibit-password",
         "PermitUserEnvironment": "no",
-        "SetEnv": f"HOME={folder}/home",  # the startup files of whoever runs this are not for us
+        "SetEnv": f"HOME={folder}/home",  # the startup files of the user must not run
         "PrintMotd": "no",
         "MaxStartups": 100,
         "LogLevel": "ERROR",
     }
     if login_script:
         (folder / "login").write_text(login_script)
-        # as a login shell's own startup files would: before the command, in the same shell
+        # before the command and in the same shell, like the startup files of a login shell
         server["ForceCommand"] = f'. {folder}/login; eval "$SSH_ORIGINAL_COMMAND"'
     client = {
         "HostName": "127.0.0.1",
@@ -172,7 +172,7 @@ def _configure(folder: Path, *, port: int, login_script: str) -> None:
         "GlobalKnownHostsFile": "none",
         "StrictHostKeyChecking": "yes",
         "PreferredAuthentications": "publickey",
-        # the strongest exchange of keys takes longer than everything else about a login, and this one goes nowhere
+        # the strongest key exchange takes longer than the rest of a login, and is not needed on loopback
         "KexAlgorithms": "curve25519-sha256",
     }
     (folder / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in server.items()))

@@ -1,4 +1,4 @@
-"""What is under test: a transport that is not connected yet, and the peer at its other end."""
+"""`Subject`: a transport under test that is not connected yet, and the `Peer` at its other end, which the kit controls."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ import msgspec
 
 from claude_transport.transport import Transport
 
-# --- Why a clause is not asked of a medium: one sentence each, so that nothing is left out silently.
-
 
 class Reason(enum.Enum):
-    """Why a clause is excluded; the value is the sentence for the report."""
+    """Why a clause is not tested with a medium. The value is the sentence for the report."""
 
-    NO_PEER = "the factory gives no peer: nothing can be said or seen at the other end"
-    NO_REFUSAL = "its `connect()` cannot be made to fail: what it connects to is open already, or nobody told the kit how"
-    NO_LINE_LIMIT = "it has no limit for the length of a line, or the kit was not told which"
+    NO_PEER = "the factory gives no peer: the kit cannot send or receive at the other end"
+    NO_REFUSAL = "the kit cannot make its `connect()` fail: the connection is open already, or `refuse` was not given"
+    NO_LINE_LIMIT = "it has no limit for the length of a line, or `max_line_bytes` was not given"
     NO_OWN_INFO = "it keeps the default `info`, which counts nothing"
-    NO_BYTES = "it carries whole lines only: they can neither be cut on their way nor lack their newline"
-    SCRIPTED = "what its peer says is fixed before it is connected: nothing can be said in reply, or later"
-    NEVER_WAITS = "its writes are taken at once: no writer ever waits"
-    CANNOT_BREAK = "its peer cannot go away badly"
-    NO_STATUS = "bare lines have no word for how the process ended; the link has"
-    NO_SSHD = "there is no sshd on this machine, or no ssh to reach it with"
-    WHOLE_LINES = "something on the way takes each line whole before it hands it on: a single line, however long, does not wait"
+    NO_BYTES = "it carries whole lines only: a line cannot be cut on its way, and cannot lack its newline"
+    SCRIPTED = "the output of its peer is fixed before it connects: the peer cannot reply, or send anything later"
+    NEVER_WAITS = "it accepts every write at once: no writer ever waits"
+    CANNOT_BREAK = "its peer cannot fail"
+    NO_STATUS = "bare lines do not carry the exit status of the process; the link does"
+    NO_SSHD = "sshd or ssh is not installed on this machine"
+    WHOLE_LINES = "a buffer on the way accepts each line whole before it passes it on: a single long line does not wait"
 
 
 class Inexpressible(Exception):
-    """Raised inside a clause that turns out not to be expressible with the subject at hand: it is excluded for `reason`."""
+    """Raised by a clause that cannot be tested with this subject. The report then excludes it with `reason`."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.value)
@@ -39,10 +37,10 @@ class Inexpressible(Exception):
 
 
 class Peer(ABC):
-    """The other end of a transport, in the hands of the kit.
+    """The other end of a transport, which the kit controls.
 
-    It takes in what the transport writes, all the time, unless it was told to stop: `take()` and `input_over()` are for
-    whoever feeds it, in the peer of your own medium. All waits are bounded by the kit.
+    It reads what the transport writes, all the time, unless `stop_reading()` was called. The peer of your own medium calls `take()` and
+    `input_over()` with what arrives. The kit bounds all waits.
     """
 
     def __init__(self) -> None:
@@ -53,39 +51,39 @@ class Peer(ABC):
 
     @abstractmethod
     async def send(self, data: bytes) -> None:
-        """Say `data`, which may be any bytes; returns when they are on their way."""
+        """Send `data`, which may be any bytes. Returns when they are on their way."""
 
     @abstractmethod
     async def finish(self) -> None:
-        """End well: what was said still arrives, and then the end."""
+        """End successfully: sent bytes still arrive, then the end."""
 
     @abstractmethod
     async def fail(self) -> None:
-        """End badly, as a crash would: what was said still arrives, and then the failure."""
+        """Fail, like a crash: sent bytes still arrive, then the failure."""
 
     @abstractmethod
     async def stop_reading(self) -> None:
-        """Take in nothing more (but for what a buffer or two may hold), until `resume_reading()`."""
+        """Stop reading until `resume_reading()`. A few buffers may still fill."""
 
     @abstractmethod
     async def resume_reading(self) -> None:
-        """Take in everything again."""
+        """Read again."""
 
-    async def persist(self) -> None:  # noqa: B027 - a peer that never leaves by itself has nothing to do
-        """From now on, do not leave because the input ended, nor when asked to: only `finish()`, `fail()` and force end it."""
+    async def persist(self) -> None:  # noqa: B027 - a peer that never exits by itself has nothing to do
+        """Do not exit any more when the input ends or on request: only `finish()`, `fail()` and force end it."""
 
     @property
     def received(self) -> bytes:
-        """All bytes that have arrived so far."""
+        """All bytes received so far."""
         return bytes(self._received)
 
     @property
     def input_ended(self) -> bool:
-        """True when the transport has ended its input or closed."""
+        """True when the transport has ended its input or was closed."""
         return self._input_over
 
     async def receive_line(self) -> bytes:
-        """The next line that arrives, without its newline. Raises `anyio.EndOfStream` when there will be none."""
+        """Wait for the next line, and return it without its newline. Raises `anyio.EndOfStream` at the end of input."""
         while (end := self._received.find(b"\n", self._read_to)) < 0:
             if self._input_over:
                 raise anyio.EndOfStream
@@ -95,24 +93,24 @@ class Peer(ABC):
         return line
 
     async def wait_received(self, size: int) -> None:
-        """Return when at least `size` bytes have arrived in all. Raises `anyio.EndOfStream` when there will not be so many."""
+        """Wait until `size` bytes have arrived in all. Raises `anyio.EndOfStream` when the input ends before."""
         while len(self._received) < size:
             if self._input_over:
                 raise anyio.EndOfStream
             await self._news.wait()
 
     async def wait_input_end(self) -> None:
-        """Return when `input_ended` is True."""
+        """Wait until `input_ended` is True."""
         while not self._input_over:
             await self._news.wait()
 
     def take(self, data: bytes) -> None:
-        """For the medium: these bytes have arrived."""
+        """Add bytes that have arrived (for the medium)."""
         self._received += data
         self._tell()
 
     def input_over(self) -> None:
-        """For the medium: nothing more will arrive."""
+        """Note the end of input (for the medium)."""
         self._input_over = True
         self._tell()
 
@@ -122,12 +120,16 @@ class Peer(ABC):
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """A transport that has not been connected, its peer, and what the kit has to know of them.
+    """A transport that is not connected yet, its peer, and what the kit must know about them.
 
-    `refuse(True)` makes every `connect()` fail until `refuse(False)`. `max_line_bytes` is the transport's limit, at most 1 MiB
-    for the sake of the run; `close_timeout` the seconds its `close()` may take. `absorbs` is a number of bytes that is certainly
-    more than all buffers between the two ends hold. `prime` is awaited once after each `connect()` that opens a clause whose
-    peer stays silent: for a transport that would otherwise not wait for it.
+    Args:
+        transport: the transport to test.
+        peer: its other end; without one, only some clauses can be tested.
+        refuse: `refuse(True)` makes every `connect()` fail until `refuse(False)`.
+        max_line_bytes: the line limit of the transport, at most 1 MiB to keep the run short.
+        close_timeout: the seconds that its `close()` may take.
+        absorbs: a number of bytes that all buffers between the two ends cannot hold.
+        prime: awaited after `connect()` in clauses with a silent peer, for a transport that would not wait for such a peer.
     """
 
     transport: Transport
@@ -140,7 +142,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Play(msgspec.Struct, frozen=True, kw_only=True):
-    """What the peer will say as soon as it can (chunks, sent one by one), and whether it ends after that: "finish", "fail" or not."""
+    """What the peer sends as soon as it can, chunk by chunk, and how it ends then: "finish", "fail", or None to stay."""
 
     says: tuple[bytes, ...] = ()
     then: str | None = None

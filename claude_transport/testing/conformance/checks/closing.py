@@ -1,4 +1,4 @@
-"""Clauses about `close()` itself: from anywhere, in bounded time, with nothing left."""
+"""Clauses about `close()`: from any task, in bounded time, and nothing is left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def when_cancelled(bench: Bench) -> None:
                     scope.cancel()
                     await stand.transport.close()
                     await anyio.lowlevel.checkpoint()
-                expect(scope.cancelled_caught, "the cancellation of the one who closed was swallowed")
+                expect(scope.cancelled_caught, "the cancellation of the closing task was swallowed")
             else:
                 closer = bench.start(stand.transport.close)
                 for _ in range(turns):
@@ -48,7 +48,7 @@ async def when_cancelled(bench: Bench) -> None:
 
 
 async def _cancelled_by_asyncio(bench: Bench) -> None:
-    """`Task.cancel()`, which no shield of anyio's stops."""
+    """Cancel with `Task.cancel()`, which a shield of anyio does not stop."""
     for turns in (1, 2, 4):
         async with bench.connected() as stand:
             task = asyncio.create_task(stand.transport.close())
@@ -58,15 +58,15 @@ async def _cancelled_by_asyncio(bench: Bench) -> None:
             task.cancel()
             with bench.within("a close() cancelled by asyncio"):
                 await asyncio.wait([task])
-            expect(was_over or task.cancelled(), "asyncio's cancellation of the one who closed was swallowed")
+            expect(was_over or task.cancelled(), "asyncio's cancellation of the closing task was swallowed")
             await _is_closed(bench, stand, "a close() cancelled by asyncio")
 
 
 _OVERTIME = 1.0
-"""Seconds by which a `close()` may exceed its timeout: for what it has to do at the end, and for a machine that is busy."""
+"""Seconds by which a `close()` may exceed its timeout, for its last steps and for a busy machine."""
 
 _TRIES = 3
-"""A machine may stand still for a second. It does not do so each time that a transport closes."""
+"""A busy machine may stall for a second, but not in each of three attempts."""
 
 
 @clause("close.bounded", "It takes at most one second longer than its timeout.", source=_SOURCE)
@@ -75,11 +75,11 @@ async def bounded(bench: Bench) -> None:
         took, bound = await _time_close(bench)
         if took <= bound:
             return
-        expect(attempt + 1 < _TRIES, f"close() with a peer that neither reads nor leaves took {took:.1f} s, and may take {bound:g} s")
+        expect(attempt + 1 < _TRIES, f"close() with a peer that neither reads nor exits took {took:.1f} s, and may take {bound:g} s")
 
 
 async def _time_close(bench: Bench) -> tuple[float, float]:
-    """Close beside a peer that does nothing for it. Return the seconds that it took, and those that it may take."""
+    """Close while the peer neither reads nor exits. Return the seconds that it took, and the seconds that it may take."""
     async with bench.connected() as stand:
         await stand.peer.persist()
         await stand.peer.stop_reading()
@@ -87,7 +87,7 @@ async def _time_close(bench: Bench) -> tuple[float, float]:
         await settle()
         bound = stand.subject.close_timeout + _OVERTIME
         began = anyio.current_time()
-        with bench.within("close() with a peer that neither reads nor leaves", seconds=bound + bench.patience):
+        with bench.within("close() with a peer that neither reads nor exits", seconds=bound + bench.patience):
             await stand.transport.close()
         took = anyio.current_time() - began
         await writer.end("a writer after close()")
@@ -98,9 +98,9 @@ async def _time_close(bench: Bench) -> tuple[float, float]:
 @clause("close.any-task", "Any task may call it.", source=_SOURCE)
 async def any_task(bench: Bench) -> None:
     async with bench.opened() as stand:
-        await bench.start(stand.transport.connect).result("connect() in a task of its own")
-        await bench.start(lambda: stand.transport.write(wire(*messages(1)))).result("write() in another one")
-        await bench.start(stand.transport.close).result("close() in a third one")
+        await bench.start(stand.transport.connect).result("connect() in its own task")
+        await bench.start(lambda: stand.transport.write(wire(*messages(1)))).result("write() in another task")
+        await bench.start(stand.transport.close).result("close() in a third task")
         expect(not stand.transport.is_ready(), "is_ready() is True after a close() from another task")
     async with bench.connected() as stand:
         closers = [bench.start(stand.transport.close) for _ in range(3)]

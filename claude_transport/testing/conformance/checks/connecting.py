@@ -11,17 +11,17 @@ from claude_transport.testing.conformance.clause import clause
 
 _SOURCE = "Transport.connect"
 _CHECKPOINTS = (0, 1, 2, 3, 5, 8)
-"""After how many turns of the event loop a connect() is cut short; more than any medium here needs until it waits for the system."""
+"""The turns of the event loop after which a connect() is cut short. The largest is more than any medium needs before it waits."""
 
 
 async def _carries(stand: Stand) -> None:
-    """One line each way."""
+    """Check that a line written after connect() arrives."""
     await stand.write(wire(*messages(1)))
     expect(await stand.receive(1) == messages(1), "what was written after connect() is not what the peer got")
 
 
 async def _used(bench: Bench) -> Census:
-    """What there is after one good session: what all sessions share is there by then."""
+    """Count after one good session, so that everything that sessions share exists by then."""
     async with bench.connected() as stand:
         await stand.close()
     return await Census.rested()
@@ -46,7 +46,7 @@ async def twice_is_noop(bench: Bench) -> None:
     async with bench.connected(says=(wire(*messages(2)),)) as stand:
         expect(await stand.read(1) == messages(1), "the first message is not what the peer said first")
         await stand.connect()
-        expect(await stand.read(1) == messages(1, first=1), "a second connect() lost what had been said, or began anew")
+        expect(await stand.read(1) == messages(1, first=1), "a second connect() lost messages, or started again")
         await _carries(stand)
 
 
@@ -131,7 +131,7 @@ async def not_ready_after_close(bench: Bench) -> None:
 @clause("ready.not-when-broken", "And once it is known to be broken: a reader or a writer has been told.", source="Transport.is_ready")
 async def not_ready_when_broken(bench: Bench) -> None:
     async with bench.connected(then="fail") as stand:
-        expect(await stand.read_end() is not None, "the peer failed, and the iteration ended as if all was well")
+        expect(await stand.read_end() is not None, "the peer failed, but the iteration ended without an error")
         expect(stand.transport.is_ready() is False, "is_ready() is True although a reader was told that the peer is gone")
     async with bench.connected() as stand:
         await stand.peer.fail()

@@ -1,4 +1,4 @@
-"""Clauses about `end_input()` and about what `close()` does to those who wait."""
+"""Clauses about `end_input()`, the block, and what `close()` does to waiting readers and writers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def wakes_writer(bench: Bench) -> None:
 )
 async def connects_and_closes(bench: Bench) -> None:
     class Ended(Exception):
-        """How the block ends."""
+        """The error that ends the block."""
 
     for error in (None, Ended()):
         async with bench.opened() as stand:
@@ -96,7 +96,7 @@ async def connects_and_closes(bench: Bench) -> None:
             try:
                 with bench.within("an `async with` block"):
                     async with transport as entered:
-                        expect(entered is transport, "`async with` gave something else than the transport")
+                        expect(entered is transport, "`async with` did not give the transport itself")
                         expect(transport.is_ready(), "inside the block the transport is not ready")
                         if error is not None:
                             raise error

@@ -1,4 +1,4 @@
-"""Clauses about what `read_messages()` delivers."""
+"""Clauses about `read_messages()` and `read_lines()`: what they deliver, their end, and their readers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from claude_transport.testing.conformance.clause import clause
 
 _SOURCE = "Transport.read_messages"
 
-# --- `Warned`: whether anything was logged as a warning meanwhile.
-
 
 class Warned(logging.Handler):
-    """True when something was logged at WARNING or above inside the block, by a logger whose records reach the root."""
+    """True when a record of level WARNING or above has reached the root logger inside the block."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record."""
+        """Store the record."""
         self.records.append(record)
 
     def __bool__(self) -> bool:
@@ -46,7 +44,7 @@ _CORRUPT = (b'{"type":"conformance","n":\n', b'{"type": "conf\xff\xfe"\n', b'{"t
 
 
 def _raw(text: str) -> bytes:
-    """A line with `text` in it as it is, unescaped."""
+    """Encode a message with `text` unescaped, as one line."""
     return json.dumps(message(0, text=text), ensure_ascii=False).encode() + b"\n"
 
 
@@ -93,7 +91,7 @@ async def skips_noise(bench: Bench) -> None:
 async def bad_line_costs_one_line(bench: Bench) -> None:
     for corrupt in _CORRUPT:
         async with bench.connected(says=(wire(message(0)) + corrupt + wire(message(1)),)) as stand:
-            expect(await stand.read(2) == messages(2), f"the corrupt line {corrupt!r} cost more, or less, than itself")
+            expect(await stand.read(2) == messages(2), f"the corrupt line {corrupt!r} was delivered, or another line was lost with it")
 
 
 @clause("read.left-out-is-logged", "What was left out is logged as a warning, blank lines excepted.", source=_SOURCE)
@@ -102,7 +100,7 @@ async def left_out_is_logged(bench: Bench) -> None:
         with Warned() as warned:
             async with bench.connected(says=(line, wire(message(0)))) as stand:
                 await stand.read(1)
-        expect(warned, f"nobody was warned that the line {line!r} was left out")
+        expect(warned, f"no warning was logged for the line {line!r}, which was left out")
 
 
 @clause("read.left-out-is-counted", "A transport that has an `info` of its own counts there what was left out.", source=_SOURCE)
@@ -124,7 +122,7 @@ async def line_limit(bench: Bench) -> None:
     async with bench.connected(says=(longest, over, wire(message(1)))) as stand:
         first, second = await stand.read(2)
         expect(len(first["pad"]) == limit - empty, f"a line of exactly {limit} bytes was not delivered as it was")
-        expect(second == message(1), f"a line of {limit + 1} bytes was delivered, or cost more than itself")
+        expect(second == message(1), f"a line of {limit + 1} bytes was delivered, or another line was lost with it")
     bound = 20 * limit + stand.subject.absorbs
     pieces = 3 * bound // limit
     huge = (b'{"pad":"', *[b"x" * limit] * pieces, b'"}\n')
@@ -179,7 +177,7 @@ async def unconnected_raises(bench: Bench) -> None:
     async with bench.opened() as stand:
 
         async def read() -> object:
-            # a generator says so at its first step, others when they are called: both are fine
+            # a generator raises at its first step, others when they are called; both are allowed
             async for each in stand.transport.read_messages():
                 raise Violation(f"a message came out of a transport that is not connected: {each!r}")
             return None
@@ -191,7 +189,7 @@ async def unconnected_raises(bench: Bench) -> None:
 
 
 class _Memory:
-    """The most memory that Python held at once inside the block, in bytes, over what it held before."""
+    """The peak growth of Python's memory inside the block, in bytes."""
 
     peak = 0
 
@@ -209,11 +207,8 @@ class _Memory:
             tracemalloc.stop()
 
 
-# --- Clauses about who reads, when they stop, and what the next one finds; and about `read_lines()`.
-
-
 async def _first(stand: Stand) -> dict[str, Any] | None:
-    """The next message, by an iteration of its own that is left at once."""
+    """Read one message in a new iteration, and leave it."""
     async for each in stand.transport.read_messages():
         return each
     return None
@@ -246,9 +241,9 @@ async def cancel_loses_nothing(bench: Bench) -> None:
 
         async def read() -> None:
             async for each in stand.transport.read_messages():
-                got.append(each)  # noqa: PERF401 - not a comprehension: what came before the cancellation counts
+                got.append(each)  # noqa: PERF401 - a comprehension would lose the messages before the cancellation
 
-        for n in range(12):  # the reader is cancelled ever later after a message, and half of one, has been sent
+        for n in range(12):  # cancel the reader later each time, after a message and after half of one
             reader = bench.start(read)
             await settle()
             line = wire(message(n))
@@ -288,7 +283,7 @@ async def same_messages(bench: Bench) -> None:
                 if len(lines) >= 5:
                     break
         expect(
-            all(isinstance(line, bytes) and b"\n" not in line for line in lines), f"a line has its terminator, or is no bytes: {lines!r}"
+            all(isinstance(line, bytes) and b"\n" not in line for line in lines), f"a line has its terminator, or is not bytes: {lines!r}"
         )
         expect([json.loads(line) for line in lines] == messages(5), f"read_lines() gave other lines than were sent: {lines!r}")
 

@@ -37,7 +37,7 @@ async def no_interleaving(bench: Bench) -> None:
     async with bench.connected() as stand:
         pad = "x" * max(1000, stand.subject.absorbs // 8)
         sent = [message(n, pad=pad) for n in range(12)]
-        await stand.peer.stop_reading()  # so that they all have to wait, one of them in the middle of a line
+        await stand.peer.stop_reading()  # so that all of them wait, one in the middle of a line
         writers = [bench.start(partial(stand.transport.write, wire(each))) for each in sent]
         await settle()
         await stand.peer.resume_reading()
@@ -79,7 +79,7 @@ async def cancel_poisons(bench: Bench) -> None:
         for _ in range(2):
             await bench.expect_raises(TransportClosed, stand.transport.write(wire(message(1))), "a write() after one cancelled in a line")
         await settle()
-        # a medium that had taken over all of the line may still deliver it whole; what must not be is another line behind a part of it
+        # a medium that has accepted the whole line may still deliver it; but no other line may follow a part of it
         whole = wire(stand.flood).startswith(stand.peer.received)
         expect(whole, "after half a line the peer got the end of another one")
 
@@ -123,12 +123,12 @@ async def large_write_while_peer_writes(bench: Bench) -> None:
         count = stand.subject.absorbs // len(line) + 1
         writer = bench.start(lambda: stand.transport.write(data))
         await settle()
-        # the peer reads nothing before it has said it all: who does not read meanwhile never comes to the end of the write
+        # the peer reads nothing before it has sent everything, so the write ends only if the transport is read meanwhile
         speaker = bench.start(lambda: stand.peer.send(line * count))
         got = await stand.read(count)
-        expect(len(got) == count, "not all that the peer said was read")
+        expect(len(got) == count, "not everything that the peer sent was read")
         await speaker.result("the peer's own writing")
         await stand.peer.resume_reading()
-        await writer.result("a large write() after the peer has said all it had to say")
+        await writer.result("a large write() after the peer has sent everything")
         with bench.within("the data at the peer"):
             await stand.peer.wait_received(len(data))
