@@ -339,7 +339,7 @@ class Fault(BaseException):
 class Tracer:
     """Raises `Fault` before line number `at` that is executed in these functions once `popen` has returned."""
 
-    FUNCTIONS = frozenset({("process.py", "connect"), ("process.py", "__init__"), ("reaping.py", "__init__"), ("stderr.py", "__init__")})
+    FUNCTIONS = frozenset({("process.py", "connect"), ("process.py", "__init__"), ("reaping.py", "__init__")})
 
     def __init__(self, at: int) -> None:
         self.at = at
