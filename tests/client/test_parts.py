@@ -140,8 +140,8 @@ def test_an_object_that_was_just_made_may_be_filled_in() -> None:
 
 
 def test_too_many_collaborators_and_declared_attributes_are_found() -> None:
-    parts = "\n".join(f"class P{n}:\n    def __init__(self): ..." for n in range(5))
-    source = f"{parts}\nclass C:\n    _life: P0\n    def __init__(self, a: P0, b: P1, c: P2 | None, d: P3, *, e: P4): ..."
+    parts = "\n".join(f"class Part{n}:\n    def __init__(self): ..." for n in range(5))
+    source = f"{parts}\nclass C:\n    _life: Part0\n    def __init__(self, a: Part0, b: Part1, c: Part2 | None, d: Part3, *, e: Part4): ..."
     trees = {"m": ast.parse(source)}
     assert [*faults_of_collaborators(trees)] == ["C takes 5 collaborators: a, b, c, d, e"]
     assert [*faults_of_mixins(trees)] == ["C declares _life for a subclass"]
