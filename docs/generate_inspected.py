@@ -1,7 +1,7 @@
 """The tape that the how-to "See what is on a tape" shows, and what the program says of it: `python docs/generate_inspected.py`.
 
 `--picture` also opens the tape's page in a Chromium of this machine and takes the screenshot of it. The tape is made up line by line,
-with the shapes that CLI 2.1.329 was recorded with, so that it holds nobody's work, and is the same in each run.
+with the shapes that CLI 2.1.329 was recorded with, so that it contains no real work and is the same in each run.
 """
 
 from __future__ import annotations
