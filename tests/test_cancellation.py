@@ -325,7 +325,7 @@ CASES = {
     "Query.start": Case(CLAUDE, nothing, lambda query: query.start(), 1, query=True),
     "Query.send": Case(CLAUDE, started, lambda query: query.send("Hello"), 1, query=True),
     "Query.aclose": Case(CLAUDE, asked, lambda query: query.aclose(), 1, query=True),
-    "a whole conversation": Case(CLAUDE, nothing, talk, 4, query=True),
+    "a whole conversation": Case(CLAUDE, nothing, talk, 3, query=True),
 }
 WIDE = ["connect", "connect as options say", "close", "close of what does not end", "reconnect", "Query.start", "Query.aclose"]
 """The ones that have work done for them in other tasks."""
