@@ -124,7 +124,7 @@ class LineDecoder:
     Args:
         strict: raise `CLIJSONDecodeError` or `LineTooLong` for such a line instead. `before_failure` then has the messages of the same
             batch before it.
-        max_line_bytes: the limit in bytes for lines that do not come from a framer, which has its own limit. None means no limit.
+        max_line_bytes: limit of a line in bytes. None means no limit here, for lines that a framer with its own limit has cut.
         on_noise: called with each piece of noise as bytes: a line that does not look like JSON, or the text in front of a message.
     """
 

@@ -27,7 +27,7 @@ class Answer(Salvaged, frozen=True, kw_only=True):
         """Make an answer of this class from the payload of a successful response (`ControlResponse.payload`). A value that does not fit
         leaves its field at the default and is named in `misfits`. Never raises.
 
-        When too many values do not fit (see `salvage`), all fields hold their default and `misfits` names all keys.
+        When so many values do not fit that a repair would take too long, all fields hold their default and `misfits` names all keys.
         """
         unread = [name for name in cls.__struct_encode_fields__ if name in payload]
         return cls._salvage(payload) or cls(misfits=tuple(unread), raw=dict(payload))
@@ -369,11 +369,11 @@ def encode_user_message(
 
     Args:
         content: text, or a list of blocks.
-        uuid: makes the CLI report the state of the message; a repeated uuid is dropped (docs/reference/protocol.md#repeated-uuids). None
-            sends none.
+        uuid: makes the CLI report the state of the message; a repeated uuid is dropped (docs/reference/protocol.md#repeated-uuids). With
+            None, the message has no uuid.
         priority: the place in the CLI's queue. `now` aborts the running turn, `later` waits for its end.
         session_id: may be left out; the CLI accepts any and does not use it [18w].
-        parent_tool_use_id: may be left out.
+        parent_tool_use_id: the id of a tool call that the message belongs to; may be left out.
         should_query: False adds the message to the conversation without asking the model [10d].
         client_composed: True makes a text that begins with `/` a prompt, not a slash command (published, never seen in a recording).
 

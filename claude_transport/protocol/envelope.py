@@ -132,6 +132,8 @@ class Part(WireStruct, frozen=True, kw_only=True, gc=False):
 class Message(WireStruct, frozen=True, kw_only=True, gc=False):
     """Base class of all messages, both those of the CLI and those of the host. Use it for annotations and `isinstance`.
 
+    `raw` is the line that was received. `damage` is None for a line that was read without a problem; see `misfits` and `lossy`.
+
     Equality compares the fields, not the original bytes in `raw`. When you change a copy, drop the old bytes as well:
     `msgspec.structs.replace(message, uuid="…", raw=b"")`. Otherwise `to_dict()` and `encode_message()` return the old content.
     """
@@ -221,7 +223,7 @@ class UnknownMessage(Message, frozen=True, kw_only=True):
     """A JSON object with a `type` that this library does not know, or without one; `to_dict()` is the object. A newer CLI may send these;
     you can ignore them.
 
-    An object of a known `type` also becomes one when too many of its fields do not fit (`salvage.MAX_SALVAGE_DECODES`).
+    An object of a known `type` also becomes one when so many of its values do not fit that a repair would take too long.
     """
 
     wire_type: str = ""
