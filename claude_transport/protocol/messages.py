@@ -296,8 +296,8 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
     def answers_a_prompt(self) -> bool:
         """True when this is the result of a prompt that this host sent; False for a turn that the CLI started by itself.
 
-        `prompt_uuids` decides, which a `Query` fills in. When it is None, `is_unsolicited` decides. That is wrong for a session resumed at a
-        deferred tool call: it begins with a turn of its own, whose result looks like any other.
+        `prompt_uuids` decides, which a `Query` fills in. When it is None, `is_unsolicited` decides. That is wrong for a session resumed at
+        a deferred tool call: it begins with a turn of its own, whose result looks like any other.
         """
         return not self.is_unsolicited if self.prompt_uuids is None else bool(self.prompt_uuids)
 
