@@ -19,7 +19,9 @@ from claude_transport.protocol.envelope import Number, Part
 
 
 class ContextCategory(Part, rename="camel", frozen=True, kw_only=True):
-    """One category of content in the context window. `kind`: used, deferred (counted, but not loaded), buffer (kept free), free."""
+    """One category of content in the context window (system prompt, tools, messages, …), and the tokens it uses there. `kind`: used,
+    deferred (counted, but not loaded), buffer (kept free), free. A part of `ContextUsage`.
+    """
 
     id: str = ""
     name: str = ""
@@ -30,7 +32,9 @@ class ContextCategory(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextCell(Part, rename="camel", frozen=True, kw_only=True):
-    """One square of the grid that the CLI draws. `percentage` is of the whole window; `square_fullness` is from 0 to 1."""
+    """One square of the grid with which the CLI draws the context window. `percentage` is of the whole window; `square_fullness` is from 0
+    to 1. A part of `ContextUsage`.
+    """
 
     category_name: str = ""
     tokens: int = 0
@@ -41,7 +45,7 @@ class ContextCell(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextMemoryFile(Part, frozen=True, kw_only=True):
-    """A CLAUDE.md or another file that is read at the start of a session."""
+    """A CLAUDE.md or another memory file that the CLI read at the start of the session, and the tokens it uses in the context window."""
 
     path: str = ""
     type: str = ""
@@ -49,7 +53,9 @@ class ContextMemoryFile(Part, frozen=True, kw_only=True):
 
 
 class ContextTool(Part, rename="camel", frozen=True, kw_only=True):
-    """A tool of an MCP server. A tool that is not loaded uses no tokens yet."""
+    """A tool of an MCP server, and the tokens that its description uses in the context window. A tool that is not loaded uses no tokens
+    yet.
+    """
 
     name: str = ""
     server_name: str = ""
@@ -58,7 +64,9 @@ class ContextTool(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextAgent(Part, rename="camel", frozen=True, kw_only=True):
-    """A subagent definition and the tokens it uses."""
+    """A kind of subagent that the session can start, and the tokens that its description uses in the context window. `source` is where it
+    is defined.
+    """
 
     agent_type: str = ""
     source: str = ""
@@ -66,7 +74,9 @@ class ContextAgent(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextSkill(Part, frozen=True, kw_only=True):
-    """A skill and the tokens that its front matter uses."""
+    """A skill, and the tokens that its front matter (its description for the model) uses in the context window. `source` is where it is
+    defined.
+    """
 
     name: str = ""
     source: str = ""
@@ -74,7 +84,9 @@ class ContextSkill(Part, frozen=True, kw_only=True):
 
 
 class ContextSkills(Part, rename="camel", frozen=True, kw_only=True):
-    """The number of skills, how many of them are described to the model, and the tokens this uses."""
+    """The skills in the context window: how many there are, how many of them are described to the model, and the tokens that this uses.
+    `skill_frontmatter` has them one by one.
+    """
 
     total_skills: int = 0
     included_skills: int = 0
@@ -83,7 +95,7 @@ class ContextSkills(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextSlashCommands(Part, rename="camel", frozen=True, kw_only=True):
-    """The number of slash commands, how many of them are described to the model, and the tokens this uses."""
+    """The slash commands in the context window: how many there are, how many are described to the model, and the tokens that this uses."""
 
     total_commands: int = 0
     included_commands: int = 0
@@ -91,7 +103,9 @@ class ContextSlashCommands(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class TokenShare(Part, rename="camel", frozen=True, kw_only=True):
-    """Tokens used by one kind of attachment (`tokens`), or by one tool (`call_tokens` and `result_tokens`)."""
+    """Tokens that one tool or one kind of attachment (`name`) uses in the context window; a part of `MessageBreakdown`. A kind of
+    attachment has `tokens`. A tool has `call_tokens` and `result_tokens`. The other fields are None.
+    """
 
     name: str = ""
     tokens: int | None = None
@@ -100,7 +114,9 @@ class TokenShare(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class MessageBreakdown(Part, rename="camel", frozen=True, kw_only=True):
-    """Tokens used by the conversation, by kind of message."""
+    """Tokens that the conversation uses in the context window, by kind of message; then by tool and by kind of attachment. A part of
+    `ContextUsage`.
+    """
 
     tool_call_tokens: int = 0
     tool_result_tokens: int = 0
@@ -114,7 +130,7 @@ class MessageBreakdown(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextUsage(Answer, rename="camel", frozen=True, kw_only=True):
-    """The use of the context window, in tokens. [08a, 08b]
+    """What fills the context window of the session, in tokens; returned by `Query.context_usage`. [08a, 08b]
 
     With `detail="summary"` the numbers are estimates (8 ms). Otherwise the CLI asks the API to count (1.1 s). `max_tokens` is what can be
     used, `raw_max_tokens` is the model's window, and `percentage` is a whole number.
@@ -141,7 +157,7 @@ class ContextUsage(Answer, rename="camel", frozen=True, kw_only=True):
     """The usage that the last API response reported; None before the first response."""
 
     def category(self, id: str) -> ContextCategory | None:  # noqa: A002 - the wire's own name for it
-        """Return the category with this id (`messages`, `system_prompt`, `free_space`, …), or None."""
+        """Return the category with this `id` (`messages`, `system_prompt`, `free_space`, …); None when there is no such category."""
         return next((category for category in self.categories if category.id == id), None)
 
 
@@ -149,7 +165,9 @@ class ContextUsage(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class RewindResult(Answer, rename="camel", frozen=True, kw_only=True):
-    """The result of a rewind of files. Counts, paths and `error` come only with `dry_run`. [08a]"""
+    """The result of `Query.rewind_files`, which restores files. `can_rewind` says whether that is possible. The changed files, `insertions`
+    and `deletions`, and `error` come only with `dry_run`, `skipped_links` only without. [08a]
+    """
 
     can_rewind: bool = False
     error: str | None = None
@@ -160,14 +178,14 @@ class RewindResult(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class FileSuggestions(Answer, frozen=True, kw_only=True):
-    """Paths below `cwd` that match the typed text. [08a]"""
+    """Paths below `cwd` that match the beginning of a path; returned by `Query.file_suggestions`. [08a]"""
 
     suggestions: tuple[Any, ...] = ()
     cwd: str = ""
 
 
 class FileContents(Answer, frozen=True, kw_only=True):
-    """The contents of a file, as text or as base64 (`encoding`). [08a]
+    """The contents of a file, as text or as base64 (when `encoding` is `base64`); returned by `Query.read_file`. [08a]
 
     `lossy` is True when bytes that are not UTF-8 were replaced, `truncated` when the file was cut at `max_bytes`.
     """
@@ -181,7 +199,7 @@ class FileContents(Answer, frozen=True, kw_only=True):
 
     @property
     def data(self) -> bytes:
-        """The contents as bytes: decoded from base64, or the text encoded in UTF-8."""
+        """The contents as bytes: decoded from base64, or the text encoded in UTF-8. Empty when the base64 is not valid."""
         if self.encoding == "base64":
             try:
                 return base64.b64decode(self.contents)
@@ -191,7 +209,7 @@ class FileContents(Answer, frozen=True, kw_only=True):
 
 
 class PlanInfo(Answer, frozen=True, kw_only=True):
-    """The plan of the session, if it has one. [08a]"""
+    """The plan of the session; returned by `Query.plan`. When there is none, `exists` is False and `content` and `path` are None. [08a]"""
 
     exists: bool = False
     content: str | None = None
@@ -199,7 +217,7 @@ class PlanInfo(Answer, frozen=True, kw_only=True):
 
 
 class DiffStats(Part, rename="camel", frozen=True, kw_only=True):
-    """The number of changed files and lines."""
+    """The number of changed files, added lines and removed lines in a `WorkspaceDiff`."""
 
     files_count: int = 0
     lines_added: int = 0
@@ -207,7 +225,9 @@ class DiffStats(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ChangedFile(Part, rename="camel", frozen=True, kw_only=True):
-    """One changed file. `status`: added, modified, removed, renamed, copied."""
+    """One changed file of a `WorkspaceDiff`, and how many of its lines were `added` and `removed`. `status`: added, modified, removed,
+    renamed, copied.
+    """
 
     path: str = ""
     added: int = 0
@@ -218,7 +238,9 @@ class ChangedFile(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class DiffHunk(Part, rename="camel", frozen=True, kw_only=True):
-    """A hunk of a unified diff. Each line begins with a space, `+` or `-`."""
+    """A hunk of a unified diff: a group of changed lines, with its place in the old and the new file (line numbers and numbers of lines).
+    Each line in `lines` begins with a space (unchanged), `+` or `-`.
+    """
 
     old_start: int = 0
     old_lines: int = 0
@@ -228,14 +250,16 @@ class DiffHunk(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class DiffFile(Part, frozen=True, kw_only=True):
-    """The hunks of one file. Untracked files have none."""
+    """The hunks of one changed file of a `WorkspaceDiff`. Untracked files have none."""
 
     path: str = ""
     hunks: tuple[DiffHunk, ...] = ()
 
 
 class WorkspaceDiff(Part, rename="camel", frozen=True, kw_only=True):
-    """The changes in the working tree."""
+    """The changes in the git working tree: the totals in `stats`, the changed `files`, and their changed lines in `hunks`. `skipped_large`
+    names the files that were too large to show. Returned in a `WorkspaceDiffAnswer`.
+    """
 
     stats: DiffStats = DiffStats()
     files: tuple[ChangedFile, ...] = field(name="perFileStats", default=())
@@ -246,7 +270,9 @@ class WorkspaceDiff(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class WorkspaceDiffAnswer(Answer, rename="camel", frozen=True, kw_only=True):
-    """The changes in the working tree, or None with a `no_diff_reason`: `no-repository`, … [08a]"""
+    """The changes in the git working tree, in `diff`; returned by `Query.workspace_diff`. When `diff` is None, `no_diff_reason` says why:
+    `no-repository`, … [08a]
+    """
 
     diff: WorkspaceDiff | None = None
     no_diff_reason: str | None = None
@@ -256,14 +282,16 @@ class WorkspaceDiffAnswer(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class McpServerInfo(Part, frozen=True, kw_only=True):
-    """The name and version that an MCP server reports about itself."""
+    """The name and version that a connected MCP server reports about itself. A part of `McpServerStatus`."""
 
     name: str = ""
     version: str = ""
 
 
 class McpServerTool(Part, frozen=True, kw_only=True):
-    """A tool of a connected MCP server. `annotations` use the CLI's names (`readOnly`, `destructive`, …)."""
+    """A tool of a connected MCP server, in `McpServerStatus`. `annotations` are the server's hints about it, with the CLI's names
+    (`readOnly`, `destructive`, …).
+    """
 
     name: str = ""
     description: str | None = None
@@ -271,10 +299,10 @@ class McpServerTool(Part, frozen=True, kw_only=True):
 
 
 class McpServerStatus(Part, frozen=True, kw_only=True):
-    """The state of one MCP server. [06l, 08a]
+    """The state of one MCP server of the session; `Query.mcp_status` returns one for each. [06l, 08a]
 
-    `status`: connected, failed, disabled, pending, needs-auth. `scope` and `source` say where it was configured: `sdk` for a server of the
-    host, `dynamic` for one of `mcp_set_servers`.
+    `status`: connected, failed (see `error`), disabled, pending, needs-auth. `scope` and `source` say where it was configured: `sdk` for a
+    server of the host, `dynamic` for one of `Query.mcp_set_servers`. `tools` is empty unless the server is connected.
     """
 
     name: str = ""
@@ -289,13 +317,17 @@ class McpServerStatus(Part, frozen=True, kw_only=True):
 
 
 class McpServerStatuses(Answer, frozen=True, kw_only=True):
-    """The state of every MCP server. [08a]"""
+    """The answer to the control request `mcp_status`: the state of every MCP server of the session. `Query.mcp_status` returns its
+    `servers`. [08a]
+    """
 
     servers: tuple[McpServerStatus, ...] = field(name="mcpServers", default=())
 
 
 class McpServersChange(Answer, frozen=True, kw_only=True):
-    """The result of setting the MCP servers. `errors` names the servers that were added but could not be connected. [06l, 08a]"""
+    """The names of the MCP servers that `Query.mcp_set_servers` added and removed. `errors` names the servers that were added but could not
+    be connected, each with the error text. [06l, 08a]
+    """
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -303,8 +335,8 @@ class McpServersChange(Answer, frozen=True, kw_only=True):
 
 
 class McpCallResult(Answer, frozen=True, kw_only=True):
-    """The result of an MCP tool that the host called, without the model. The tool sets `is_error`; `staging` comes only when a time
-    limit was given.
+    """The result of a tool of an MCP server that the host called directly with `Query.mcp_call`, without the model. `is_error` is True when
+    the tool reports a failure of its own. `staging` is an object of the CLI that comes only when `call_timeout` was given.
     """
 
     content: tuple[dict[str, Any], ...] | str = ()
@@ -314,14 +346,16 @@ class McpCallResult(Answer, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """All text blocks of the result, joined."""
+        """The text of the result: all its text blocks, joined without a separator; an empty string when it has none."""
         if isinstance(self.content, str):
             return self.content
         return "".join(str(block.get("text", "")) for block in self.content if block.get("type") == "text")
 
 
 class McpResourceContents(Answer, frozen=True, kw_only=True):
-    """An MCP resource: a tuple of MCP content objects with `uri`, `mimeType` and `text` or `blob`."""
+    """A resource that an MCP server returned: a tuple of MCP content objects with `uri`, `mimeType` and `text` or `blob`.
+    `Query.mcp_read_resource` returns its `contents`.
+    """
 
     contents: tuple[dict[str, Any], ...] = ()
 
@@ -330,13 +364,13 @@ class McpResourceContents(Answer, frozen=True, kw_only=True):
 
 
 class ModelListing(Answer, frozen=True, kw_only=True):
-    """The models that can be selected. [08a]"""
+    """The answer to the control request `list_models`: the models that the session can use. `Query.list_models` returns `models`. [08a]"""
 
     models: tuple[ModelInfo, ...] = ()
 
 
 class ModelSpending(Part, rename="camel", frozen=True, kw_only=True):
-    """Tokens and cost (US dollars) of one model in this session. [08a]"""
+    """What one model has used in this session: tokens, and its cost in US dollars. A part of `SessionSpending`. [08a]"""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -354,7 +388,9 @@ class ModelSpending(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class SessionSpending(Part, frozen=True, kw_only=True):
-    """Tokens, cost and time (milliseconds) since this process started. The keys of `model_usage` are model names. [08a]"""
+    """The session's cost (US dollars), time (milliseconds) and changed lines since this CLI process started, and what each model used. The
+    keys of `model_usage` are model names. A part of `UsageInfo`. [08a]
+    """
 
     total_cost_usd: Number = 0
     total_api_duration_ms: Number = 0
@@ -365,10 +401,10 @@ class SessionSpending(Part, frozen=True, kw_only=True):
 
 
 class UsageInfo(Answer, frozen=True, kw_only=True):
-    """Usage of this session, and the remaining limits of a subscription. [08a]
+    """What this session has used, and the remaining limits of a subscription; returned by `Query.usage`. [08a]
 
-    `rate_limits` and `behaviors` are None with an API key. *Declared*: `rate_limits` holds windows (`five_hour`, `seven_day`, …), each with
-    `utilization` and `resets_at`.
+    `rate_limits` and `behaviors` are None with an API key. With a subscription, `rate_limits` holds windows (`five_hour`, `seven_day`, …),
+    each with `utilization` and `resets_at`: published in the CLI's type declarations, never seen in a recording.
     """
 
     session: SessionSpending = SessionSpending()
@@ -382,7 +418,9 @@ class UsageInfo(Answer, frozen=True, kw_only=True):
 
 
 class PermissionRuleInfo(Part, frozen=True, kw_only=True):
-    """One permission rule, such as `Bash(ls)`. `behavior`: allow, deny, ask. `source`: flagSettings, userSettings, session, …"""
+    """One permission rule that is in force, such as `Bash(ls)`. `behavior`: allow, deny, ask. `source` is where the rule was set:
+    flagSettings, userSettings, session, …
+    """
 
     rule: str = ""
     behavior: str = ""
@@ -392,7 +430,9 @@ class PermissionRuleInfo(Part, frozen=True, kw_only=True):
 
 
 class PermissionRuleState(Part, rename="camel", frozen=True, kw_only=True):
-    """The permission rules and the directories they apply to."""
+    """The permission rules in force, the directories in which the session may work, and whether only an organisation's rules count. The
+    content of `PermissionRules`.
+    """
 
     rules: tuple[PermissionRuleInfo, ...] = ()
     workspace_directories: tuple[Any, ...] = ()
@@ -401,33 +441,35 @@ class PermissionRuleState(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class PermissionRules(Answer, frozen=True, kw_only=True):
-    """The permission rules in force. [08a]"""
+    """The permission rules in force in the session, and its directories; returned by `Query.permission_rules`. [08a]"""
 
     state: PermissionRuleState = PermissionRuleState()
 
     @property
     def rules(self) -> tuple[PermissionRuleInfo, ...]:
-        """The rules, of all sources."""
+        """All permission rules in force, whether they come from settings files, options or the session; the `source` of each rule tells."""
         return self.state.rules
 
     @property
     def workspace_directories(self) -> tuple[Any, ...]:
-        """Directories that may be worked in beside `original_cwd`."""
+        """The directories in which the session may work, in addition to `original_cwd`; as the CLI sent them."""
         return self.state.workspace_directories
 
     @property
     def original_cwd(self) -> str:
-        """Where the session began."""
+        """The directory in which the session began."""
         return self.state.original_cwd
 
     @property
     def managed_only(self) -> bool:
-        """Whether only the rules of an organisation count."""
+        """True when only the permission rules that an organisation set count, and those of users and projects are ignored."""
         return self.state.managed_only
 
 
 class HookListingEvent(Part, rename="camel", frozen=True, kw_only=True):
-    """A hook event that this CLI knows."""
+    """A hook event that this version of the CLI knows, in `HookListing.event_catalog`. `supports_matcher` says whether a hook can be
+    limited to some of these events, such as those of one tool.
+    """
 
     name: str = ""
     summary: str = ""
@@ -435,7 +477,9 @@ class HookListingEvent(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class HookListing(Answer, rename="camel", frozen=True, kw_only=True):
-    """The hooks of the settings files, and all events that a hook can have. Hooks of the host are not listed. [08a]"""
+    """The hooks that settings files define, in `hooks`, and all events that this CLI knows, in `event_catalog`; returned by
+    `Query.hooks_listing`. Hooks of the host are not listed. [08a]
+    """
 
     events: tuple[Any, ...] = ()
     hooks: tuple[dict[str, Any], ...] = ()
@@ -444,7 +488,9 @@ class HookListing(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class SandboxInfo(Answer, frozen=True, kw_only=True):
-    """The sandbox in which commands run. `mode`: disabled, … [08a]"""
+    """Whether and how the CLI runs shell commands in a sandbox; returned by `Query.sandbox_info`. `supported` is True when it could,
+    `enabled` when it does. `mode`: disabled, … [08a]
+    """
 
     supported: bool = False
     enabled: bool = False
@@ -459,7 +505,7 @@ class SandboxInfo(Answer, frozen=True, kw_only=True):
 
 
 class BinaryVersion(Answer, rename="camel", frozen=True, kw_only=True):
-    """The version of the CLI; `build_time` is in ISO 8601. [08a]"""
+    """The version of the CLI's binary; returned by `Query.binary_version`. `build_time` is in ISO 8601. [08a]"""
 
     version: str = ""
     build_time: str = ""
@@ -467,38 +513,40 @@ class BinaryVersion(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class StatusRow(Part, frozen=True, kw_only=True):
-    """One fact of the status, as text for people."""
+    """One fact of the session's status, such as its model, as text for people: a label and its value. A part of `StatusSection`."""
 
     label: str = ""
     value: str = ""
 
 
 class StatusSection(Part, frozen=True, kw_only=True):
-    """The facts under one heading of the status."""
+    """The facts under one heading (`title`) of the session's status. A part of `StatusInfo`."""
 
     title: str = ""
     rows: tuple[StatusRow, ...] = ()
 
 
 class StatusInfo(Answer, frozen=True, kw_only=True):
-    """The content of `/status`, as text for people. [08a]"""
+    """What the slash command `/status` shows about the session, as text for people; returned by `Query.status`. [08a]"""
 
     sections: tuple[StatusSection, ...] = ()
 
     def value(self, label: str) -> str | None:
-        """Return the value of the first row with this label (`Session ID`, `Model`, `cwd`, …), or None."""
+        """Return the value of the first row with this label (`Session ID`, `Model`, `cwd`, …); None when no row has it."""
         return next((row.value for section in self.sections for row in section.rows if row.label == label), None)
 
 
 class ExportedConversation(Answer, frozen=True, kw_only=True):
-    """The conversation as plain text, and a suggested file name. [08a]"""
+    """The conversation as plain text, and a suggested name for its file; returned by `Query.export_conversation`. [08a]"""
 
     text: str = ""
     default_filename: str = ""
 
 
 class ForkResult(Answer, frozen=True, kw_only=True):
-    """The result of a fork request. A stream-json session answers `forked=False` with `reason="unsupported"`. [08a]"""
+    """The result of `Query.fork_conversation`. A stream-json session, as every `Query` has, answers `forked=False` with
+    `reason="unsupported"`: use the option `fork_session`. [08a]
+    """
 
     forked: bool = False
     error: str | None = None
@@ -506,20 +554,24 @@ class ForkResult(Answer, frozen=True, kw_only=True):
 
 
 class SideAnswer(Answer, frozen=True, kw_only=True):
-    """The model's answer to a side question, which is not part of the conversation. `synthetic` is True when no model wrote it. [08a]"""
+    """The model's answer to a side question, which is not part of the conversation; returned by `Query.side_question`. `synthetic` is True
+    when no model wrote it. [08a]
+    """
 
     response: str | None = None
     synthetic: bool = False
 
 
 class SessionTitle(Answer, frozen=True, kw_only=True):
-    """A title that the model made for the session from a description."""
+    """A title that a model made for the session from a description; None when it made none. `Query.generate_session_title` returns its
+    `title`.
+    """
 
     title: str | None = None
 
 
 class CwdChange(Answer, frozen=True, kw_only=True):
-    """The result of a change of the working directory.
+    """The result of `Query.set_cwd`, which changes the working directory of the session.
 
     `status` `ok`: the session is in `cwd`; `changed` is True when it was in another directory before. `needs_trust`: nothing changed; ask
     the user whether to trust `trust_root`, then repeat the request with this `directory` as `trusted_directory`. `rejected`: nothing
@@ -537,7 +589,9 @@ class CwdChange(Answer, frozen=True, kw_only=True):
 
 
 class ConversationRewind(Answer, rename="camel", frozen=True, kw_only=True):
-    """The result of cutting the conversation back to before a message. `prefill_text` is the text of that message."""
+    """The result of `Query.rewind_conversation`, which cuts the conversation back to before a user message. `prefill_text` is the text of
+    that message. When `rewound` is False, `reason` and `error` say why.
+    """
 
     rewound: bool = False
     target_message_uuid: str | None = None
@@ -551,14 +605,16 @@ class ConversationRewind(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class SettingsSource(Part, frozen=True, kw_only=True):
-    """The settings from one source: userSettings, projectSettings, localSettings, flagSettings, policySettings."""
+    """The settings from one source, in `SettingsInfo`. `source`: userSettings, projectSettings, localSettings, flagSettings,
+    policySettings.
+    """
 
     source: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
 
 
 class AppliedSettings(Part, frozen=True, kw_only=True):
-    """The settings that the session uses now, after all sources were merged."""
+    """The model, effort and advisor that the session uses now, after the settings of all sources were merged. A part of `SettingsInfo`."""
 
     model: str | None = None
     effort: str | None = None
@@ -566,7 +622,9 @@ class AppliedSettings(Part, frozen=True, kw_only=True):
 
 
 class SettingsInfo(Answer, frozen=True, kw_only=True):
-    """The settings: merged (`effective`), by source (`sources`, weakest first), and those in use (`applied`). [08a, 08c]"""
+    """The settings of the session: merged (`effective`), by source (`sources`, weakest first), and those in use (`applied`); returned by
+    `Query.settings`. [08a, 08c]
+    """
 
     effective: dict[str, Any] = field(default_factory=dict)
     sources: tuple[SettingsSource, ...] = ()
@@ -575,7 +633,9 @@ class SettingsInfo(Answer, frozen=True, kw_only=True):
 
 
 class PluginInfo(Part, frozen=True, kw_only=True):
-    """A loaded plugin."""
+    """A plugin that the session loaded: its name, its directory in `path`, where it is from in `source`, and its version. In
+    `ReloadedPlugins`.
+    """
 
     name: str = ""
     path: str = ""
@@ -584,7 +644,9 @@ class PluginInfo(Part, frozen=True, kw_only=True):
 
 
 class CacheImpact(Part, frozen=True, kw_only=True):
-    """What a plugin reload would change, if it were not held back. *Declared.*"""
+    """The changes that a plugin reload would make if it were not held back; they would invalidate the prompt cache. In `ReloadedPlugins`.
+    Published in the CLI's type declarations; never seen in a recording.
+    """
 
     mcp_servers_added: tuple[str, ...] = ()
     mcp_servers_removed: tuple[str, ...] = ()
@@ -592,8 +654,8 @@ class CacheImpact(Part, frozen=True, kw_only=True):
 
 
 class ReloadedPlugins(Answer, frozen=True, kw_only=True):
-    """The plugins, commands, agents and MCP servers after a reload. `held` is True when the reload was held back and nothing changed.
-    [08a]
+    """All plugins, commands, agents and MCP servers of the session; returned by `Query.reload_plugins`. `held` is True when the reload was
+    held back and nothing changed; `cache_impact` then says what would change. [08a]
     """
 
     commands: tuple[CommandInfo, ...] = ()
@@ -606,25 +668,27 @@ class ReloadedPlugins(Answer, frozen=True, kw_only=True):
 
 
 class SkillListing(Answer, frozen=True, kw_only=True):
-    """The skills after a reload. [08a]"""
+    """The answer to the control request `reload_skills`: all skills after the reload. `Query.reload_skills` returns its `skills`. [08a]"""
 
     skills: tuple[CommandInfo, ...] = ()
 
 
 class OutputStyles(Answer, frozen=True, kw_only=True):
-    """The output styles after a reload. [08a]"""
+    """The answer to the control request `reload_output_styles`: the names of all output styles after the reload, which
+    `Query.reload_output_styles` returns. [08a]
+    """
 
     available_output_styles: tuple[str, ...] = ()
 
 
 class SkillsInfo(Answer, frozen=True, kw_only=True):
-    """The skills that the user can manage, without the built-in ones. [08a]"""
+    """The skills that the user can manage, without the built-in ones, as objects of the CLI; returned by `Query.skills_info`. [08a]"""
 
     skills: tuple[dict[str, Any], ...] = ()
 
 
 class MemoryFile(Part, frozen=True, kw_only=True):
-    """A file that is read at the start of a session if it exists. `kind`: user, project, …"""
+    """A file, such as CLAUDE.md, that the CLI reads at the start of a session if it exists. `kind`: user, project, … In `MemoryInfo`."""
 
     kind: str = ""
     path: str = ""
@@ -634,7 +698,7 @@ class MemoryFile(Part, frozen=True, kw_only=True):
 
 
 class MemoryFolder(Part, frozen=True, kw_only=True):
-    """A folder of memory files."""
+    """A folder in which the CLI keeps memory files between sessions. `kind`: auto, … In `MemoryInfo`."""
 
     kind: str = ""
     path: str = ""
@@ -643,7 +707,9 @@ class MemoryFolder(Part, frozen=True, kw_only=True):
 
 
 class MemoryInfo(Answer, frozen=True, kw_only=True):
-    """The memory files and folders that are kept between sessions. [08a]"""
+    """The memory files and folders that the CLI keeps between sessions; returned by `Query.memory_info`. `auto_memory` says whether the CLI
+    keeps memories by itself. [08a]
+    """
 
     files: tuple[MemoryFile, ...] = ()
     folders: tuple[MemoryFolder, ...] = ()
@@ -655,21 +721,27 @@ class MemoryInfo(Answer, frozen=True, kw_only=True):
 
 
 class InterruptReceipt(Answer, frozen=True, kw_only=True):
-    """Uuids of the queued messages that an interrupt kept, and of those it dropped. [07c, 07f]"""
+    """What an interrupt did with the queued messages: the uuids of those that it kept (`still_queued`) and dropped (`cancelled`). Returned
+    by `Query.interrupt_all`. [07c, 07f]
+    """
 
     still_queued: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
 
 
 class MessageCancellation(Answer, frozen=True, kw_only=True):
-    """The result of cancelling a queued message. `cancelled` is False when its turn already began, or when the uuid is unknown. [10e]"""
+    """The result of cancelling a queued message. `cancelled` is False when its turn already began, or when the uuid is unknown.
+    `Query.cancel_message` returns `cancelled`. [10e]
+    """
 
     cancelled: bool = False
     message_uuid: str | None = None
 
 
 class TaskOutput(Answer, frozen=True, kw_only=True):
-    """The output of a background shell so far. `truncated` is True when `output` is not all of the `total_bytes`. [24d]"""
+    """The output that a background shell has written so far; returned by `Query.task_output`. `truncated` is True when `output` is not all
+    of the `total_bytes`. [24d]
+    """
 
     output: str = ""
     total_bytes: int = 0

@@ -14,16 +14,18 @@ from claude_transport.protocol.envelope import FALLBACK_TAG, Part
 
 
 class Block(Part, tag_field="type", frozen=True, kw_only=True):
-    """Base of all content blocks."""
+    """Base class of all content blocks, the parts of a message's `content`. Use it for annotations and `isinstance`; every received block
+    is of a subclass, and a block of an unknown type is an `UnknownBlock`.
+    """
 
     @property
     def type(self) -> str:
-        """The `type` on the wire."""
+        """The `type` of this block on the wire, such as `text` or `tool_use`; every class has its own."""
         return str(self.__struct_config__.tag)
 
 
 class TextBlock(Block, tag="text", frozen=True, kw_only=True):
-    """Text. `citations` is set only when the API cites sources."""
+    """A piece of text of the model or of a prompt. `citations` is set only when the API cites sources."""
 
     text: str = ""
     citations: tuple[Any, ...] | None = None
@@ -31,20 +33,22 @@ class TextBlock(Block, tag="text", frozen=True, kw_only=True):
 
 
 class ThinkingBlock(Block, tag="thinking", frozen=True, kw_only=True):
-    """Thinking of the model. The API checks by `signature` that the text is its own. [recording 03]"""
+    """A piece of the model's thinking, as text. The API checks by `signature` that the text is its own. [recording 03]"""
 
     thinking: str = ""
     signature: str = ""
 
 
 class RedactedThinkingBlock(Block, tag="redacted_thinking", frozen=True, kw_only=True):
-    """Thinking that only the API can read."""
+    """A piece of the model's thinking that is encrypted: only the API can read `data`."""
 
     data: str = ""
 
 
 class ToolUseBlock(Block, tag="tool_use", frozen=True, kw_only=True):
-    """A tool call of the model: the tool `name` with `input`, which the tool defines and which stays a dict."""
+    """The model calls the tool `name` with the arguments `input`. Each tool defines its own arguments, so `input` stays a dict. The result
+    of the call is the `ToolResultBlock` whose `tool_use_id` is this `id`.
+    """
 
     id: str = ""
     name: str = ""
@@ -54,7 +58,9 @@ class ToolUseBlock(Block, tag="tool_use", frozen=True, kw_only=True):
 
 
 class ToolResultBlock(Block, tag="tool_result", frozen=True, kw_only=True):
-    """The result of a tool: text or blocks. `is_error` is None on most successes."""
+    """The result of the tool call `tool_use_id`: a text or content blocks in `content`. `is_error` is True when the call failed or was
+    denied, and None on most successes.
+    """
 
     tool_use_id: str = ""
     content: str | tuple[ContentBlock, ...] | None = None
@@ -63,7 +69,7 @@ class ToolResultBlock(Block, tag="tool_result", frozen=True, kw_only=True):
 
 
 class ServerToolUseBlock(Block, tag="server_tool_use", frozen=True, kw_only=True):
-    """A call of a tool that the API runs itself (web search, code execution)."""
+    """The model calls the tool `name`, which the API runs itself (web search, code execution). The CLI and the host have nothing to run."""
 
     id: str = ""
     name: str = ""
@@ -72,7 +78,9 @@ class ServerToolUseBlock(Block, tag="server_tool_use", frozen=True, kw_only=True
 
 
 class MCPToolUseBlock(Block, tag="mcp_tool_use", frozen=True, kw_only=True):
-    """A call of a tool of an MCP server to which the API is connected."""
+    """The model calls the tool `name` of the MCP server `server_name`. The API itself is connected to that server and makes the call, not
+    the CLI.
+    """
 
     id: str = ""
     name: str = ""
@@ -81,26 +89,28 @@ class MCPToolUseBlock(Block, tag="mcp_tool_use", frozen=True, kw_only=True):
 
 
 class ServerToolResultBlock(Block, frozen=True, kw_only=True):
-    """Base of the results of the API's own tools. `content` is a list of results, or one object that describes an error."""
+    """Base class of the results of tools that the API runs itself. `tool_use_id` is the id of the call. `content` is what the API sent: a
+    list of results or one object, which may describe an error.
+    """
 
     tool_use_id: str = ""
     content: Any = None
 
 
 class WebSearchToolResultBlock(ServerToolResultBlock, tag="web_search_tool_result", frozen=True, kw_only=True):
-    """The result of a web search."""
+    """The result of a web search that the API made. `content` is a list of results, or one object that describes an error."""
 
 
 class WebFetchToolResultBlock(ServerToolResultBlock, tag="web_fetch_tool_result", frozen=True, kw_only=True):
-    """The content that was fetched from the web."""
+    """The page or file that the API fetched from the web. `content` is one object, which may describe an error."""
 
 
 class CodeExecutionToolResultBlock(ServerToolResultBlock, tag="code_execution_tool_result", frozen=True, kw_only=True):
-    """The output of code that the API ran."""
+    """The result of code that the API ran for the model. `content` is one object with the output, or one that describes an error."""
 
 
 class AdvisorToolResultBlock(ServerToolResultBlock, tag="advisor_tool_result", frozen=True, kw_only=True):
-    """The answer of the advisor model (option `advisor`).
+    """The answer of the advisor, a second model that the model can ask (option `advisor`).
 
     The `type` of `content` is `advisor_result` (with `text`), `advisor_redacted_result`, or `advisor_tool_result_error` (with
     `error_code`).
@@ -108,20 +118,22 @@ class AdvisorToolResultBlock(ServerToolResultBlock, tag="advisor_tool_result", f
 
 
 class MCPToolResultBlock(ServerToolResultBlock, tag="mcp_tool_result", frozen=True, kw_only=True):
-    """The answer of an MCP server to the API."""
+    """The answer of an MCP server that the API itself called (see `MCPToolUseBlock`). `is_error` is True when the tool failed."""
 
     is_error: bool | None = None
 
 
 class ImageBlock(Block, tag="image", frozen=True, kw_only=True):
-    """An image. `source` is base64 data, a URL, or a file id."""
+    """An image in a prompt or in the result of a tool. `source` is the API's object: base64 data, a URL, or a file id."""
 
     source: dict[str, Any] = field(default_factory=dict)
     cache_control: dict[str, Any] | None = None
 
 
 class DocumentBlock(Block, tag="document", frozen=True, kw_only=True):
-    """A PDF or text document."""
+    """A PDF or text document for the model. `source` is the API's object that holds it or refers to it; `title` and `context` describe it;
+    `citations` says whether the model may cite it.
+    """
 
     source: dict[str, Any] = field(default_factory=dict)
     title: str | None = None
@@ -131,7 +143,7 @@ class DocumentBlock(Block, tag="document", frozen=True, kw_only=True):
 
 
 class SearchResultBlock(Block, tag="search_result", frozen=True, kw_only=True):
-    """One result of a search by the host, which the model can cite."""
+    """One result of a search that the host made; the model can cite it. `source` says where it is from, `content` has its text."""
 
     source: str = ""
     title: str = ""
@@ -141,35 +153,37 @@ class SearchResultBlock(Block, tag="search_result", frozen=True, kw_only=True):
 
 
 class ToolReferenceBlock(Block, tag="tool_reference", frozen=True, kw_only=True):
-    """A tool that a tool search found."""
+    """The name of a tool that the model found with a tool search."""
 
     tool_name: str = ""
 
 
 class ContainerUploadBlock(Block, tag="container_upload", frozen=True, kw_only=True):
-    """A file that was put into the API's code container."""
+    """A file that was put into the container in which the API runs code; `file_id` is its id at the API."""
 
     file_id: str = ""
 
 
 class UnknownBlock(Block, tag=FALLBACK_TAG, frozen=True, kw_only=True):
-    """A block of an unknown type, or one whose shape does not fit; `data` is the whole object."""
+    """A content block of an unknown type, or one whose shape does not fit the class of its type. `data` is the whole JSON object."""
 
     data: dict[str, Any] = field(default_factory=dict)
 
     @property
     def type(self) -> str:
-        """The `type` on the wire, or an empty string when there is none."""
+        """The `type` that the block has on the wire; an empty string when it has none."""
         kind = self.data.get("type")
         return kind if isinstance(kind, str) else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object as it came."""
+        """Return the JSON object of the block as it came, as a new dict."""
         return dict(self.data)
 
     @classmethod
     def from_wire(cls, data: Any) -> Block | None:
-        """Wrap an object, turn bare text into a text block, and return None for anything else."""
+        """Make a block of a JSON value that fits no other class; the decoder calls it. Returns an `UnknownBlock` for an object, a
+        `TextBlock` for bare text, and None for anything else.
+        """
         if isinstance(data, dict):
             return cls(data=data)
         return TextBlock(text=data) if isinstance(data, str) else None

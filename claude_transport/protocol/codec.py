@@ -102,25 +102,30 @@ class _Reading(NamedTuple):
 
 
 def decode_message(line: bytes) -> Message:
-    """Decode one line to a typed message. Never raises for any bytes.
+    """Decode one line of the wire to a typed message. Never raises for any bytes; `raw` of the message is the line.
 
     Returns:
-        A typed message; an `UnknownMessage` for an unknown `type`; a `DecodeFailure` or `OversizedMessage` for a line without a message.
+        A typed message; an `UnknownMessage` for an unknown `type`; a `DecodeFailure` or `OversizedMessage` for a line without a message, a
+        `DecodeFailure` also for a blank line.
+
+    Raises:
+        UsageError: `line` is not bytes.
     """
     message = _read(line).message
     return message if message is not None else DecodeFailure(kind="blank", error="a blank line", raw=bytes(line))
 
 
 class LineDecoder:
-    """Decodes the lines of one stream, in batches: `messages()` for typed messages, `dicts()` and `as_dict()` for plain dicts.
+    """Decodes the lines of one stream, in batches: `messages()` for typed messages, `dicts()` and `as_dict()` for plain dicts. `counters`
+    counts the lines by how they could be read.
 
     A line without a message becomes a `DecodeFailure` or `OversizedMessage` in its place.
 
     Args:
         strict: raise `CLIJSONDecodeError` or `LineTooLong` for such a line instead. `before_failure` then has the messages of the same
             batch before it.
-        max_line_bytes: the limit for lines that do not come from a framer, which has its own limit.
-        on_noise: called with each piece of noise.
+        max_line_bytes: limit of a line in bytes. None means no limit here, for lines that a framer with its own limit has cut.
+        on_noise: called with each piece of noise as bytes: a line that does not look like JSON, or the text in front of a message.
     """
 
     __slots__ = ("_max_line_bytes", "_on_noise", "_strict", "before_failure", "counters", "kinds")
@@ -137,7 +142,13 @@ class LineDecoder:
         """The types of the messages in the last batch. Observers use it to skip a batch without looking at each message."""
 
     def messages(self, lines: Sequence[bytes]) -> list[Message]:
-        """Decode a batch of lines: one message for each line, in order. Blank lines give none."""
+        """Decode a batch of lines (bytes) to typed messages: one for each line, in order. Blank lines give none. A line without a message
+        gives a `DecodeFailure` or `OversizedMessage`.
+
+        Raises:
+            CLIJSONDecodeError: only when `strict`: a line is not a JSON object.
+            LineTooLong: only when `strict`: a line is over the limit.
+        """
         if self._max_line_bytes is not None:
             lines = self._bounded(lines)
         if (plain := _read_alone(lines[0]) if len(lines) == 1 else _read_plain(lines)) is not None:
@@ -178,10 +189,14 @@ class LineDecoder:
         return out
 
     def dicts(self, lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[DecodeFailure | OversizedMessage]]:
-        """Decode a batch of lines to dicts. Of duplicate keys the last one counts.
+        """Decode a batch of lines (bytes) to dicts in wire spelling. Of duplicate keys the last one counts. Blank lines give nothing.
 
         Returns:
-            The objects, and the failures for lines that are not objects.
+            Two lists: the objects in order, and the failures for lines that are not objects or are over the limit.
+
+        Raises:
+            CLIJSONDecodeError: only when `strict`: a line is not a JSON object.
+            LineTooLong: only when `strict`: a line is over the limit.
         """
         out: list[dict[str, Any]] = []
         failures: list[DecodeFailure | OversizedMessage] = []
@@ -198,7 +213,13 @@ class LineDecoder:
         return out, failures
 
     def as_dict(self, line: bytes) -> dict[str, Any] | DecodeFailure | OversizedMessage | None:
-        """Decode one line to a dict, whatever its `type`. Returns None for a blank line."""
+        """Decode one line (bytes) to a dict in wire spelling, whatever its `type`. Returns None for a blank line, and the failure for a
+        line that is not an object or is over the limit.
+
+        Raises:
+            CLIJSONDecodeError: only when `strict`: the line is not a JSON object.
+            LineTooLong: only when `strict`: the line is over the limit.
+        """
         counters = self.counters
         counters.lines += 1
         if self._max_line_bytes is not None:

@@ -18,20 +18,25 @@ from claude_transport.protocol.salvage import Salvaged
 
 
 class Answer(Salvaged, frozen=True, kw_only=True):
-    """Base of the typed answers to control requests; `raw` is the whole payload, including keys without a field here."""
+    """Base class of the typed answers of the CLI to control requests, such as `ContextUsage`. `raw` is the whole payload, including keys
+    without a field here. `misfits` names the values that did not fit their field, which then holds its default.
+    """
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
-        """Read `ControlResponse.payload`. A value that does not fit leaves its field at the default. Never raises.
+        """Make an answer of this class from the payload of a successful response (`ControlResponse.payload`). A value that does not fit
+        leaves its field at the default and is named in `misfits`. Never raises.
 
-        When too many values do not fit (see `salvage`), all fields hold their default and `misfits` names all keys.
+        When so many values do not fit that a repair would take too long, all fields hold their default and `misfits` names all keys.
         """
         unread = [name for name in cls.__struct_encode_fields__ if name in payload]
         return cls._salvage(payload) or cls(misfits=tuple(unread), raw=dict(payload))
 
 
 class CommandInfo(Part, frozen=True, kw_only=True):
-    """A slash command."""
+    """A slash command of the session, or a skill. `name` is without the slash; `argument_hint` shows what to write after it; `aliases` are
+    its other names; `builtin` is True for a command of the CLI itself.
+    """
 
     name: str = ""
     description: str = ""
@@ -41,7 +46,7 @@ class CommandInfo(Part, frozen=True, kw_only=True):
 
 
 class AgentInfo(Part, frozen=True, kw_only=True):
-    """A subagent that can be started."""
+    """A kind of subagent that the session can start: its name, what it is for, and its model, if the CLI names one."""
 
     name: str = ""
     description: str = ""
@@ -49,7 +54,9 @@ class AgentInfo(Part, frozen=True, kw_only=True):
 
 
 class ModelInfo(Part, rename="camel", frozen=True, kw_only=True):
-    """A model that can be selected. Pass `value` to `set_model`; `resolved_model` is the full name that it stands for."""
+    """A model that the session can use. Pass `value` to `Query.set_model`; `resolved_model` is the full name that it stands for. The
+    `supports_…` fields are None when the CLI does not say.
+    """
 
     value: str = ""
     resolved_model: str | None = None
@@ -64,7 +71,9 @@ class ModelInfo(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class AccountInfo(Part, rename="camel", frozen=True, kw_only=True):
-    """The account that pays, as far as the CLI reports it. Without any credential, `token_source` is `none`. [25f]"""
+    """The account that pays for the session, and where the CLI has its credential from. A field is None when the CLI does not report it.
+    Without any credential, `token_source` is `none`. [25f]
+    """
 
     email: str | None = None
     organization: str | None = None
@@ -75,7 +84,9 @@ class AccountInfo(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class InitializationInfo(Answer, frozen=True, kw_only=True):
-    """The answer to `initialize`: what this CLI is and can do [02]. Test for a feature with `capabilities`, not with the version."""
+    """The answer to the control request `initialize`: the commands, subagents, models and account of the session, and what this CLI can do.
+    To test whether it has a feature, look in `capabilities`, not at the version. [02]
+    """
 
     commands: tuple[CommandInfo, ...] = ()
     agents: tuple[AgentInfo, ...] = ()
@@ -105,17 +116,20 @@ class InitializationInfo(Answer, frozen=True, kw_only=True):
 
 
 class PermissionRule(Part, rename="camel", frozen=True, kw_only=True):
-    """A tool, and optionally which uses of it: `PermissionRule(tool_name="Bash", rule_content="npm test")`."""
+    """A tool, and optionally which uses of it: `PermissionRule(tool_name="Bash", rule_content="npm test")`. Without `rule_content` the rule
+    is for all uses of the tool. A part of `PermissionUpdate`.
+    """
 
     tool_name: str = ""
     rule_content: str | None = None
 
 
 class PermissionUpdate(Part, frozen=True, kw_only=True):
-    """A change of the permission rules, suggested by the CLI or sent by the host. [04a]
+    """A change of the permission rules. The CLI suggests some in `CanUseTool`; the host can send them with its answer. [04a]
 
     `type`: addRules, replaceRules, removeRules (with `rules` and `behavior`: allow, deny, ask), setMode (with `mode`), addDirectories,
-    removeDirectories (with `directories`). `destination`: userSettings, projectSettings, localSettings, session, cliArg.
+    removeDirectories (with `directories`). `destination` is where it is stored: userSettings, projectSettings, localSettings, session,
+    cliArg.
     """
 
     type: str = ""
@@ -127,17 +141,18 @@ class PermissionUpdate(Part, frozen=True, kw_only=True):
 
 
 class InboundBody(Part, tag_field="subtype", frozen=True, kw_only=True):
-    """Base of the bodies of control requests."""
+    """Base class of what a control request asks: the classes of `ControlRequest.request`, such as `CanUseTool` and `HookCallback`."""
 
     @property
     def subtype(self) -> str:
-        """The `subtype` on the wire."""
+        """The kind of the request, as `subtype` on the wire: `can_use_tool`, `hook_callback`, …; every class has its own."""
         return str(self.__struct_config__.tag)
 
 
 class CanUseTool(InboundBody, tag="can_use_tool", frozen=True, kw_only=True):
-    """Asks whether a tool may run. The CLI waits without a time limit, and may withdraw the question with a cancel request. [04a, 04l,
-    07g]
+    """The CLI asks the host whether the tool `tool_name` may run with `input`. It waits for the answer without a time limit, and may
+    withdraw the question with a `ControlCancelRequest`. `permission_suggestions` are changes that the host may send with an allowing
+    answer, so that the CLI asks less often. [04a, 04l, 07g]
     """
 
     tool_name: str = ""
@@ -160,7 +175,9 @@ class CanUseTool(InboundBody, tag="can_use_tool", frozen=True, kw_only=True):
 
 
 class HookCallback(InboundBody, tag="hook_callback", frozen=True, kw_only=True):
-    """Asks the host to run one of its hooks. `input` is the event, with its `hook_event_name`. [05a]"""
+    """The CLI asks the host to run the hook that it registered as `callback_id`. `input` describes the event, which is named in
+    `hook_event_name`; `tool_use_id` is the tool call that it is about, if any. [05a]
+    """
 
     callback_id: str = ""
     input: dict[str, Any] = field(default_factory=dict)
@@ -168,13 +185,13 @@ class HookCallback(InboundBody, tag="hook_callback", frozen=True, kw_only=True):
 
     @property
     def event(self) -> str:
-        """The name of the event (`PreToolUse`, …), or an empty string."""
+        """The name of the event for which the hook runs (`PreToolUse`, …), from `input`; an empty string when it is missing."""
         name = self.input.get("hook_event_name")
         return name if isinstance(name, str) else ""
 
 
 class McpMessage(InboundBody, tag="mcp_message", frozen=True, kw_only=True):
-    """Carries a JSON-RPC `message` for the host's MCP server `server_name`. [06a]
+    """The CLI sends the JSON-RPC `message` to an MCP server that runs in the host, named `server_name`. [06a]
 
     Answer with `mcp_response` and the same JSON-RPC id. Otherwise the tool call never ends [06q, 06r].
     """
@@ -184,7 +201,9 @@ class McpMessage(InboundBody, tag="mcp_message", frozen=True, kw_only=True):
 
 
 class Elicitation(InboundBody, tag="elicitation", frozen=True, kw_only=True):
-    """Asks the user a question of an MCP server. `mode`: form, url. [06m]"""
+    """An MCP server asks the user a question, and the CLI passes it to the host. `mode`: form (the answer fits `requested_schema`), url
+    (the user answers at `url`). Answer with an `action`: accept (with `content`), decline, cancel. [06m]
+    """
 
     mcp_server_name: str = ""
     message: str = ""
@@ -199,7 +218,9 @@ class Elicitation(InboundBody, tag="elicitation", frozen=True, kw_only=True):
 
 
 class RequestUserDialog(InboundBody, tag="request_user_dialog", frozen=True, kw_only=True):
-    """Asks the host to show a dialog of a kind that it declared to support. *Declared.*"""
+    """The CLI asks the host to show the user a dialog; `payload` is its content. `dialog_kind` is one of the kinds that the host listed in
+    the option `supported_dialog_kinds`. Published in the CLI's type declarations; never seen in a recording.
+    """
 
     dialog_kind: str = ""
     payload: Any = None
@@ -207,23 +228,25 @@ class RequestUserDialog(InboundBody, tag="request_user_dialog", frozen=True, kw_
 
 
 class UnknownControl(InboundBody, tag=FALLBACK_TAG, frozen=True, kw_only=True):
-    """A request without a class of its own, in either direction: its subtype and all its other fields."""
+    """A control request without a class of its own here, from the CLI or from the host. `wire_subtype` is its subtype, `fields` has all its
+    other fields in wire spelling.
+    """
 
     wire_subtype: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
 
     @property
     def subtype(self) -> str:
-        """The `subtype` on the wire, or an empty string."""
+        """The kind of the request, as `subtype` on the wire; an empty string when it has none."""
         return self.wire_subtype
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the body as it came."""
+        """Return the body of the request as it came, as a new dict: the `subtype` and all other fields."""
         return {"subtype": self.wire_subtype, **self.fields} if self.wire_subtype else dict(self.fields)
 
     @classmethod
     def from_wire(cls, data: Any) -> UnknownControl | None:
-        """Wrap any JSON object; None for other values."""
+        """Make a request of a JSON value that fits no other class; the decoder calls it. Returns None when `data` is not an object."""
         if not isinstance(data, dict):
             return None
         subtype = data.get("subtype")
@@ -236,19 +259,24 @@ ControlBody: TypeAlias = CanUseTool | HookCallback | McpMessage | Elicitation | 
 
 
 class ControlRequest(Message, tag_field="type", tag="control_request", frozen=True, kw_only=True):
-    """A request from the other side, which waits for a `ControlResponse` with the same id."""
+    """A control request: the CLI asks the host something, or the host asks the CLI. `request` says what. The answer is a `ControlResponse`
+    with the same `request_id`.
+    """
 
     request_id: str | None = None
     request: ControlBody = UnknownControl()
 
     @property
     def subtype(self) -> str:
-        """The kind of the request."""
+        """The kind of the request: `can_use_tool`, `initialize`, …; an empty string when it has none."""
         return self.request.subtype
 
 
 class ControlReply(Part, frozen=True, kw_only=True):
-    """The content of `ControlResponse.response`. Pending requests come only with a repeated `initialize` or with an error. [02b]"""
+    """The content of `ControlResponse.response`. `subtype`: success (the payload, if any, is in `response`), error (see `error` and
+    `error_code`). The `pending_…` fields are questions of the CLI without an answer yet; they come only with a repeated `initialize` or
+    with an error. [02b]
+    """
 
     subtype: str = ""
     request_id: str | None = None
@@ -261,7 +289,9 @@ class ControlReply(Part, frozen=True, kw_only=True):
 
 
 class ControlResponse(Message, tag_field="type", tag="control_response", frozen=True, kw_only=True):
-    """The answer to a control request. Many successful answers have no payload."""
+    """The answer to a control request, from the CLI or from the host. `ok` says whether the request succeeded, `error` why it did not;
+    `payload` is the content of the answer. Many successful answers have no payload.
+    """
 
     response: ControlReply = ControlReply()
 
@@ -272,27 +302,29 @@ class ControlResponse(Message, tag_field="type", tag="control_response", frozen=
 
     @property
     def ok(self) -> bool:
-        """True when the request succeeded."""
+        """True when the request succeeded; False when it failed or was refused, see `error`."""
         return self.response.subtype == "success"
 
     @property
     def error(self) -> str | None:
-        """The error text for people; None on success."""
+        """Why the request failed, as text for people; None on success."""
         return self.response.error
 
     @property
     def error_code(self) -> str | None:
-        """The error code for programs, if the CLI sent one: unsupported_request, invalid_mode, bypass_not_launched."""
+        """Why the request failed, as a code for programs: unsupported_request, invalid_mode, bypass_not_launched. None when the CLI sent
+        none.
+        """
         return self.response.error_code
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The content of the answer; empty when it has none."""
+        """The content of the answer as a dict in wire spelling; an empty dict when the answer has none."""
         return self.response.response or {}
 
 
 class ControlCancelRequest(Message, tag_field="type", tag="control_cancel_request", frozen=True, kw_only=True):
-    """Withdraws the request `request_id`. An answer that still comes is ignored. [07g]"""
+    """The sender withdraws its control request `request_id`, so it needs no answer now. An answer that still comes is ignored. [07g]"""
 
     request_id: str | None = None
 
@@ -333,13 +365,17 @@ def encode_user_message(
     should_query: bool | None = None,
     client_composed: bool | None = None,
 ) -> bytes:
-    """Encode the line that sends a user message to the model.
+    """Encode a user message (a prompt) as one line for the CLI. Returns the bytes with a newline.
 
     Args:
         content: text, or a list of blocks.
-        uuid: makes the CLI report the state of the message; a repeated uuid is dropped (docs/reference/protocol.md#repeated-uuids).
-        priority: the place in the CLI's queue.
+        uuid: makes the CLI report the state of the message; a repeated uuid is dropped (docs/reference/protocol.md#repeated-uuids). With
+            None, the message has no uuid.
+        priority: the place in the CLI's queue. `now` aborts the running turn, `later` waits for its end.
+        session_id: may be left out; the CLI accepts any and does not use it [18w].
+        parent_tool_use_id: the id of a tool call that the message belongs to; may be left out.
         should_query: False adds the message to the conversation without asking the model [10d].
+        client_composed: True makes a text that begins with `/` a prompt, not a slash command (published, never seen in a recording).
 
     Raises:
         UsageError: `content` or `priority` is not valid.

@@ -49,7 +49,12 @@ class ReportedResult(Protocol):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The meaning of a result. `text` can be shown to users: it contains no secrets and no model output."""
+    """What the result of a turn means. `ok` is True on success; `code` and `category` are then `ok`. On a failure they name its kind
+    (`result.rate_limited` and `rate_limit`), and `retryable` says whether the same call may succeed later.
+
+    `resets_at` is when a rate limit ends, in UTC; None when unknown. `text` can be shown to users: it contains no secrets and no model
+    output.
+    """
 
     ok: bool
     code: str

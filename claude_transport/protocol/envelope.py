@@ -130,9 +130,11 @@ class Part(WireStruct, frozen=True, kw_only=True, gc=False):
 
 
 class Message(WireStruct, frozen=True, kw_only=True, gc=False):
-    """Base of all messages, in either direction, for annotations and `isinstance`.
+    """Base class of all messages, both those of the CLI and those of the host. Use it for annotations and `isinstance`.
 
-    Equality compares the fields, not the original bytes. When you change a copy, drop the old bytes as well:
+    `raw` is the line that was received. `damage` is None for a line that was read without a problem; see `misfits` and `lossy`.
+
+    Equality compares the fields, not the original bytes in `raw`. When you change a copy, drop the old bytes as well:
     `msgspec.structs.replace(message, uuid="…", raw=b"")`. Otherwise `to_dict()` and `encode_message()` return the old content.
     """
 
@@ -143,21 +145,29 @@ class Message(WireStruct, frozen=True, kw_only=True, gc=False):
 
     @property
     def type(self) -> str:
-        """The `type` on the wire."""
+        """The `type` of this message on the wire, such as `assistant` or `result`; every class has its own, but all system messages share
+        `system`.
+        """
         return str(self.__struct_config__.tag)
 
     @property
     def misfits(self) -> tuple[str, ...]:
-        """Wire paths (`usage`, `message.content.0`) of the values that did not fit; their fields hold the default."""
+        """The places of values that did not fit their field, as wire paths (`usage`, `message.content.0`). Those fields hold their default.
+        Empty when everything fitted.
+        """
         return self.damage.misfits if self.damage is not None else ()
 
     @property
     def lossy(self) -> bool:
-        """True when only the lenient JSON reader could read the line (lone surrogate, bytes that are not UTF-8, `NaN`, …)."""
+        """True when the strict JSON reader refused the line and only a lenient one could read it (lone surrogate, bytes that are not UTF-8,
+        `NaN`, …). Bytes that are not UTF-8 are then replaced by U+FFFD in the fields.
+        """
         return self.damage is not None and self.damage.lossy
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the message as a new dict: everything on the line it came from, or for a message you built, the fields that are set."""
+        """Return the message as a new dict in wire spelling. For a received message it is everything on the line, also fields that have no
+        attribute here; for a message you built, the fields that are set.
+        """
         if self.raw:
             try:
                 value, _ = parse_json(self.raw)
@@ -210,16 +220,17 @@ def as_float(number: Number) -> float:
 
 
 class UnknownMessage(Message, frozen=True, kw_only=True):
-    """A JSON object with an unknown `type`, or without one; `to_dict()` is the object. A newer CLI may send these.
+    """A JSON object with a `type` that this library does not know, or without one; `to_dict()` is the object. A newer CLI may send these;
+    you can ignore them.
 
-    An object of a known `type` also becomes one when too many of its fields do not fit (`salvage.MAX_SALVAGE_DECODES`).
+    An object of a known `type` also becomes one when so many of its values do not fit that a repair would take too long.
     """
 
     wire_type: str = ""
 
     @property
     def type(self) -> str:
-        """The `type` on the wire, or an empty string."""
+        """The `type` that the object has on the wire; an empty string when it has none."""
         return self.wire_type
 
     def __eq__(self, other: object) -> bool:
@@ -229,16 +240,17 @@ class UnknownMessage(Message, frozen=True, kw_only=True):
         return hash(self.wire_type)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object as it came."""
+        """Return the JSON object as it came, as a new dict; for an `UnknownMessage` that you built, only its `type`."""
         whole = super().to_dict()
         return whole if self.raw else {"type": self.wire_type}
 
 
 class DecodeFailure(Message, frozen=True, kw_only=True):
-    """A line that is not a JSON object. `raw` is the line; `line_number`, where known, counts from 1 and includes blank lines.
+    """Stands in the place of a line that is not a JSON object. `raw` is the line, `error` says what is wrong; `line_number`, where known,
+    counts from 1 and includes blank lines.
 
     `kind`: `noise` (does not look like JSON), `not_object` (JSON, but an array or a scalar), `malformed`, `invalid_utf8`, `too_deep`,
-    `out_of_range`, `blank`.
+    `out_of_range` (a number with too many digits), `blank` (only from `decode_message`).
     """
 
     kind: str = "malformed"
@@ -247,7 +259,7 @@ class DecodeFailure(Message, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        """Always `decode_failure`, which is never sent on the wire."""
+        """Always the text `decode_failure`. No message on the wire has this type."""
         return "decode_failure"
 
     def __eq__(self, other: object) -> bool:
@@ -257,13 +269,17 @@ class DecodeFailure(Message, frozen=True, kw_only=True):
         return hash((self.kind, self.raw))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for logs, with the line as text; bytes that are not UTF-8 are written as escapes."""
+        """Return a new dict for logs with `type`, `kind`, `error`, `line_number` and the `line` as text. Bytes that are not UTF-8 are
+        escapes in it.
+        """
         line = self.raw.decode("utf-8", errors="backslashreplace")
         return {"type": self.type, "kind": self.kind, "error": self.error, "line_number": self.line_number, "line": line}
 
 
 class OversizedMessage(Message, frozen=True, kw_only=True):
-    """A line of `size` bytes that exceeded the `limit` in bytes. `raw` holds only its beginning; the next line is not affected."""
+    """Stands in the place of a line of `size` bytes, which is over the `limit` in bytes. `raw` holds only its beginning. The next line is
+    not affected.
+    """
 
     size: int = 0
     limit: int = 0
@@ -271,16 +287,20 @@ class OversizedMessage(Message, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        """Always `oversized_message`, which is never sent on the wire."""
+        """Always the text `oversized_message`. No message on the wire has this type."""
         return "oversized_message"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for logs, without the content of the line."""
+        """Return a new dict for logs with `type`, `size`, `limit` and `line_number`, without the content of the line."""
         return {"type": self.type, "size": self.size, "limit": self.limit, "line_number": self.line_number}
 
 
 class Usage(Part, frozen=True, kw_only=True):
-    """Token counts of a message or a turn. A count that is missing, null or not a number is 0."""
+    """The token counts of an API message or of a turn. A count that is missing, null or not a number is 0.
+
+    `input_tokens` counts only the input that the cache did not take part in; `cache_creation_input_tokens` was written to the cache and
+    `cache_read_input_tokens` read from it.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -297,12 +317,14 @@ class Usage(Part, frozen=True, kw_only=True):
 
     @property
     def total_input_tokens(self) -> int:
-        """All tokens that the model read: new ones, those written to the cache, and those read from it."""
+        """All tokens that the model read: `input_tokens`, those written to the cache, and those read from it, added up."""
         return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
 
 
 class ModelUsage(Part, rename="camel", frozen=True, kw_only=True):
-    """Tokens and cost of one model, added up since the process started, or since the session began when it was resumed."""
+    """The tokens and the cost (`cost_usd`, in US dollars) of one model, in `ResultMessage.model_usage`. They are added up since the process
+    started; in a resumed session, since that session began.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -335,13 +357,15 @@ _LINE_ENDS = (("\u2028", "\\u2028"), ("\u2029", "\\u2029"), ("\x85", "\\u0085"))
 
 
 def encode_line(obj: Mapping[str, Any] | Message) -> bytes:
-    """Encode an object as one line of UTF-8 JSON that ends in exactly one newline.
+    """Encode a mapping or a `Message` as one line of UTF-8 JSON. Returns the bytes, which end in exactly one newline. A received `Message`
+    gives its original bytes.
 
     Lone surrogates are escaped, so everything that could be read can be written again. (The CLI exits on a line that it cannot parse
     [18a].)
 
     Raises:
-        UsageError: `obj` is not a mapping or Message, or holds what JSON cannot express: NaN, Infinity, bytes, dates, sets, cycles.
+        UsageError: `obj` is not a mapping or Message, is a `DecodeFailure` or `OversizedMessage`, or holds what JSON cannot express: NaN,
+            Infinity, bytes, dates, sets, cycles.
     """
     if not isinstance(obj, Mapping):
         if not isinstance(obj, Message):
@@ -366,10 +390,10 @@ def encode_json(value: object) -> bytes:
 
 
 def encode_message(message: Message) -> bytes:
-    """Encode a message as one line with its newline: the original bytes if it was received, else its fields.
+    """Encode a message as one line. Returns the bytes with a newline: the original bytes of a received message, else its fields as JSON.
 
     Raises:
-        UsageError: `message` is a `DecodeFailure` or `OversizedMessage`.
+        UsageError: `message` is a `DecodeFailure` or `OversizedMessage`, or a field holds what JSON cannot express.
     """
     if isinstance(message, (DecodeFailure, OversizedMessage)):
         raise UsageError(f"a {type(message).__name__} cannot be encoded: it reports a line that was not a message")

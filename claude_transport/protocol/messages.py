@@ -3,8 +3,7 @@
 Names on the wire (`permissionMode`, `modelUsage`) become Python names here. Every field has a default, so a CLI that is newer, or that
 leaves a field out, never breaks a stream. Keys without a field are still in `to_dict()`.
 
-`codec` turns lines into these classes. Names in brackets are recordings of CLI 2.1.329; *declared* means published in type declarations,
-but never seen.
+`codec` turns lines into these classes. Names in brackets are recordings of CLI 2.1.329.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from claude_transport.protocol.envelope import HIDDEN, Message, ModelUsage, Numb
 
 
 class APIMessage(Part, frozen=True, kw_only=True):
-    """The message of the Messages API, usually with **one** content block and without a `stop_reason`.
+    """A message of the Messages API, as `AssistantMessage.message` holds it: usually **one** content block, and no `stop_reason`.
 
-    An API message with N blocks arrives as N `AssistantMessage`s with the same `id` and the same usage. So count usage once per `id`, or
-    take it from the result.
+    The CLI sends an API message with N blocks as N `AssistantMessage`s with the same `id` and the same `usage`. So count the usage once per
+    `id`, or take it from the `ResultMessage`.
     """
 
     always_written: ClassVar[frozenset[str]] = frozenset({"content"})
@@ -46,8 +45,11 @@ class APIMessage(Part, frozen=True, kw_only=True):
 
 
 class AssistantMessage(Message, tag_field="type", tag="assistant", frozen=True, kw_only=True):
-    """Text, thinking and tool calls of the model, one block at a time. API errors arrive as this class too, with `error` set and
-    `is_synthetic` True. [11_*]
+    """What the model said: text, thinking and tool calls, usually one content block in each message. API errors arrive as this class too,
+    with the kind of the error in `error` and `is_synthetic` True. [11_*]
+
+    `parent_tool_use_id` is None in the main conversation. In a message of a subagent it is the id of the tool call that started the
+    subagent. `aborted` is True for an answer that an interrupt cut off.
     """
 
     message: APIMessage = APIMessage()
@@ -75,32 +77,32 @@ class AssistantMessage(Message, tag_field="type", tag="assistant", frozen=True, 
 
     @property
     def content(self) -> tuple[ContentBlock, ...]:
-        """The content blocks."""
+        """The content blocks of this message, in order; usually one."""
         return self.message.content
 
     @property
     def model(self) -> str:
-        """The model that answered; `<synthetic>` when the CLI wrote the message itself."""
+        """The name of the model that answered, such as `claude-opus-5-5`; `<synthetic>` when the CLI wrote the message itself."""
         return self.message.model
 
     @property
     def text(self) -> str:
-        """The text blocks, joined by newlines. Blocks without text add nothing."""
+        """The texts of all text blocks of this message, joined by newlines; an empty string when it has none. Thinking is left out."""
         return "\n".join(block.text for block in self.message.content if isinstance(block, TextBlock) and block.text)
 
     @property
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:
-        """The tool calls among the blocks."""
+        """The tool calls of the model in this message, in order; empty when it has none. Calls of the API's own tools are left out."""
         return tuple(block for block in self.message.content if isinstance(block, ToolUseBlock))
 
     @property
     def is_synthetic(self) -> bool:
-        """True when the CLI wrote the message itself, as it does for API errors and slash commands."""
+        """True when the CLI wrote this message itself, as it does for API errors and slash commands; False when a model wrote it."""
         return self.message.model == "<synthetic>"
 
 
 class UserContent(Part, frozen=True, kw_only=True):
-    """The content of `UserMessage.message`: text or blocks."""
+    """The content of `UserMessage.message`: the role `user`, and in `content` a text or content blocks."""
 
     always_written: ClassVar[frozenset[str]] = frozenset({"content"})
 
@@ -109,8 +111,8 @@ class UserContent(Part, frozen=True, kw_only=True):
 
 
 class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=True):
-    """A message with the role `user`. Sent to the CLI it is a prompt. From the CLI it is mostly tool results, or a repeated prompt
-    (`is_replay`).
+    """A message with the role `user`. A message that you send to the CLI is a prompt. A message from the CLI mostly holds the results of
+    tools; it can also be a repeated prompt (`is_replay`) or a text that the CLI added (`is_synthetic`).
     """
 
     message: UserContent = UserContent()
@@ -139,12 +141,14 @@ class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=Tr
 
     @property
     def content(self) -> str | tuple[ContentBlock, ...]:
-        """The text or the content blocks."""
+        """The content of this message: one text, or a tuple of content blocks."""
         return self.message.content
 
     @property
     def text(self) -> str:
-        """The text, or the text blocks joined by newlines."""
+        """The text of this message. When the content is blocks: the texts of its text blocks, joined by newlines; an empty string without
+        any.
+        """
         content = self.message.content
         if isinstance(content, str):
             return content
@@ -152,15 +156,16 @@ class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=Tr
 
     @property
     def tool_results(self) -> tuple[ToolResultBlock, ...]:
-        """The tool results among the blocks."""
+        """The results of tools in this message, in order; empty when it has none."""
         content = self.message.content
         return () if isinstance(content, str) else tuple(block for block in content if isinstance(block, ToolResultBlock))
 
 
 class StreamEvent(Message, tag_field="type", tag="stream_event", frozen=True, kw_only=True):
-    """A raw event of the Messages API stream; sent only with `include_partial_messages`. [03]
+    """One raw event of the Messages API stream, as a dict in `event`: for example, the next piece of an answer that the model is still
+    writing. Sent only with the option `include_partial_messages`. [03]
 
-    The complete `AssistantMessage` of a block arrives **before** the `content_block_stop` of that block.
+    The complete `AssistantMessage` of a content block arrives **before** the `content_block_stop` event of that block.
     """
 
     event: dict[str, Any] = field(default_factory=dict)
@@ -182,30 +187,30 @@ class StreamEvent(Message, tag_field="type", tag="stream_event", frozen=True, kw
 
     @property
     def event_type(self) -> str:
-        """The type of the API event: `message_start`, `content_block_delta`, …"""
+        """The `type` of the API event: `message_start`, `content_block_delta`, …; an empty string when it has none."""
         kind = self.event.get("type")
         return kind if isinstance(kind, str) else ""
 
     @property
     def delta_type(self) -> str:
-        """The type of the delta: `text_delta`, `thinking_delta`, `input_json_delta`, …; empty for other events than
-        `content_block_delta`.
+        """The kind of piece that a `content_block_delta` event adds: `text_delta`, `thinking_delta`, `input_json_delta`, …; an empty string
+        for all other events.
         """
         return self._delta("type")
 
     @property
     def text(self) -> str:
-        """The piece of answer text in this event, or an empty string."""
+        """The piece of the answer's text that this event adds; an empty string for an event without text."""
         return self._delta("text")
 
     @property
     def thinking(self) -> str:
-        """The piece of thinking in this event, or an empty string."""
+        """The piece of the model's thinking that this event adds; an empty string for an event without thinking."""
         return self._delta("thinking")
 
 
 class PermissionDenial(Part, frozen=True, kw_only=True):
-    """A tool call that was denied."""
+    """A tool call that was denied, in `ResultMessage.permission_denials`: the tool, the id of the call, and the input of the tool."""
 
     tool_name: str = ""
     tool_use_id: str = ""
@@ -213,10 +218,11 @@ class PermissionDenial(Part, frozen=True, kw_only=True):
 
 
 class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_only=True):
-    """The end of a turn. Test `is_error`, never `subtype`: API failures arrive as `subtype: "success"` with `is_error: true`. [11_*]
+    """The end of a turn: the final text in `result`, the cost, and whether the turn failed. Test `is_error`, never `subtype`: API failures
+    arrive as `subtype: "success"` with `is_error: true`. [11_*]
 
-    `usage` is for this turn. `total_cost_usd` (US dollars) and `model_usage` are totals since the process started. Other messages may
-    follow.
+    `outcome` and `raise_for_error()` name the kind of failure. `usage` counts the tokens of this turn. `total_cost_usd` (US dollars) and
+    `model_usage` are totals since the process started; in a resumed session, since that session began. Other messages may follow.
     """
 
     subtype: str = ""
@@ -279,7 +285,8 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
 
     @property
     def is_unsolicited(self) -> bool:
-        """True when no user message started this turn: the end of a background task woke the session. [15a, 24a]
+        """True when no user message started this turn: a background task ended and woke the session, which started the turn itself. [15a,
+        24a]
 
         The CLI may add a queued prompt to such a turn. That prompt is then in `prompt_uuids`.
         """
@@ -287,19 +294,29 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
 
     @property
     def answers_a_prompt(self) -> bool:
-        """True when this is the result of a prompt of this host: decided by `prompt_uuids`, or by `origin` when that is None.
+        """True when this is the result of a prompt that this host sent; False for a turn that the CLI started by itself.
 
-        A session that is resumed at a deferred tool call begins with a turn of its own, whose result looks like any other.
+        `prompt_uuids` decides, which a `Query` fills in. When it is None, `is_unsolicited` decides. That is wrong for a session resumed at
+        a deferred tool call: it begins with a turn of its own, whose result looks like any other.
         """
         return not self.is_unsolicited if self.prompt_uuids is None else bool(self.prompt_uuids)
 
     @property
     def outcome(self) -> Outcome:
-        """Success or failure, with the kind of failure and whether a retry can help."""
+        """The meaning of this result: success or the kind of failure, whether a retry can help, and a text for users. Never raises.
+
+        The turn failed when `is_error` is True, or when a JSON schema was requested and `structured_output` is missing.
+        """
         return diagnose(self)
 
     def raise_for_error(self) -> Self:
-        """Return the result when the run succeeded; else raise the `ResultError` that describes the failure."""
+        """Return this result when the turn succeeded; otherwise raise the error that describes the failure. `outcome` tells it without
+        raising.
+
+        Raises:
+            ResultError: the turn failed; the subclass says how: `RateLimited`, `AuthFailed`, `MaxTurnsReached`, … Its `result` is this
+                message.
+        """
         error = error_for(self)
         if error is not None:
             raise error
@@ -315,7 +332,11 @@ def _drop_nameless_origin(message: UserMessage | ResultMessage) -> None:
 
 
 class RateLimitInfo(Part, rename="camel", frozen=True, kw_only=True):
-    """The state of the account's limits. `status`: allowed, allowed_warning, rejected. Times are seconds since the epoch."""
+    """The state of the account's usage limits, in a `RateLimitEvent`. `status`: allowed, allowed_warning, rejected. `resets_at` and
+    `overage_resets_at` are in seconds since the epoch.
+
+    `rate_limit_type` names the limit (`five_hour`, …). `unified_windows` has the state of each limit by its name. [25l]
+    """
 
     status: str = ""
     resets_at: Number | None = None
@@ -329,7 +350,9 @@ class RateLimitInfo(Part, rename="camel", frozen=True, kw_only=True):
 
     @property
     def resets_at_time(self) -> dt.datetime | None:
-        """When the limit ends, as an aware datetime in UTC; None when unknown, or when the number is not a valid time."""
+        """The time at which the limit ends (`resets_at`) as an aware datetime in UTC; None when unknown, or when the number is not a valid
+        time.
+        """
         try:
             return None if self.resets_at is None else dt.datetime.fromtimestamp(self.resets_at, dt.UTC)
         except (ValueError, OverflowError, OSError):  # outside of the years that datetime can hold
@@ -337,7 +360,9 @@ class RateLimitInfo(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class RateLimitEvent(Message, tag_field="type", tag="rate_limit_event", frozen=True, kw_only=True):
-    """The limits of the account changed. Sent only with a subscription login. [25d, 25l]"""
+    """A report on the account's usage limits, in `rate_limit_info`. Sent only when the CLI uses a subscription login, not with an API key.
+    [25d, 25l]
+    """
 
     rate_limit_info: RateLimitInfo = RateLimitInfo()
     session_id: str | None = None
@@ -345,8 +370,8 @@ class RateLimitEvent(Message, tag_field="type", tag="rate_limit_event", frozen=T
 
 
 class ToolProgress(Message, tag_field="type", tag="tool_progress", frozen=True, kw_only=True):
-    """A tool is still running. The first one comes after 30 s. `parent_tool_use_id` is the tool call; `tool_use_id` only identifies this
-    message. [17c]
+    """A tool call has been running for `elapsed_time_seconds`. The first of these messages comes after 30 s. `parent_tool_use_id` is the id
+    of the tool call; `tool_use_id` only identifies this message. [17c]
     """
 
     tool_use_id: str = ""
@@ -360,7 +385,9 @@ class ToolProgress(Message, tag_field="type", tag="tool_progress", frozen=True, 
 
 
 class CommandLifecycle(Message, tag_field="type", tag="command_lifecycle", frozen=True, kw_only=True):
-    """The user message `command_uuid` changed its state: queued, started, completed, cancelled. Sent, but not declared. [07a]"""
+    """The user message with the uuid `command_uuid` has a new `state`: queued, started, completed, cancelled. Sent only for user messages
+    with a uuid. The CLI's type declarations do not contain it. [07a]
+    """
 
     command_uuid: str = ""
     state: str = ""
@@ -369,7 +396,9 @@ class CommandLifecycle(Message, tag_field="type", tag="command_lifecycle", froze
 
 
 class ConversationReset(Message, tag_field="type", tag="conversation_reset", frozen=True, kw_only=True):
-    """`/clear` began a new conversation. Later messages have another `session_id`. [18za]"""
+    """The command `/clear` ended the conversation and began a new one in the same process. Later messages have another `session_id`, which
+    is not `new_conversation_id`. [18za]
+    """
 
     new_conversation_id: str = ""
     trigger: str | None = None
@@ -380,24 +409,28 @@ class ConversationReset(Message, tag_field="type", tag="conversation_reset", fro
 
 
 class TranscriptMirror(Message, tag_field="type", tag="transcript_mirror", frozen=True, kw_only=True):
-    """Lines that were added to the transcript at `file_path`. Comes before the result, and once more after the end of input. [16o]"""
+    """A copy of the lines that were added to the session's transcript file at `file_path`; `entries` has them as JSON values. Sent only
+    with the option `session_mirror`: before the result, and once more after the end of input. [16o]
+    """
 
     file_path: str = field(name="filePath", default="")
     entries: tuple[Any, ...] = ()
 
 
 class KeepAlive(Message, tag_field="type", tag="keep_alive", frozen=True, kw_only=True):
-    """A message without content. Both sides accept it; it was not seen on stdio. [18p]"""
+    """A message without content, to keep a connection alive. The CLI ignores it on its input; it was never seen on its output. [18p]"""
 
 
 class UpdateEnvironmentVariables(Message, tag_field="type", tag="update_environment_variables", frozen=True, kw_only=True):
-    """Host to CLI: sets environment variables in the running CLI. The CLI does not answer. [18q]"""
+    """The host tells the running CLI to set environment `variables`. The CLI accepts the message and sends no answer. [18q]"""
 
     variables: dict[str, str] = field(default_factory=dict)
 
 
 class ActiveGoal(Message, tag_field="type", tag="active_goal", frozen=True, kw_only=True):
-    """The goal of the session, or None. *Declared.*"""
+    """The goal of the session, as an object in `value`; None when the session has no goal. Published in the CLI's type declarations; never
+    seen in a recording.
+    """
 
     value: dict[str, Any] | None = None
     session_id: str | None = None
@@ -405,7 +438,9 @@ class ActiveGoal(Message, tag_field="type", tag="active_goal", frozen=True, kw_o
 
 
 class AuthStatus(Message, tag_field="type", tag="auth_status", frozen=True, kw_only=True):
-    """The progress of a login. *Declared.*"""
+    """The progress of a login of the CLI: whether it is still running, its `output` as lines of text, and its `error` when it failed.
+    Published in the CLI's type declarations; never seen in a recording.
+    """
 
     is_authenticating: bool = field(name="isAuthenticating", default=False)
     output: tuple[str, ...] = ()
@@ -415,7 +450,9 @@ class AuthStatus(Message, tag_field="type", tag="auth_status", frozen=True, kw_o
 
 
 class PromptSuggestion(Message, tag_field="type", tag="prompt_suggestion", frozen=True, kw_only=True):
-    """A suggestion for the user's next prompt. *Declared.*"""
+    """A suggestion of the CLI for the user's next prompt. Requested with the option `prompt_suggestions`. Published in the CLI's type
+    declarations; never seen in a recording.
+    """
 
     suggestion: str = ""
     session_id: str | None = None
@@ -423,7 +460,9 @@ class PromptSuggestion(Message, tag_field="type", tag="prompt_suggestion", froze
 
 
 class ToolUseSummary(Message, tag_field="type", tag="tool_use_summary", frozen=True, kw_only=True):
-    """One sentence about several tool calls. *Declared.*"""
+    """One sentence that sums up several tool calls, whose ids are in `preceding_tool_use_ids`. Published in the CLI's type declarations;
+    never seen in a recording.
+    """
 
     summary: str = ""
     preceding_tool_use_ids: tuple[str, ...] = ()
@@ -432,13 +471,13 @@ class ToolUseSummary(Message, tag_field="type", tag="tool_use_summary", frozen=T
 
 
 class SessionForked(Message, frozen=True, kw_only=True):
-    """The running session (`actual`) is not the expected one (`expected`). Delivered right after the init message that names it; never
-    on the wire.
+    """This library found that the running session (`actual`) is not the expected one (`expected`). The message comes right after the
+    `InitMessage` with the id `actual`; it is never on the wire.
 
-    `expected` is the id from the options (`session_id`, else `resume`), or the session before. `requested` is True when the options asked
-    for a fork: then the resumed session stays unchanged, and new messages belong to `actual` only. When it is False, check your stored
-    session ids: an older CLI, another machine or a third-party transport may answer a resume with a new session. A `/clear` sends
-    `ConversationReset` instead.
+    `expected` is the id from the options (`session_id`, else `resume`), or the id of the session that ran before in the same process.
+    `requested` is True when the options asked for a fork: then the resumed session stays unchanged, and new messages belong to `actual`
+    only. When it is False, check your stored session ids: an older CLI, another machine or a third-party transport may answer a resume with
+    a new session. A `/clear` sends `ConversationReset` instead.
 
     CLI 2.1.329 keeps the id of a resumed session [16b], uses the id it is given [16d, 16m], and makes a new one only for a fork.
     """
@@ -449,11 +488,11 @@ class SessionForked(Message, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        """Always `session_forked`, which is never sent on the wire; `raw` is empty."""
+        """Always the text `session_forked`. No message on the wire has this type: the library makes the message, and `raw` is empty."""
         return "session_forked"
 
     def to_dict(self) -> dict[str, str | bool]:
-        """Return the type and the fields."""
+        """Return a new dict with `type`, `expected`, `actual` and `requested`."""
         return {"type": self.type, "expected": self.expected, "actual": self.actual, "requested": self.requested}
 
 
@@ -461,7 +500,11 @@ class SessionForked(Message, frozen=True, kw_only=True):
 
 
 class SystemMessage(Message, tag_field="type", tag="system", frozen=True, kw_only=True):
-    """A report of the CLI about itself. `subtype` says which; an unknown subtype stays a plain `SystemMessage`."""
+    """A report of the CLI about itself or the session. `subtype` says which. A known subtype arrives as a subclass, such as `InitMessage`;
+    an unknown one as a plain `SystemMessage`, whose content is in `to_dict()`.
+
+    `uuid` identifies this message. `user_message_uuids` are the uuids of the prompts that it belongs to, when the CLI sends them.
+    """
 
     subtype: str = ""
     session_id: str | None = None
@@ -470,7 +513,9 @@ class SystemMessage(Message, tag_field="type", tag="system", frozen=True, kw_onl
 
 
 class MCPServerState(Part, frozen=True, kw_only=True):
-    """An MCP server in `InitMessage.mcp_servers`. `status`: connected, failed, needs-auth, pending, disabled."""
+    """An MCP server in `InitMessage.mcp_servers`. `status`: connected, failed, needs-auth, pending, disabled. `source` says where it was
+    configured: `sdk` for a server of the host, `dynamic`, …
+    """
 
     name: str = ""
     status: str = ""
@@ -478,7 +523,9 @@ class MCPServerState(Part, frozen=True, kw_only=True):
 
 
 class PluginState(Part, frozen=True, kw_only=True):
-    """A loaded plugin."""
+    """A plugin that the session loaded, in `InitMessage.plugins`: its name, its directory in `path` (`builtin` for a plugin of the CLI
+    itself), and where it is from in `source`.
+    """
 
     name: str = ""
     path: str = ""
@@ -486,9 +533,10 @@ class PluginState(Part, frozen=True, kw_only=True):
 
 
 class InitMessage(SystemMessage, frozen=True, kw_only=True):
-    """The state of the session, sent at the start of **every** turn, not once per process. [10a]
+    """The start of a turn, with the state of the session: model, tools, MCP servers, permission mode and more. Sent at the start of
+    **every** turn, not once per process. [10a]
 
-    Test for features with `capabilities`, not with `claude_code_version`.
+    To test whether this CLI has a feature, look in `capabilities`, not at `claude_code_version`.
     """
 
     subtype: str = "init"
@@ -522,7 +570,9 @@ class InitMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class StatusMessage(SystemMessage, frozen=True, kw_only=True):
-    """The session's activity: `requesting`, `compacting`, or None. Also sent after the permission mode changed. [03, 18za]"""
+    """What the session does now, in `status`: `requesting` (it waits for the API), `compacting`, or None. Also sent, with
+    `permission_mode`, after the permission mode changed. `compact_result` and `compact_error` say how a compaction ended. [03, 18za]
+    """
 
     subtype: str = "status"
     status: str | None = None
@@ -532,8 +582,8 @@ class StatusMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class SessionStateChanged(SystemMessage, frozen=True, kw_only=True):
-    """The session is `running`, `idle`, or waits for the user (`requires_action`). Sent only when an environment variable enables it.
-    [02f]
+    """The session is now `running`, `idle`, or waits for the user (`requires_action`), as `state` says. Sent only when an environment
+    variable of the CLI enables it; the option `session_state_events` sets it, and is on by default. [02f]
     """
 
     subtype: str = "session_state_changed"
@@ -542,14 +592,16 @@ class SessionStateChanged(SystemMessage, frozen=True, kw_only=True):
 
 
 class SessionTitleChanged(SystemMessage, frozen=True, kw_only=True):
-    """The session has a new title. [08a]"""
+    """The session has a new `title`, for example after `Query.rename_session`. [08a]"""
 
     subtype: str = "session_title_changed"
     title: str = ""
 
 
 class CompactMetadata(Part, frozen=True, kw_only=True):
-    """How a conversation was compacted. Counts are tokens."""
+    """How a conversation was compacted, in a `CompactBoundary`. `trigger`: manual, auto. `pre_tokens` and `post_tokens` are the size of the
+    conversation before and after, in tokens. `preserved_segment` and `preserved_messages` name the messages that were kept.
+    """
 
     trigger: str = ""
     pre_tokens: int = 0
@@ -561,7 +613,7 @@ class CompactMetadata(Part, frozen=True, kw_only=True):
 
 
 class CompactBoundary(SystemMessage, frozen=True, kw_only=True):
-    """Everything before this message was replaced by a summary. [18za]"""
+    """The CLI compacted the conversation: a summary replaces everything before this message. `compact_metadata` has the sizes. [18za]"""
 
     subtype: str = "compact_boundary"
     compact_metadata: CompactMetadata = CompactMetadata()
@@ -569,14 +621,18 @@ class CompactBoundary(SystemMessage, frozen=True, kw_only=True):
 
 
 class CommandsChanged(SystemMessage, frozen=True, kw_only=True):
-    """The complete new list of slash commands. [08a]"""
+    """The slash commands changed. `commands` is the complete new list and replaces the previous one; each entry is the CLI's own object.
+    [08a]
+    """
 
     subtype: str = "commands_changed"
     commands: tuple[dict[str, Any], ...] = ()
 
 
 class Informational(SystemMessage, frozen=True, kw_only=True):
-    """A line of text for the user, such as a hook's `systemMessage` or the reason why a prompt was blocked. [05e]"""
+    """A text for the user in `content`, such as a hook's `systemMessage` or the reason why a prompt was blocked. `level` says how serious
+    it is (`warning`, …). [05e]
+    """
 
     subtype: str = "informational"
     content: str = ""
@@ -588,7 +644,7 @@ class Informational(SystemMessage, frozen=True, kw_only=True):
 
 
 class Notification(SystemMessage, frozen=True, kw_only=True):
-    """A short notice for the user. It replaces an earlier notice with the same `key`. [05j]"""
+    """A short notice for the user in `text`. It replaces an earlier notice with the same `key`. `priority`: immediate, … [05j]"""
 
     subtype: str = "notification"
     key: str = ""
@@ -599,7 +655,9 @@ class Notification(SystemMessage, frozen=True, kw_only=True):
 
 
 class ThinkingTokens(SystemMessage, frozen=True, kw_only=True):
-    """An estimate of the tokens that the model has used for thinking so far. [03]"""
+    """The model is thinking. `estimated_tokens` is an estimate of the tokens that this used so far; `estimated_tokens_delta` is how many
+    are new since the previous estimate. [03]
+    """
 
     subtype: str = "thinking_tokens"
     estimated_tokens: int = 0
@@ -607,14 +665,16 @@ class ThinkingTokens(SystemMessage, frozen=True, kw_only=True):
 
 
 class LocalCommandOutput(SystemMessage, frozen=True, kw_only=True):
-    """The output of a slash command. *Declared.*"""
+    """The output of a slash command, as text in `content`. Published in the CLI's type declarations; never seen in a recording."""
 
     subtype: str = "local_command_output"
     content: str = ""
 
 
 class WorkerShuttingDown(SystemMessage, frozen=True, kw_only=True):
-    """The worker process of the CLI shuts down on purpose. A resumed session sends earlier messages of this kind again. *Declared.*"""
+    """The CLI process that runs the session (its worker) ends on purpose, for `reason`; it did not crash. A resumed session sends the
+    messages of this kind from earlier processes again. Published in the CLI's type declarations; never seen in a recording.
+    """
 
     subtype: str = "worker_shutting_down"
     reason: str = ""
@@ -624,8 +684,8 @@ class WorkerShuttingDown(SystemMessage, frozen=True, kw_only=True):
 
 
 class APIRetryMessage(SystemMessage, frozen=True, kw_only=True):
-    """The CLI waits `retry_delay_ms` and then calls the API again. `error_status` is None when there was no HTTP response.
-    [11_500_then_ok]
+    """A call of the API failed. The CLI waits `retry_delay_ms` and then calls it again: this is retry `attempt` of at most `max_retries`.
+    `error` is the kind of failure; `error_status` is its HTTP status, or None when there was no HTTP response. [11_500_then_ok]
     """
 
     subtype: str = "api_retry"
@@ -637,7 +697,9 @@ class APIRetryMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class ModelFallback(SystemMessage, frozen=True, kw_only=True):
-    """Another model took over, for example after repeated 529 errors. Seen on 2.1.329, but not declared."""
+    """The CLI now uses `fallback_model` instead of `original_model`, for example after repeated 529 errors (overloaded). `trigger` is the
+    cause. CLI 2.1.329 sent it, but its type declarations do not contain it.
+    """
 
     subtype: str = "model_fallback"
     trigger: str = ""
@@ -647,7 +709,9 @@ class ModelFallback(SystemMessage, frozen=True, kw_only=True):
 
 
 class ModelRefusalFallback(SystemMessage, frozen=True, kw_only=True):
-    """The model refused, and another model is asked. *Declared.*"""
+    """The model `original_model` refused to answer, and the CLI asks `fallback_model` instead. `retracted_message_uuids` are the messages
+    that this takes back. Published in the CLI's type declarations; never seen in a recording.
+    """
 
     subtype: str = "model_refusal_fallback"
     trigger: str = ""
@@ -664,7 +728,9 @@ class ModelRefusalFallback(SystemMessage, frozen=True, kw_only=True):
 
 
 class ModelRefusalNoFallback(SystemMessage, frozen=True, kw_only=True):
-    """The model refused, and there is no other model to ask."""
+    """The model `original_model` refused to answer, and the CLI has no other model to ask. `api_refusal_category` and
+    `api_refusal_explanation` are the reason that the API gave.
+    """
 
     subtype: str = "model_refusal_no_fallback"
     original_model: str = ""
@@ -679,7 +745,9 @@ class ModelRefusalNoFallback(SystemMessage, frozen=True, kw_only=True):
 
 
 class MemoryRecall(SystemMessage, frozen=True, kw_only=True):
-    """Memories were added to the turn. *Declared.*"""
+    """The CLI added memories (notes kept from earlier sessions) to the turn; `memories` lists them. Published in the CLI's type
+    declarations; never seen in a recording.
+    """
 
     subtype: str = "memory_recall"
     mode: str = ""
@@ -687,7 +755,9 @@ class MemoryRecall(SystemMessage, frozen=True, kw_only=True):
 
 
 class FilesPersisted(SystemMessage, frozen=True, kw_only=True):
-    """Files were uploaded; those that could not be are in `failed`. *Declared.*"""
+    """The CLI uploaded `files`. The files that it could not upload are in `failed`. Published in the CLI's type declarations; never seen in
+    a recording.
+    """
 
     subtype: str = "files_persisted"
     files: tuple[dict[str, Any], ...] = ()
@@ -696,7 +766,9 @@ class FilesPersisted(SystemMessage, frozen=True, kw_only=True):
 
 
 class MirrorError(SystemMessage, frozen=True, kw_only=True):
-    """The transcript could not be mirrored to the store of the host. *Declared.*"""
+    """A part of the transcript could not be copied to the session store of the host; `error` says why, and `key` where it belongs in the
+    store. Published in the CLI's type declarations; never seen in a recording.
+    """
 
     subtype: str = "mirror_error"
     error: str = ""
@@ -704,7 +776,9 @@ class MirrorError(SystemMessage, frozen=True, kw_only=True):
 
 
 class SessionWritesLost(SystemMessage, frozen=True, kw_only=True):
-    """Parts of the transcript could not be written. Only the name is *declared*; `to_dict()` has its content."""
+    """The CLI could not write parts of the session's transcript file. Only the name is published in the CLI's type declarations, and it was
+    never seen in a recording; `to_dict()` has the content.
+    """
 
     subtype: str = "session_writes_lost"
 
@@ -713,7 +787,9 @@ class SessionWritesLost(SystemMessage, frozen=True, kw_only=True):
 
 
 class PermissionDeniedMessage(SystemMessage, frozen=True, kw_only=True):
-    """A tool call was denied without asking the user or the host. [04h]"""
+    """The CLI denied a tool call by itself, without asking the user or the host. `message` says why; `agent_id` is set when a subagent made
+    the call. [04h]
+    """
 
     subtype: str = "permission_denied"
     tool_name: str = ""
@@ -725,7 +801,7 @@ class PermissionDeniedMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskUsage(Part, frozen=True, kw_only=True):
-    """Tokens, tool calls and time that a task has used so far."""
+    """What a task (a subagent or a background shell) has used so far: tokens, number of tool calls, and time in milliseconds."""
 
     total_tokens: int = 0
     tool_uses: int = 0
@@ -733,7 +809,9 @@ class TaskUsage(Part, frozen=True, kw_only=True):
 
 
 class TaskStarted(SystemMessage, frozen=True, kw_only=True):
-    """A subagent (`local_agent`) or background shell (`local_bash`) started. [15a, 24a]"""
+    """A task started: a subagent (`task_type` is `local_agent`) or a shell command (`local_bash`). `tool_use_id` is the tool call that
+    started it; `is_backgrounded` says whether it runs in the background. [15a, 24a]
+    """
 
     subtype: str = "task_started"
     task_id: str = ""
@@ -748,7 +826,9 @@ class TaskStarted(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskProgress(SystemMessage, frozen=True, kw_only=True):
-    """The progress of a running task. [15a]"""
+    """The progress of a running task, such as a subagent: what it does now in `description`, the tool that it used last, and what it has
+    used so far in `usage`. [15a]
+    """
 
     subtype: str = "task_progress"
     task_id: str = ""
@@ -762,7 +842,9 @@ class TaskProgress(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskPatch(Part, frozen=True, kw_only=True):
-    """The changed fields of a task; None means unchanged. `end_time` is in milliseconds since the epoch."""
+    """The fields of a task (a subagent or shell) that changed, in a `TaskUpdated`. None means unchanged. `end_time` is in milliseconds
+    since the epoch.
+    """
 
     status: str | None = None
     description: str | None = None
@@ -772,7 +854,9 @@ class TaskPatch(Part, frozen=True, kw_only=True):
 
 
 class TaskUpdated(SystemMessage, frozen=True, kw_only=True):
-    """A task changed. Its status is completed, killed, … [15a]"""
+    """The task `task_id` (a subagent or background shell) changed; `patch` has the changed fields, such as a `status` of completed or
+    killed. [15a]
+    """
 
     subtype: str = "task_updated"
     task_id: str = ""
@@ -781,7 +865,9 @@ class TaskUpdated(SystemMessage, frozen=True, kw_only=True):
 
 
 class TaskNotification(SystemMessage, frozen=True, kw_only=True):
-    """A task ended (`completed`, `stopped`, `failed`). This may wake the session and start a turn without a prompt. [15a, 24a]"""
+    """The task `task_id` (a subagent or shell) ended: `status` is `completed`, `stopped` or `failed`, `summary` says what came out of it,
+    and `output_file` is the file with its output, if there is one. This may wake the session and start a turn without a prompt. [15a, 24a]
+    """
 
     subtype: str = "task_notification"
     task_id: str = ""
@@ -795,7 +881,9 @@ class TaskNotification(SystemMessage, frozen=True, kw_only=True):
 
 
 class BackgroundTask(Part, frozen=True, kw_only=True):
-    """A task that runs in the background."""
+    """A task that runs in the background, in `BackgroundTasksChanged.tasks`. `task_type`: local_agent (a subagent), local_bash (a shell
+    command).
+    """
 
     task_id: str = ""
     run_id: str | None = None
@@ -805,16 +893,18 @@ class BackgroundTask(Part, frozen=True, kw_only=True):
 
 
 class BackgroundTasksChanged(SystemMessage, frozen=True, kw_only=True):
-    """**All** tasks that run in the background now. This list replaces the previous one. [24a]"""
+    """**All** tasks (subagents and shells) that run in the background now, in `tasks`. This list replaces the previous one. [24a]"""
 
     subtype: str = "background_tasks_changed"
     tasks: tuple[BackgroundTask, ...] = ()
 
 
 class HookMessage(SystemMessage, frozen=True, kw_only=True):
-    """Base of the messages about hooks from settings files. (Hooks of the host arrive as `HookCallback` requests.)
+    """Base class of the messages about hooks that settings files define. (A hook that the host defines arrives as a `HookCallback`
+    request.)
 
-    When the CLI sends no `hook_event`, it is taken from `hook_event_name`, or from `hook_name` ("PreToolUse:Bash").
+    `hook_event` is the event, such as PreToolUse. When the CLI sends no `hook_event`, it is taken from `hook_event_name`, or from
+    `hook_name` ("PreToolUse:Bash").
     """
 
     hook_id: str = ""
@@ -829,13 +919,17 @@ class HookMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class HookStarted(HookMessage, frozen=True, kw_only=True):
-    """A hook started. Those of SessionStart come before the answer to `initialize`. [05m]"""
+    """A hook of a settings file started. Sent with the option `include_hook_events`. For hooks of the event SessionStart it is always sent,
+    and comes before the answer to `initialize`. [05m]
+    """
 
     subtype: str = "hook_started"
 
 
 class HookProgress(HookMessage, frozen=True, kw_only=True):
-    """The output of a running hook so far. *Declared.*"""
+    """The output that a running hook of a settings file has written so far. Published in the CLI's type declarations; never seen in a
+    recording.
+    """
 
     subtype: str = "hook_progress"
     output: str = ""
@@ -844,7 +938,9 @@ class HookProgress(HookMessage, frozen=True, kw_only=True):
 
 
 class HookResponse(HookMessage, frozen=True, kw_only=True):
-    """A hook ended. [05l]"""
+    """A hook of a settings file ended: what it wrote (`output`, `stdout`, `stderr`), its `exit_code`, and its `outcome` (`success`, …).
+    [05l]
+    """
 
     subtype: str = "hook_response"
     output: str = ""
@@ -855,7 +951,9 @@ class HookResponse(HookMessage, frozen=True, kw_only=True):
 
 
 class ControlRequestProgress(SystemMessage, frozen=True, kw_only=True):
-    """A long control request is still running. `request_id` is the id that the host chose. [08a: side_question]"""
+    """A control request of the host takes long and is still running. `request_id` is the id that the host chose for it; `status`: started,
+    … [08a: side_question]
+    """
 
     subtype: str = "control_request_progress"
     request_id: str = ""
@@ -867,7 +965,9 @@ class ControlRequestProgress(SystemMessage, frozen=True, kw_only=True):
 
 
 class ElicitationComplete(SystemMessage, frozen=True, kw_only=True):
-    """The question of an MCP server was answered elsewhere (at a URL). *Declared.*"""
+    """The user answered a question of the MCP server `mcp_server_name` at a URL, so not through the host. `elicitation_id` identifies the
+    question. Published in the CLI's type declarations; never seen in a recording.
+    """
 
     subtype: str = "elicitation_complete"
     mcp_server_name: str = ""
@@ -875,7 +975,9 @@ class ElicitationComplete(SystemMessage, frozen=True, kw_only=True):
 
 
 class PluginInstall(SystemMessage, frozen=True, kw_only=True):
-    """The progress of installing plugins: started, installed, failed, completed. *Declared.*"""
+    """The progress of installing plugins. `status`: started, installed, failed, completed. `name` is the plugin, `error` says why it
+    failed. Published in the CLI's type declarations; never seen in a recording.
+    """
 
     subtype: str = "plugin_install"
     status: str = ""
