@@ -72,7 +72,7 @@ A = TypeVar("A", bound=Answer)
 
 
 class Asking(ABC):
-    """The base of all groups: what they need to send a request. Requests are answered during a turn, too, and in any order [08b, 08c].
+    """Base of the groups of control requests: what they need to send one. The CLI also answers during a turn, and in any order [08b, 08c].
 
     Every method raises `ControlRequestFailed` when the CLI refuses (with `error_code` when it gave one), and `ControlTimeout` after
     `timeout` seconds (`math.inf` waits for ever). When the peer is gone, it raises `ConnectionLost`, `ProcessError` or `TransportClosed`.
@@ -80,7 +80,7 @@ class Asking(ABC):
 
     @abstractmethod
     async def request(self, subtype: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT, **fields: Any) -> dict[str, Any]:
-        """Send any control request. Returns the response fields."""
+        """Send the control request `subtype` with these `fields` and wait for its answer. Returns the fields of the answer."""
 
     @property
     @abstractmethod
@@ -130,7 +130,9 @@ class FileControls(Asking):
         encoding: Literal["utf-8", "base64"] | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> FileContents:
-        """Read a file as the CLI sees it; `base64` for bytes. Raises `ControlRequestFailed` for a file outside, or a missing one. [08a]"""
+        """Read a file as the CLI sees it. `encoding="base64"` is for files that are not text; `max_bytes` cuts a long file. Raises
+        `ControlRequestFailed` for a file outside of the working directory, or a missing one. [08a]
+        """
         return await self._ask(FileContents, "read_file", timeout=timeout, path=os.fspath(path), max_bytes=max_bytes, encoding=encoding)
 
     async def seed_read_state(self, path: str | os.PathLike[str], *, mtime: float, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -141,15 +143,15 @@ class FileControls(Asking):
         await self._tell("seed_read_state", timeout=timeout, path=os.fspath(path), mtime=math.ceil(mtime * MILLISECONDS))
 
     async def file_suggestions(self, query: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> FileSuggestions:
-        """Return paths that match the beginning of a path. [08a]"""
+        """Return paths below the working directory that match `query`, the beginning of a path. [08a]"""
         return await self._ask(FileSuggestions, "file_suggestions", timeout=timeout, query=query)
 
     async def workspace_diff(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> WorkspaceDiffAnswer:
-        """Return what has changed in the git working tree, or why that is not known. [08a]"""
+        """Return what has changed in the git working tree of the session, or in `no_diff_reason` why that is not known. [08a]"""
         return await self._ask(WorkspaceDiffAnswer, "get_workspace_diff", timeout=timeout)
 
     async def plan(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> PlanInfo:
-        """Return the session's plan, when there is one. [08a]"""
+        """Return the plan of the session; `exists` of the answer is False when there is none. [08a]"""
         return await self._ask(PlanInfo, "get_plan", timeout=timeout)
 
 
@@ -157,19 +159,21 @@ class McpControls(Asking):
     """MCP servers."""
 
     async def mcp_status(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[McpServerStatus, ...]:
-        """Return every MCP server: its state, its configuration, and when it is connected its tools. [06l, 08a]"""
+        """Return all MCP servers of the session: for each its state, its configuration, and when it is connected its tools. [06l, 08a]"""
         return (await self._ask(McpServerStatuses, "mcp_status", timeout=timeout)).servers
 
     async def mcp_reconnect(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Connect to a server again.
+        """Have the CLI connect to the MCP server named `server` again.
 
-        Raises `ControlRequestFailed` for an unknown server [08a], for one that still cannot be reached, and for one of this program:
-        toggle that off and on instead [06l].
+        Raises `ControlRequestFailed` for an unknown server [08a], for one that still cannot be reached, and for one of this program: switch
+        that off and on with `mcp_toggle` instead [06l].
         """
         await self._tell("mcp_reconnect", timeout=timeout, serverName=server)
 
     async def mcp_toggle(self, server: str, *, enabled: bool, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Switch a server off, or on with a new connection. Raises `ControlRequestFailed` for an unknown one. [06l, 08a]"""
+        """Switch the MCP server named `server` off, or on with a new connection. Raises `ControlRequestFailed` for an unknown one. [06l,
+        08a]
+        """
         await self._tell("mcp_toggle", timeout=timeout, serverName=server, enabled=enabled)
 
     async def mcp_set_servers(
@@ -208,23 +212,33 @@ class McpControls(Asking):
         await self._tell("mcp_message", timeout=timeout, server_name=server, message=dict(message))
 
     async def mcp_read_resource(self, server: str, uri: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[dict[str, Any], ...]:
-        """Read a resource of a server, as MCP content objects. Only `ui://` URIs can be read; others raise `ControlRequestFailed`."""
+        """Read the resource `uri` of an MCP server. Returns it as MCP content objects. The CLI reads only `ui://` URIs; others raise
+        `ControlRequestFailed`.
+        """
         return (await self._ask(McpResourceContents, "mcp_read_resource", timeout=timeout, serverName=server, uri=uri)).contents
 
     async def mcp_authenticate(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> dict[str, Any]:
-        """Begin to sign in to a remote server. Returns the raw payload. Only its refusal of an unknown server was seen. [08a]"""
+        """Begin to sign in to a remote MCP server. Returns the fields of the answer as they came. Only the CLI's refusal of an unknown
+        server was seen. [08a]
+        """
         return await self.request("mcp_authenticate", timeout=timeout, serverName=server)
 
     async def mcp_clear_auth(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Forget the sign-in to a server. Raises `ControlRequestFailed` for an unknown server and for stdio. Only that was seen. [08a]"""
+        """Have the CLI forget its sign-in to an MCP server. Raises `ControlRequestFailed` for an unknown server and for one of type stdio;
+        only these refusals were seen. [08a]
+        """
         await self._tell("mcp_clear_auth", timeout=timeout, serverName=server)
 
     async def channel_enable(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Let a plugin's server send messages into the conversation. Only the refusal of other servers was seen. [08a]"""
+        """Let an MCP server of a plugin send messages into the conversation. Raises `ControlRequestFailed` for other servers; only that was
+        seen. [08a]
+        """
         await self._tell("channel_enable", timeout=timeout, serverName=server)
 
     async def reload_connectors(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> dict[str, Any]:
-        """Read the list of claude.ai connectors again. Returns the raw payload. Only the failure with an API key was seen. [08a]"""
+        """Have the CLI read the list of claude.ai connectors again. Returns the fields of the answer as they came. Only the failure with an
+        API key was seen. [08a]
+        """
         return await self.request("reload_connectors", timeout=timeout)
 
 
@@ -256,7 +270,7 @@ class ModelControls(Asking):
         await self.request("set_max_thinking_tokens", timeout=timeout, max_thinking_tokens=tokens, **fields)
 
     async def list_models(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[ModelInfo, ...]:
-        """Return the models that can be chosen; `ModelInfo.value` is the argument for `set_model`. [08a]"""
+        """Return the models that the user may choose; `ModelInfo.value` is the argument for `set_model`. [08a]"""
         return (await self._ask(ModelListing, "list_models", timeout=timeout)).models
 
     async def context_usage(
@@ -289,7 +303,7 @@ class PermissionControls(Asking):
         return str((await self.request("set_permission_mode", timeout=timeout, mode=mode)).get("mode", mode))
 
     async def permission_rules(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> PermissionRules:
-        """Return the permission rules in force, and where each comes from. [08a]"""
+        """Return the permission rules that are in force (allow, ask, deny), each with the place that it comes from. [08a]"""
         return await self._ask(PermissionRules, "list_permission_rules", timeout=timeout)
 
     async def register_repo_root(
@@ -311,11 +325,11 @@ class PermissionControls(Asking):
         return str((await self.request("register_repo_root", timeout=timeout, directory=path, **fields)).get("directory", path))
 
     async def hooks_listing(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> HookListing:
-        """Return the hooks of the settings files, and all events. Hooks of this program are not listed. [08a]"""
+        """Return the hooks of the settings files, and the names of all hook events. Hooks of this program are not listed. [08a]"""
         return await self._ask(HookListing, "get_hooks_listing", timeout=timeout)
 
     async def sandbox_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SandboxInfo:
-        """Return whether and how commands are sandboxed. [08a]"""
+        """Return whether the shell commands of the session run in a sandbox, and how that is set up. [08a]"""
         return await self._ask(SandboxInfo, "get_sandbox_dialog", timeout=timeout)
 
     async def set_proactivity_level(self, level: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -337,15 +351,15 @@ class SessionControls(Asking):
         await self._tell("end_session", timeout=timeout, reason=reason)
 
     async def status(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> StatusInfo:
-        """Return what `/status` shows, as text for people. [08a]"""
+        """Return what the command `/status` shows, as text for people. [08a]"""
         return await self._ask(StatusInfo, "get_status", timeout=timeout)
 
     async def binary_version(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> BinaryVersion:
-        """Return the version of the CLI's binary. [08a]"""
+        """Return the version of the CLI's program. [08a]"""
         return await self._ask(BinaryVersion, "get_binary_version", timeout=timeout)
 
     async def rename_session(self, title: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Give the session a title; `session_title_changed` is sent. [08a]"""
+        """Give the session the title `title`. A `session_title_changed` message follows. [08a]"""
         await self._tell("rename_session", timeout=timeout, title=title)
 
     async def set_color(self, color: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -368,7 +382,9 @@ class SessionControls(Asking):
         return await self._ask(ExportedConversation, "export_conversation", timeout=timeout)
 
     async def fork_conversation(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ForkResult:
-        """Fork the conversation. In stream-json sessions `forked` of the answer is always False: use the option `fork_session` [08a]."""
+        """Ask for a copy of the conversation under a new id. In stream-json sessions `forked` of the answer is always False: use the option
+        `fork_session` instead [08a].
+        """
         return await self._ask(ForkResult, "fork_conversation", timeout=timeout)
 
     async def rewind_conversation(self, uuid: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ConversationRewind:
@@ -391,19 +407,21 @@ class SessionControls(Asking):
         return await self._ask(CwdChange, "set_cwd", timeout=timeout, path=os.fspath(path), **trust)
 
     async def set_has_subscribers(self, has_subscribers: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Tell the CLI whether a user is watching the session. [08a]"""
+        """Tell the CLI whether a user is watching the session. It succeeds; no effect was seen. [08a]"""
         await self._tell("set_has_subscribers", timeout=timeout, has_subscribers=has_subscribers)
 
     async def set_message_waiting(self, waiting: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Tell the CLI whether the user has a message that is not sent yet."""
+        """Tell the CLI whether the user has written a message that is not sent yet."""
         await self._tell("set_message_waiting", timeout=timeout, waiting=waiting)
 
     async def set_prompt_suggestions_paused(self, paused: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Pause the suggestions for the next prompt, or resume them. [08a]"""
+        """Have the CLI pause its suggestions for the user's next prompt (`paused=True`), or make them again. It succeeds; no effect was
+        seen. [08a]
+        """
         await self._tell("set_prompt_suggestions_paused", timeout=timeout, paused=paused)
 
     async def prompt_draft_activity(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Tell the CLI that the user is typing. [08a]"""
+        """Tell the CLI that the user is writing a prompt at this moment. It succeeds; no effect was seen. [08a]"""
         await self._tell("prompt_draft_activity", timeout=timeout)
 
     async def rate_message(
@@ -423,7 +441,7 @@ class SettingsControls(Asking):
     """Settings, plugins, skills, output styles, memory."""
 
     async def settings(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SettingsInfo:
-        """Return the settings: merged, by source, and those in use. [08a]"""
+        """Return the settings of the session: merged, each source alone, and the values in use. [08a]"""
         return await self._ask(SettingsInfo, "get_settings", timeout=timeout)
 
     async def apply_flag_settings(self, settings: Mapping[str, Any], *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -446,10 +464,12 @@ class SettingsControls(Asking):
     async def reload_plugins(
         self, *, hold_on_cache_impact: bool = False, refuse_if_busy: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> ReloadedPlugins:
-        """Read the plugins again. Returns all commands, agents, plugins and MCP servers; a `commands_changed` message comes, too. [08a]
+        """Have the CLI read the plugins again. Returns all commands, agents, plugins and MCP servers; a `commands_changed` message comes,
+        too. [08a]
 
-        *Declared*: with `hold_on_cache_impact`, changes that would invalidate the prompt cache are held back, and `held` says so. With
-        `refuse_if_busy`, it fails while a turn is running.
+        With `hold_on_cache_impact`, changes that would invalidate the prompt cache are held back, and `held` of the answer says so. With
+        `refuse_if_busy`, the request fails while a turn is running. Both are published in the CLI's type declarations, and were never seen
+        in a recording.
         """
         return await self._ask(
             ReloadedPlugins,
@@ -460,11 +480,11 @@ class SettingsControls(Asking):
         )
 
     async def reload_skills(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[CommandInfo, ...]:
-        """Read the skills again, and return all of them. [08a]"""
+        """Have the CLI read the skills from their files again. Returns all skills that there are now. [08a]"""
         return (await self._ask(SkillListing, "reload_skills", timeout=timeout)).skills
 
     async def reload_output_styles(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[str, ...]:
-        """Read the output styles again, and return the names of all of them. [08a]"""
+        """Have the CLI read the output styles from their files again. Returns the names of all that there are now. [08a]"""
         return (await self._ask(OutputStyles, "reload_output_styles", timeout=timeout)).available_output_styles
 
     async def skills_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SkillsInfo:
@@ -472,7 +492,9 @@ class SettingsControls(Asking):
         return await self._ask(SkillsInfo, "get_skills_dialog", timeout=timeout)
 
     async def memory_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> MemoryInfo:
-        """Return what is remembered between sessions: the files, and whether there are any. [08a]"""
+        """Return the files and folders with what the CLI remembers between sessions (CLAUDE.md, …), and for each file whether it exists.
+        [08a]
+        """
         return await self._ask(MemoryInfo, "get_memory_dialog", timeout=timeout)
 
 
@@ -516,11 +538,13 @@ class TaskControls(Asking):
         return InterruptOutcome.ACKNOWLEDGED if running else InterruptOutcome.NOT_RUNNING
 
     async def interrupt_all(self, *, timeout: float = INTERRUPT_TIMEOUT) -> InterruptReceipt:
-        """Stop the running turn and drop the messages that wait. Returns their uuids. Raises as every request does. [07f]"""
+        """Stop the running turn and drop the prompts that wait. Returns their uuids in `cancelled`. Raises as every request does. [07f]"""
         return await self._ask(InterruptReceipt, "interrupt", timeout=timeout, cancel_queued=True)
 
     async def cancel_message(self, uuid: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> bool:
-        """Drop a message that waits in the queue. Returns False when it was taken up already, or was never there. [10e]"""
+        """Drop the prompt `uuid` that waits in the CLI's queue. Returns False when its turn has begun already, or when there is no such
+        prompt. [10e]
+        """
         return (await self._ask(MessageCancellation, "cancel_async_message", timeout=timeout, message_uuid=uuid)).cancelled
 
     async def stop_task(self, task_id: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
