@@ -186,7 +186,7 @@ class InputClosed(UsageError):
 
 
 class Busy(UsageError):
-    """`read_messages()` was iterated in a second task while another task still reads from the same transport. Read in one task at a time."""
+    """A second task called `read_messages()` while another one still reads from the same transport. Read in one task at a time."""
 
     code = "usage.busy"
 

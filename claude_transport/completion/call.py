@@ -148,11 +148,12 @@ def stream(
 ) -> CompletionStream:
     """Ask for one answer to `prompt`, and iterate over its text as it is written: `async for piece in stream("Hello"): ...`.
 
-    The arguments and the errors are those of `complete()`. The pieces add up to the text. After the last piece, `.completion` is the whole
-    `Completion`. Once you have received a piece, a failure is final, because another attempt would write another answer. Breaking out of
-    the loop is safe.
+    The arguments and the errors are those of `complete()`; errors of the run are raised by the iteration. The pieces add up to the text.
+    After the last piece, `.completion` of the returned object is the whole `Completion`. Once you have received a piece, a failure is
+    final, because another attempt would write another answer. You can leave the loop at any time; the call ends when the stream is closed
+    or no longer referenced.
 
-    Pieces are kept until you read them. `timeout` counts the time of the model, not of the reader.
+    Pieces are kept until you read them. `timeout` counts the time of the model, not the time that you take to read.
     """
     request = build_request(
         prompt,
@@ -173,9 +174,10 @@ def stream(
 
 
 class CompletionStream:
-    """The text of one answer, piece by piece: iterate over it with `async for`. `stream()` makes it.
+    """The text of one answer, piece by piece: iterate over it with `async for`. `stream()` makes it; the call starts with the first piece
+    that you ask for.
 
-    `aclose()`, leaving its `async with`, and an error end the call early.
+    After the last piece, `completion` is the whole answer. `aclose()`, leaving its `async with`, and an error end the call early.
     """
 
     def __init__(self, request: CompletionRequest, *, on_event: OnEvent | None = None, sleep: Sleep = anyio.sleep) -> None:
@@ -185,7 +187,7 @@ class CompletionStream:
 
     @property
     def completion(self) -> Completion:
-        """The whole answer. Raises `UsageError` before the iteration has ended, and when it failed or was left early."""
+        """The whole answer as a `Completion`. Raises `UsageError` before the iteration has ended, and when it failed or was left early."""
         if self._flow.completion is None:
             raise UsageError("there is no whole answer yet: iterate over the stream to its end first")
         return self._flow.completion
@@ -211,7 +213,7 @@ class CompletionStream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the call now, and wait until its process and task are gone. Safe from any task, and more than once."""
+        """End the call now, and wait until its process and task are gone. Safe from any task, and more than once. The iteration then ends."""
         await self._flow.aclose()
 
 

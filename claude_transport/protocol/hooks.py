@@ -391,7 +391,7 @@ class ModelSwitchInput(HookInput, frozen=True, kw_only=True):
 
 
 class PreModelSwitchInput(ModelSwitchInput, frozen=True, kw_only=True):
-    """Input of a PreModelSwitch hook: another model was requested. The hook can refuse the switch: return `PreModelSwitchDecision.deny(…)`."""
+    """Input of a PreModelSwitch hook: another model was requested. To refuse the switch, return `PreModelSwitchDecision.deny(…)`."""
 
 
 class PostModelSwitchInput(ModelSwitchInput, frozen=True, kw_only=True):
