@@ -213,7 +213,7 @@ class CompletionStream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the call now, and wait until its process and task are gone. Safe from any task, and more than once. The iteration then ends."""
+        """End the call now, and wait until its process and task are gone. Safe from any task and more than once. Iterating then ends."""
         await self._flow.aclose()
 
 

@@ -187,7 +187,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
     def raise_for_problem(self) -> Self:
-        """Return this report when the call may be tried (`ok`). Otherwise raise `ConfigurationError` with `problem`, `code` and `option`."""
+        """Return this report when `ok` is True. Otherwise raise `ConfigurationError` with `problem`, `code` and `option`."""
         if self.ok:
             return self
         if self.code == "exec.cli.auth_failed":
