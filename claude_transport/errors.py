@@ -186,7 +186,7 @@ class InputClosed(UsageError):
 
 
 class Busy(UsageError):
-    """A second task called `read_messages()` while another one still reads from the same transport. Read in one task at a time."""
+    """A second task reads (`read_messages()`) from a transport from which another task is already reading. Read in one task at a time."""
 
     code = "usage.busy"
 

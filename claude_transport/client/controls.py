@@ -179,10 +179,11 @@ class McpControls(Asking):
     async def mcp_set_servers(
         self, servers: Mapping[str, Mapping[str, Any]], *, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> McpServersChange:
-        """Replace all dynamic servers by these. Returns what was added and removed, and which could not be connected. [06l, 08a]
+        """Replace all dynamic MCP servers by `servers` (name to configuration). Returns what was added and removed, and which could not be
+        connected. [06l, 08a]
 
         A configuration is `{"type": "stdio", "command": …}`, `{"type": "http", "url": …}`, `{"type": "sdk", "name": …}`. The servers that
-        the Query was given are dynamic, too: those that are not named are removed. Servers of files and options stay.
+        the Query was given are dynamic, too: those that are not in `servers` are removed. Servers of files and options stay.
         """
         plain = {name: whole_configuration(config) for name, config in servers.items()}
         return await self._ask(McpServersChange, "mcp_set_servers", timeout=timeout, servers=plain)
@@ -196,18 +197,19 @@ class McpControls(Asking):
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> McpCallResult:
         """Call a tool (`mcp__server__tool`) without the model and without any permission check: no callback is asked, no rule can deny it.
+        Returns its result.
 
         The CLI gives up after `call_timeout` seconds, this method after `timeout`. Raises `ControlRequestFailed` when the server is not
-        connected [08a]. When the tool itself fails, `is_error` is True.
+        connected [08a]. When the tool itself fails, `is_error` of the result is True.
         """
         limit = None if call_timeout is None else round(call_timeout * MILLISECONDS)
         return await self._ask(McpCallResult, "mcp_call", timeout=timeout, tool=tool, arguments=dict(arguments or {}), timeout_ms=limit)
 
     async def mcp_message(self, server: str, message: Mapping[str, Any], *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Send the CLI a JSON-RPC message of a server of this program, such as `notifications/tools/list_changed`.
+        """Send the CLI a JSON-RPC message in the name of an MCP server of this program, such as `notifications/tools/list_changed`.
 
-        It is for servers of type `sdk`; an unknown server succeeds just the same [08a]. An answer of the CLI comes as its own
-        `mcp_message` [06o].
+        It is for servers of type `sdk`; an unknown `server` raises no error [08a]. An answer of the CLI comes as a request `mcp_message` of
+        its own [06o].
         """
         await self._tell("mcp_message", timeout=timeout, server_name=server, message=dict(message))
 
@@ -246,11 +248,12 @@ class ModelControls(Asking):
     """The model, its cost and its context window."""
 
     async def set_model(self, model: str | None = None, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> str:
-        """Use another model from the next request on, or with None the default again. Returns the name that is now set. [08a]
+        """Use another model from the next request to the API on; `model=None` is the default model again. Returns the name that is now set.
+        [08a]
 
-        The CLI accepts any string, also one that names no model; a wrong one shows as a failed turn
-        (docs/reference/protocol.md#requests-that-accept-anything). A PreModelSwitch hook that says no makes it raise
-        `ControlRequestFailed`.
+        The CLI accepts any string, also one that names no model; with a wrong name the next turn fails
+        (docs/reference/protocol.md#requests-that-accept-anything). Raises `ControlRequestFailed` when a PreModelSwitch hook refuses the
+        switch.
         """
         return str((await self.request("set_model", timeout=timeout, model=model)).get("model", model))
 
@@ -276,17 +279,19 @@ class ModelControls(Asking):
     async def context_usage(
         self, *, detail: Literal["summary", "full"] | None = None, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> ContextUsage:
-        """Return what fills the context window: estimated with "summary" (8 ms), counted by the API otherwise (1.1 s). [08a, 08b]"""
+        """Return what fills the model's context window, in tokens. With `detail="summary"` the CLI estimates the numbers (8 ms); otherwise
+        it has the API count them (1.1 s). [08a, 08b]
+        """
         return await self._ask(ContextUsage, "get_context_usage", timeout=timeout, detail=detail)
 
     async def session_cost(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> str:
-        """Return what the session has cost, as text for people; `usage` has the numbers. [08a]"""
+        """Return what the session has cost so far, as text for people; the method `usage` returns numbers. [08a]"""
         return str((await self.request("get_session_cost", timeout=timeout)).get("text", ""))
 
     async def usage(self, *, skip_behaviors: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> UsageInfo:
-        """Return what the session has used, in dollars, tokens and time, and what is left of a subscription's limits. [08a]
+        """Return what the session has used so far, in dollars, tokens and time, and what is left of the limits of a subscription. [08a]
 
-        With `skip_behaviors`, earlier sessions are not looked at.
+        With `skip_behaviors=True`, the CLI does not look at earlier sessions.
         """
         return await self._ask(UsageInfo, "get_usage", timeout=timeout, skip_behaviors=skip_behaviors or None)
 
@@ -344,9 +349,9 @@ class SessionControls(Asking):
     """The session: its name, its directory, its text, its end."""
 
     async def end_session(self, *, reason: str | None = None, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Ask the CLI to end by itself, with input still open. It aborts a running turn and kills background tasks. [08a, 24i]
+        """Ask the CLI to end by itself, although its input has not ended. It aborts a running turn and kills background tasks. [08a, 24i]
 
-        Returns when it has agreed. The conversation ends soon after, and `aclose()` reports how.
+        Returns when the CLI has agreed. The conversation ends soon after, and `aclose()` reports how.
         """
         await self._tell("end_session", timeout=timeout, reason=reason)
 
@@ -370,11 +375,11 @@ class SessionControls(Asking):
         await self._tell("set_color", timeout=timeout, color=color)
 
     async def generate_session_title(self, description: str, *, timeout: float = MODEL_TIMEOUT) -> str | None:
-        """Ask a model for a title that fits the description. Does not rename the session. Returns None when no title was made."""
+        """Ask a model for a title that fits `description`. Does not rename the session. Returns None when no title was made."""
         return (await self._ask(SessionTitle, "generate_session_title", timeout=timeout, description=description)).title
 
     async def side_question(self, question: str, *, timeout: float = MODEL_TIMEOUT) -> SideAnswer:
-        """Ask the model something that leaves no trace in the conversation, and return its answer. This is one paid API call. [08a]"""
+        """Ask the model a question that leaves no trace in the conversation, and return its answer. This is one paid API call. [08a]"""
         return await self._ask(SideAnswer, "side_question", timeout=timeout, question=question)
 
     async def export_conversation(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ExportedConversation:
@@ -388,7 +393,9 @@ class SessionControls(Asking):
         return await self._ask(ForkResult, "fork_conversation", timeout=timeout)
 
     async def rewind_conversation(self, uuid: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ConversationRewind:
-        """Cut the conversation back to before the user message `uuid`. Returns that message's text. Files stay, see `rewind_files`."""
+        """Remove the user message `uuid` and everything after it from the conversation. Returns the text of that message. Files are not
+        changed; see `rewind_files`.
+        """
         return await self._ask(ConversationRewind, "rewind_conversation", timeout=timeout, target_message_uuid=uuid)
 
     async def set_cwd(
@@ -398,10 +405,10 @@ class SessionControls(Asking):
         trusted_directory: str | os.PathLike[str] | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> CwdChange:
-        """Change the working directory of the session. Returns whether that was done.
+        """Change the working directory of the session to `path`. `status` of the answer says whether that was done.
 
-        For a directory that is not trusted, the answer is `needs_trust` and nothing was done: ask the user, and repeat the call with the
-        answer's `directory` as `trusted_directory`. While a turn is running, the answer is `rejected`.
+        For a directory that is not trusted, `status` is `needs_trust` and nothing was done: ask the user, and repeat the call with the
+        answer's `directory` as `trusted_directory`. While a turn is running, it is `rejected`.
         """
         trust = {} if trusted_directory is None else {"trust_accepted": True, "trusted_directory": os.fspath(trusted_directory)}
         return await self._ask(CwdChange, "set_cwd", timeout=timeout, path=os.fspath(path), **trust)
@@ -433,7 +440,9 @@ class SessionControls(Asking):
         cleared: bool = False,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> None:
-        """Send a rating of a message to the maker of the CLI, where that is allowed; `cleared=True` takes it back."""
+        """Send the maker of the CLI a rating of the message `uuid`, where that is allowed. `surface` says whether a text or a tool call is
+        rated; `cleared=True` takes the rating back.
+        """
         await self._tell("message_rated", timeout=timeout, messageUuid=uuid, sentiment=sentiment, surface=surface, cleared=cleared)
 
 
@@ -455,9 +464,8 @@ class SettingsControls(Asking):
         *,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> None:
-        """Write settings to a file. Only `outputStyle` of localSettings and `effortLevel` of userSettings can be written.
-
-        Others raise `ControlRequestFailed`. [08a]
+        """Write `settings` to the settings file `source`. Only `outputStyle` of localSettings and `effortLevel` of userSettings can be
+        written; others raise `ControlRequestFailed`. [08a]
         """
         await self._tell("update_settings", timeout=timeout, source=source, settings=dict(settings))
 
@@ -488,7 +496,7 @@ class SettingsControls(Asking):
         return (await self._ask(OutputStyles, "reload_output_styles", timeout=timeout)).available_output_styles
 
     async def skills_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SkillsInfo:
-        """Return the skills that the user can manage. [08a]"""
+        """Return the skills that the user can manage, without those that are built in. [08a]"""
         return await self._ask(SkillsInfo, "get_skills_dialog", timeout=timeout)
 
     async def memory_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> MemoryInfo:
@@ -504,12 +512,13 @@ class TaskControls(Asking):
     async def interrupt(self, *, timeout: float = INTERRUPT_TIMEOUT) -> InterruptOutcome:
         """Stop the running turn. Returns an outcome within `timeout` seconds, and raises no error of the peer. [07a]
 
-        Messages that wait in the queue stay, and make the next turn; `interrupt_all` drops them. The outcome is `DEAD` when nothing can
-        be asked: the peer is gone, or `end_input()` was called while a turn runs. It is `DEAD`, too, when the peer refuses; the CLI agrees
-        even when nothing runs [07c]. `aclose()` stops the turn in any case. Prompts that wait for the start of the query are sent first,
-        within the same `timeout`, and stopped as well.
+        Prompts that wait in the CLI's queue stay, and make the next turn; `interrupt_all` drops them. Prompts that wait for the start of
+        the query are sent first, within the same `timeout`, and stopped as well.
 
-        Raises `UsageError` only for a call from another event loop.
+        The outcome is `DEAD` when the CLI cannot be asked (it has ended, or `end_input()` was called while a turn runs), or when it
+        refuses. The CLI agrees even when nothing runs [07c]. `aclose()` stops the turn in any case.
+
+        Raises `UsageError` for a call from another event loop, and for a `timeout` that is no number.
         """
         check_seconds("timeout", timeout)
         deadline = anyio.current_time() + timeout
@@ -548,14 +557,15 @@ class TaskControls(Asking):
         return (await self._ask(MessageCancellation, "cancel_async_message", timeout=timeout, message_uuid=uuid)).cancelled
 
     async def stop_task(self, task_id: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Stop a background shell or agent. Its `task_notification` comes before the call returns [24d].
+        """Stop the background shell or agent `task_id`. Its `task_notification` message comes before the call returns [24d].
 
-        An unknown id succeeds, too [08a]: `background_tasks` and the task messages tell which tasks there are.
+        An unknown id raises no error [08a]: the task messages, and for agents `Query.background_tasks`, tell which tasks there are.
         """
         await self._tell("stop_task", timeout=timeout, task_id=task_id)
 
     async def background(self, tool_use_id: str | None = None, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> bool | None:
-        """Move a running tool to the background. Returns whether that was done. Without an id, moves all of them and returns None. [08a]
+        """Move the running tool call `tool_use_id` to the background. Returns whether that was done. Without an id, moves all running tools
+        and returns None. [08a]
 
         A shell can be moved once its `task_started` has come, about two seconds after its start. Before, the result is False.
         """

@@ -97,7 +97,8 @@ async def complete(
         subject: a label for this call. It is added to log lines and to errors, so that you can tell many calls apart.
         options: how to run the CLI. None runs it without tools, MCP servers and system prompt. The API path raises `ConfigurationError` for
             options that it cannot honour.
-        fallback: allow the API to be asked, and paid, when the CLI failed before it received the prompt. The result says so.
+        fallback: allow the API to be asked, and paid, when the CLI failed before it received the prompt. `Completion.warnings`
+            then says so.
         on_event: a plain function that is called with each message of each attempt, as it arrives. When it raises, the exception is logged
             and the function is not called again.
         sleep: waits between attempts, in seconds. Pass your own to test without waiting.

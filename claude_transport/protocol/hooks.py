@@ -608,7 +608,8 @@ class PreToolUseDecision(SpecificOutput, frozen=True, kw_only=True):
     def ask(cls, reason: str | None = None, *, updated_input: Mapping[str, Any] | None = None) -> Self:
         """Return the decision to have `can_use_tool` asked about this call, whatever the permission rules say.
 
-        `reason` is passed on as `CallbackContext.decision_reason`. `updated_input` replaces the arguments that the model wrote.
+        `reason` tells why; the CLI may pass it on in `CallbackContext.decision_reason`. `updated_input` replaces the arguments that the
+        model wrote.
         """
         return cls(permission_decision="ask", permission_decision_reason=reason, updated_input=updated_input)
 
