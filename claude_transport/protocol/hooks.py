@@ -34,7 +34,7 @@ class HookEvent(StrEnum):
     POST_TOOL_USE = "PostToolUse"
     """After a tool ran successfully. [05a]"""
     POST_TOOL_USE_FAILURE = "PostToolUseFailure"
-    """After a tool ran and failed."""
+    """After a tool call failed."""
     POST_TOOL_BATCH = "PostToolBatch"
     """After all tools of one model message ran. [05a]"""
     PERMISSION_REQUEST = "PermissionRequest"
@@ -191,7 +191,7 @@ class PostToolUseInput(ToolHookInput, frozen=True, kw_only=True):
 
 
 class PostToolUseFailureInput(ToolHookInput, frozen=True, kw_only=True):
-    """Input of a PostToolUseFailure hook: a tool ran and failed. `error` is the text that the model gets."""
+    """Input of a PostToolUseFailure hook: a tool call failed. `error` is the text that the model gets."""
 
     tool_use_id: str = ""
     error: str = ""
@@ -328,7 +328,7 @@ class TurnEndInput(HookInput, frozen=True, kw_only=True):
 
 
 class StopInput(TurnEndInput, frozen=True, kw_only=True):
-    """Input of a Stop hook: the turn of the main conversation is about to end. `HookOutput.block` makes the model go on. [05a, 05j]"""
+    """Input of a Stop hook: the turn of the main conversation is about to end. `HookOutput.block` makes the model continue. [05a, 05j]"""
 
 
 class StopFailureInput(HookInput, frozen=True, kw_only=True):
@@ -346,7 +346,7 @@ class SubagentStartInput(HookInput, frozen=True, kw_only=True):
 
 
 class SubagentStopInput(TurnEndInput, frozen=True, kw_only=True):
-    """Input of a SubagentStop hook: a subagent is about to end. `HookOutput.block` makes it go on. `agent_transcript_path` is the file with
+    """Input of a SubagentStop hook: a subagent is about to end. `HookOutput.block` makes it continue. `agent_transcript_path` is the file with
     what it said.
     """
 
@@ -860,7 +860,7 @@ class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
 
 
 class AsyncHookOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Output that lets the CLI go on at once, without the decision of this hook: whatever the hook does later cannot stop anything.
+    """Output that lets the CLI continue at once, without the decision of this hook: whatever the hook does later cannot stop anything.
     `timeout` is the time for that work, in seconds. Published in the CLI's type declarations; never seen in a recording.
     """
 
