@@ -40,7 +40,7 @@ class InterruptOutcome(StrEnum):
     TIMED_OUT = "timed_out"
     """The peer did not answer in time."""
     DEAD = "dead"
-    """The peer has ended or cannot be asked: input has ended, or it refuses while the turn goes on."""
+    """The peer has ended or cannot be asked: input has ended, or it refuses while the turn still runs."""
 
 
 class CloseReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -346,8 +346,8 @@ class SubagentStartInput(HookInput, frozen=True, kw_only=True):
 
 
 class SubagentStopInput(TurnEndInput, frozen=True, kw_only=True):
-    """Input of a SubagentStop hook: a subagent is about to end. `HookOutput.block` makes it continue. `agent_transcript_path` is the file with
-    what it said.
+    """Input of a SubagentStop hook: a subagent is about to end. `HookOutput.block` makes it continue. `agent_transcript_path` is the file
+    with what it said.
     """
 
     agent_transcript_path: str = ""
@@ -601,7 +601,7 @@ class PreToolUseDecision(SpecificOutput, frozen=True, kw_only=True):
 
     @classmethod
     def deny(cls, reason: str) -> Self:
-        """Return the decision not to run the tool. The model gets `reason`, and the turn goes on."""
+        """Return the decision not to run the tool. The model gets `reason`, and the turn continues."""
         return cls(permission_decision="deny", permission_decision_reason=reason)
 
     @classmethod
