@@ -97,7 +97,11 @@ _MAX_MESSAGE_CHARS: Final = 3000
 
 
 class ClaudeTransportError(Exception):
-    """Base of all errors of this library. Catch it to catch them all."""
+    """Base of all errors of this library. Catch it to catch them all.
+
+    `code` is a stable name for programs (`exec.cli.exited`), `category` a coarse group for retries and statistics (`auth`, `api`,
+    `transport`, …). `retryable` is True when the same call may succeed if it is made again.
+    """
 
     code: str = "transport.error"
     category: str = "transport"
@@ -122,7 +126,9 @@ class ClaudeTransportError(Exception):
 
 
 class ConfigurationError(ClaudeTransportError):
-    """An option or argument cannot work. The message names it and the remedy; correct it, because a retry fails in the same way."""
+    """An option or argument cannot work. The message names it and the remedy; correct it, because a retry fails in the same way. `option`
+    is its name, if it is known.
+    """
 
     code = "config.invalid"
     category = "configuration"
@@ -133,7 +139,7 @@ class ConfigurationError(ClaudeTransportError):
 
 
 class CLINotFoundError(ConfigurationError):
-    """No `claude` binary was found. `searched` lists every place that was checked; `advice` says what to do. Never retried."""
+    """No `claude` program was found. `searched` lists every place that was checked; `advice` says what to do. It is not retried."""
 
     code = "exec.cli.binary_not_found"
     category = "transport"
@@ -152,13 +158,15 @@ class UsageError(ClaudeTransportError):
 
 
 class NotConnected(UsageError):
-    """A method was called before `connect()`. Connect first."""
+    """A method was called before the transport was connected, or before the `Query` or the pool was started. Connect or start it first."""
 
     code = "usage.not_connected"
 
 
 class TransportClosed(UsageError):
-    """The transport is closed, or its peer has ended. How the peer ended is attached if it is known. Make a new transport to go on."""
+    """The transport or the `Query` is closed, or the peer (the CLI process or the remote side) has ended. Make a new transport to continue.
+    `exit_code`, `signal` and `stderr_tail` say how the process ended, if that is known.
+    """
 
     code = "usage.closed"
 
@@ -172,19 +180,19 @@ class TransportClosed(UsageError):
 
 
 class InputClosed(UsageError):
-    """`write()` was called after `end_input()`. Send everything before you end the input."""
+    """Something was to be written after `end_input()`. Send everything before you end the input."""
 
     code = "usage.input_closed"
 
 
 class Busy(UsageError):
-    """A second reader started while another one is reading. Read in one place at a time."""
+    """A second task reads (`read_messages()`) from a transport from which another task is already reading. Read in one task at a time."""
 
     code = "usage.busy"
 
 
 class CLIConnectionError(ClaudeTransportError):
-    """The connection could not be made. Nothing was sent yet, so a retry is safe."""
+    """The connection to the CLI could not be made. Nothing was sent yet, so a retry is safe; `retryable` says whether it can help."""
 
     code = "connect.failed"
     retryable = True
@@ -201,28 +209,32 @@ class SpawnError(CLIConnectionError):
 
 
 class WorkingDirectoryError(SpawnError):
-    """The working directory does not exist or cannot be entered. Correct `cwd`."""
+    """The working directory for the program does not exist or cannot be entered. Correct the option `cwd`."""
 
     code = "exec.cli.cwd_unusable"
     retryable = False
 
 
 class NotExecutableError(SpawnError):
-    """The file exists, but it is not executable. Set its permissions, or name another binary."""
+    """The file at `path` exists, but it is not executable. Set its permissions, or name another program."""
 
     code = "exec.cli.not_executable"
     retryable = False
 
 
 class WrongLibcError(SpawnError):
-    """The file is executable, but its loader is missing: a musl build on glibc, or the reverse. Install the build for your system."""
+    """The program at `path` is executable, but its loader is missing: it was built for musl and runs on glibc, or the reverse. Install the
+    build for your system.
+    """
 
     code = "exec.cli.wrong_libc"
     retryable = False
 
 
 class ConnectTimeout(CLIConnectionError):
-    """The other side did not complete the handshake within `waited` seconds. Retry, or allow more time."""
+    """The other side did not complete the connection or the handshake within `waited` seconds. Retry, or allow more time. `stderr_tail` is
+    the end of the standard error of the process.
+    """
 
     code = "connect.timeout"
 
@@ -241,13 +253,13 @@ class AuthenticationError(CLIConnectionError):
 
 
 class ConnectionLost(ClaudeTransportError):
-    """The connection broke during a conversation. The last request may or may not have been carried out."""
+    """The connection to the CLI broke during a conversation. The CLI may or may not have carried out the last request."""
 
     code = "connection.lost"
 
 
 class ProcessError(ConnectionLost):
-    """The program ended with a failure. `exit_code` is set, or `signal` after a death by signal. `stderr_tail` has its last lines of
+    """The CLI process ended with a failure. `exit_code` is set, or `signal` when a signal killed it. `stderr_tail` is the end of its
     standard error.
     """
 
@@ -268,9 +280,10 @@ class ProcessError(ConnectionLost):
 
 
 class CLIVersionMismatch(ProcessError):
-    """This CLI does not know `flag`, or it is too old for this library (`flag` is None). Update the CLI, or do not use the feature.
+    """The CLI that was started is too old: it does not know `flag`, or it does not work with this library at all (then `flag` is None).
+    Update the CLI, or do not use the feature.
 
-    `version` is the CLI's version, if known. `flag` is a name from the table of versions: a flag, a control request, `initialize.<field>`,
+    `version` is the version of that CLI, if known. `flag` is one of: a command-line flag, a control request, `initialize.<field>`,
     `hook.<event>`, `prompt.<field>`.
     """
 
@@ -290,7 +303,9 @@ class ProtocolError(ClaudeTransportError):
 
 
 class CLIJSONDecodeError(ProtocolError):
-    """A line is not a JSON object. Raised only with `strict=True`, or when no message came at all. `line` has its bytes."""
+    """A line that was read is not a JSON object. Raised only by a transport with `strict=True`, or when the peer ended and no message came
+    at all. `line` holds the bytes of the line, `line_number` its number.
+    """
 
     code = "exec.cli.invalid_json"
 
@@ -301,8 +316,8 @@ class CLIJSONDecodeError(ProtocolError):
 
 
 class LineTooLong(ProtocolError):
-    """A line has `size` bytes, over the `limit` in bytes. Raised only with `strict=True`. Raise `max_line_bytes` if you expect such
-    lines.
+    """A line that was read has `size` bytes, over the `limit` in bytes. Raised only by a transport with `strict=True`. Give the transport a
+    larger `max_line_bytes` if you expect such lines.
     """
 
     code = "protocol.line_too_long"
@@ -314,7 +329,7 @@ class LineTooLong(ProtocolError):
 
 
 class TruncatedStream(ProtocolError):
-    """The stream ended in the middle of a line; `bytes_tail` is the incomplete line. All messages before it were delivered."""
+    """What the peer sent ended in the middle of a line; `bytes_tail` is the incomplete line. All messages before it were delivered."""
 
     code = "protocol.truncated"
 
@@ -324,13 +339,15 @@ class TruncatedStream(ProtocolError):
 
 
 class ReplayGap(ProtocolError):
-    """A link was resumed too late: data that the peer needs is no longer kept. Start a new session."""
+    """A link (a connection that can be resumed after a network failure) was resumed too late: data that the peer needs is no longer kept.
+    Start a new session.
+    """
 
     code = "protocol.replay_gap"
 
 
 class ControlError(ClaudeTransportError):
-    """One control request failed. The transport and the conversation still work."""
+    """One control request, of type `subtype`, failed. The transport and the conversation still work."""
 
     code = "control.error"
     category = "control"
@@ -342,7 +359,9 @@ class ControlError(ClaudeTransportError):
 
 
 class ControlTimeout(ControlError):
-    """The peer did not answer a control request within `waited` seconds. An answer that still comes is only counted."""
+    """The peer did not answer a control request within `waited` seconds. An answer that comes later is counted in `Query.late_responses`
+    and otherwise ignored. `stderr_tail` is the end of the standard error of the process.
+    """
 
     code = "control.timeout"
 
@@ -353,7 +372,7 @@ class ControlTimeout(ControlError):
 
 
 class ControlRequestFailed(ControlError):
-    """The peer refused a control request. `error_code` is its reason for programs, if it sent one."""
+    """The peer refused a control request. `error_code` is the reason for programs, if the peer sent one."""
 
     code = "control.refused"
 
@@ -363,7 +382,9 @@ class ControlRequestFailed(ControlError):
 
 
 class ResultError(ClaudeTransportError):
-    """The run ended and reported a failure. `result` is its `ResultMessage` or None; `resets_at` is when a limit ends, in UTC."""
+    """The run of the CLI or the API ended and reported a failure. `result` is its `ResultMessage`, or None; `resets_at` is when a usage
+    limit ends, in UTC.
+    """
 
     code = "result.failed"
     category = "api"
@@ -405,7 +426,7 @@ class BillingFailed(ResultError):
 
 
 class APIFailed(ResultError):
-    """The API failed or refused the request, for a reason without its own class. `retryable` says whether a retry can help."""
+    """The API failed or refused the request, for a reason that has no class of its own. `retryable` says whether a retry can help."""
 
     code = "result.api_error"
 
@@ -417,13 +438,13 @@ class ModelNotFound(ResultError):
 
 
 class MaxTurnsReached(ResultError):
-    """The run stopped at the limit `max_turns`. Raise it, or continue with another prompt."""
+    """The run stopped at the limit `max_turns`. Set a higher limit, or continue with another prompt."""
 
     code = "result.max_turns"
 
 
 class BudgetExceeded(ResultError):
-    """The run stopped at the limit `max_budget_usd`. Raise it to go on."""
+    """The run stopped at the limit `max_budget_usd`. Set a higher limit to continue."""
 
     code = "result.budget"
 
@@ -447,7 +468,9 @@ class RunInterrupted(ResultError):
 
 
 class MissingResult(ResultError):
-    """The conversation ended before the turn had a result. `messages` has what came before. The turn may have had effects."""
+    """The conversation ended, or the prompt was cancelled, before the turn had a result. `messages` holds the last messages of the turn.
+    The turn may have had effects, such as changed files.
+    """
 
     code = "result.missing"
     category = "transport"
@@ -458,14 +481,14 @@ class MissingResult(ResultError):
 
 
 class StructuredOutputMissing(ResultError):
-    """A JSON schema was requested, but the result has no `structured_output` that follows it."""
+    """A JSON schema was given for the answer, but the result has no `structured_output` that fits it."""
 
     code = "result.structured_output_missing"
 
 
 class OutcomeUncertain(ClaudeTransportError):
-    """The call may or may not have had effects, so it is never retried for you. Check the conversation `session_id`, if known, before
-    you repeat it.
+    """It is not known whether a written line (a prompt, for example) arrived and had effects, so it is never sent again for you. Look into
+    the session `session_id`, if that is known, before you repeat it.
     """
 
     code = "outcome.uncertain"

@@ -72,7 +72,7 @@ A = TypeVar("A", bound=Answer)
 
 
 class Asking(ABC):
-    """The base of all groups: what they need to send a request. Requests are answered during a turn, too, and in any order [08b, 08c].
+    """Base of the groups of control requests: what they need to send one. The CLI also answers during a turn, and in any order [08b, 08c].
 
     Every method raises `ControlRequestFailed` when the CLI refuses (with `error_code` when it gave one), and `ControlTimeout` after
     `timeout` seconds (`math.inf` waits for ever). When the peer is gone, it raises `ConnectionLost`, `ProcessError` or `TransportClosed`.
@@ -80,7 +80,7 @@ class Asking(ABC):
 
     @abstractmethod
     async def request(self, subtype: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT, **fields: Any) -> dict[str, Any]:
-        """Send any control request. Returns the response fields."""
+        """Send the control request `subtype` with these `fields` and wait for its answer. Returns the fields of the answer."""
 
     @property
     @abstractmethod
@@ -130,7 +130,9 @@ class FileControls(Asking):
         encoding: Literal["utf-8", "base64"] | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> FileContents:
-        """Read a file as the CLI sees it; `base64` for bytes. Raises `ControlRequestFailed` for a file outside, or a missing one. [08a]"""
+        """Read a file as the CLI sees it. `encoding="base64"` is for files that are not text; `max_bytes` cuts a long file. Raises
+        `ControlRequestFailed` for a file outside of the working directory, or a missing one. [08a]
+        """
         return await self._ask(FileContents, "read_file", timeout=timeout, path=os.fspath(path), max_bytes=max_bytes, encoding=encoding)
 
     async def seed_read_state(self, path: str | os.PathLike[str], *, mtime: float, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -141,15 +143,15 @@ class FileControls(Asking):
         await self._tell("seed_read_state", timeout=timeout, path=os.fspath(path), mtime=math.ceil(mtime * MILLISECONDS))
 
     async def file_suggestions(self, query: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> FileSuggestions:
-        """Return paths that match the beginning of a path. [08a]"""
+        """Return paths below the working directory that match `query`, the beginning of a path. [08a]"""
         return await self._ask(FileSuggestions, "file_suggestions", timeout=timeout, query=query)
 
     async def workspace_diff(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> WorkspaceDiffAnswer:
-        """Return what has changed in the git working tree, or why that is not known. [08a]"""
+        """Return what has changed in the git working tree of the session, or in `no_diff_reason` why that is not known. [08a]"""
         return await self._ask(WorkspaceDiffAnswer, "get_workspace_diff", timeout=timeout)
 
     async def plan(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> PlanInfo:
-        """Return the session's plan, when there is one. [08a]"""
+        """Return the plan of the session; `exists` of the answer is False when there is none. [08a]"""
         return await self._ask(PlanInfo, "get_plan", timeout=timeout)
 
 
@@ -157,28 +159,31 @@ class McpControls(Asking):
     """MCP servers."""
 
     async def mcp_status(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[McpServerStatus, ...]:
-        """Return every MCP server: its state, its configuration, and when it is connected its tools. [06l, 08a]"""
+        """Return all MCP servers of the session: for each its state, its configuration, and when it is connected its tools. [06l, 08a]"""
         return (await self._ask(McpServerStatuses, "mcp_status", timeout=timeout)).servers
 
     async def mcp_reconnect(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Connect to a server again.
+        """Have the CLI connect to the MCP server named `server` again.
 
-        Raises `ControlRequestFailed` for an unknown server [08a], for one that still cannot be reached, and for one of this program:
-        toggle that off and on instead [06l].
+        Raises `ControlRequestFailed` for an unknown server [08a], for one that still cannot be reached, and for one of this program: switch
+        that off and on with `mcp_toggle` instead [06l].
         """
         await self._tell("mcp_reconnect", timeout=timeout, serverName=server)
 
     async def mcp_toggle(self, server: str, *, enabled: bool, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Switch a server off, or on with a new connection. Raises `ControlRequestFailed` for an unknown one. [06l, 08a]"""
+        """Switch the MCP server named `server` off, or on with a new connection. Raises `ControlRequestFailed` for an unknown one. [06l,
+        08a]
+        """
         await self._tell("mcp_toggle", timeout=timeout, serverName=server, enabled=enabled)
 
     async def mcp_set_servers(
         self, servers: Mapping[str, Mapping[str, Any]], *, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> McpServersChange:
-        """Replace all dynamic servers by these. Returns what was added and removed, and which could not be connected. [06l, 08a]
+        """Replace all dynamic MCP servers by `servers` (name to configuration). Returns what was added and removed, and which could not be
+        connected. [06l, 08a]
 
         A configuration is `{"type": "stdio", "command": …}`, `{"type": "http", "url": …}`, `{"type": "sdk", "name": …}`. The servers that
-        the Query was given are dynamic, too: those that are not named are removed. Servers of files and options stay.
+        the Query was given are dynamic, too: those that are not in `servers` are removed. Servers of files and options stay.
         """
         plain = {name: whole_configuration(config) for name, config in servers.items()}
         return await self._ask(McpServersChange, "mcp_set_servers", timeout=timeout, servers=plain)
@@ -192,39 +197,50 @@ class McpControls(Asking):
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> McpCallResult:
         """Call a tool (`mcp__server__tool`) without the model and without any permission check: no callback is asked, no rule can deny it.
+        Returns its result.
 
         The CLI gives up after `call_timeout` seconds, this method after `timeout`. Raises `ControlRequestFailed` when the server is not
-        connected [08a]. When the tool itself fails, `is_error` is True.
+        connected [08a]. When the tool itself fails, `is_error` of the result is True.
         """
         limit = None if call_timeout is None else round(call_timeout * MILLISECONDS)
         return await self._ask(McpCallResult, "mcp_call", timeout=timeout, tool=tool, arguments=dict(arguments or {}), timeout_ms=limit)
 
     async def mcp_message(self, server: str, message: Mapping[str, Any], *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Send the CLI a JSON-RPC message of a server of this program, such as `notifications/tools/list_changed`.
+        """Send the CLI a JSON-RPC message in the name of an MCP server of this program, such as `notifications/tools/list_changed`.
 
-        It is for servers of type `sdk`; an unknown server succeeds just the same [08a]. An answer of the CLI comes as its own
-        `mcp_message` [06o].
+        It is for servers of type `sdk`; an unknown `server` raises no error [08a]. An answer of the CLI comes as a request `mcp_message` of
+        its own [06o].
         """
         await self._tell("mcp_message", timeout=timeout, server_name=server, message=dict(message))
 
     async def mcp_read_resource(self, server: str, uri: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[dict[str, Any], ...]:
-        """Read a resource of a server, as MCP content objects. Only `ui://` URIs can be read; others raise `ControlRequestFailed`."""
+        """Read the resource `uri` of an MCP server. Returns it as MCP content objects. The CLI reads only `ui://` URIs; others raise
+        `ControlRequestFailed`.
+        """
         return (await self._ask(McpResourceContents, "mcp_read_resource", timeout=timeout, serverName=server, uri=uri)).contents
 
     async def mcp_authenticate(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> dict[str, Any]:
-        """Begin to sign in to a remote server. Returns the raw payload. Only its refusal of an unknown server was seen. [08a]"""
+        """Begin to sign in to a remote MCP server. Returns the fields of the answer as they came. Only the CLI's refusal of an unknown
+        server was seen. [08a]
+        """
         return await self.request("mcp_authenticate", timeout=timeout, serverName=server)
 
     async def mcp_clear_auth(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Forget the sign-in to a server. Raises `ControlRequestFailed` for an unknown server and for stdio. Only that was seen. [08a]"""
+        """Have the CLI forget its sign-in to an MCP server. Raises `ControlRequestFailed` for an unknown server and for one of type stdio;
+        only these refusals were seen. [08a]
+        """
         await self._tell("mcp_clear_auth", timeout=timeout, serverName=server)
 
     async def channel_enable(self, server: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Let a plugin's server send messages into the conversation. Only the refusal of other servers was seen. [08a]"""
+        """Let an MCP server of a plugin send messages into the conversation. Raises `ControlRequestFailed` for other servers; only that was
+        seen. [08a]
+        """
         await self._tell("channel_enable", timeout=timeout, serverName=server)
 
     async def reload_connectors(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> dict[str, Any]:
-        """Read the list of claude.ai connectors again. Returns the raw payload. Only the failure with an API key was seen. [08a]"""
+        """Have the CLI read the list of claude.ai connectors again. Returns the fields of the answer as they came. Only the failure with an
+        API key was seen. [08a]
+        """
         return await self.request("reload_connectors", timeout=timeout)
 
 
@@ -232,11 +248,12 @@ class ModelControls(Asking):
     """The model, its cost and its context window."""
 
     async def set_model(self, model: str | None = None, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> str:
-        """Use another model from the next request on, or with None the default again. Returns the name that is now set. [08a]
+        """Use another model from the next request to the API on; `model=None` is the default model again. Returns the name that is now set.
+        [08a]
 
-        The CLI accepts any string, also one that names no model; a wrong one shows as a failed turn
-        (docs/reference/protocol.md#requests-that-accept-anything). A PreModelSwitch hook that says no makes it raise
-        `ControlRequestFailed`.
+        The CLI accepts any string, also one that names no model; with a wrong name the next turn fails
+        (docs/reference/protocol.md#requests-that-accept-anything). Raises `ControlRequestFailed` when a PreModelSwitch hook refuses the
+        switch.
         """
         return str((await self.request("set_model", timeout=timeout, model=model)).get("model", model))
 
@@ -256,23 +273,25 @@ class ModelControls(Asking):
         await self.request("set_max_thinking_tokens", timeout=timeout, max_thinking_tokens=tokens, **fields)
 
     async def list_models(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[ModelInfo, ...]:
-        """Return the models that can be chosen; `ModelInfo.value` is the argument for `set_model`. [08a]"""
+        """Return the models that the user may choose; `ModelInfo.value` is the argument for `set_model`. [08a]"""
         return (await self._ask(ModelListing, "list_models", timeout=timeout)).models
 
     async def context_usage(
         self, *, detail: Literal["summary", "full"] | None = None, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> ContextUsage:
-        """Return what fills the context window: estimated with "summary" (8 ms), counted by the API otherwise (1.1 s). [08a, 08b]"""
+        """Return what fills the model's context window, in tokens. With `detail="summary"` the CLI estimates the numbers (8 ms); otherwise
+        it has the API count them (1.1 s). [08a, 08b]
+        """
         return await self._ask(ContextUsage, "get_context_usage", timeout=timeout, detail=detail)
 
     async def session_cost(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> str:
-        """Return what the session has cost, as text for people; `usage` has the numbers. [08a]"""
+        """Return what the session has cost so far, as text for people; the method `usage` returns numbers. [08a]"""
         return str((await self.request("get_session_cost", timeout=timeout)).get("text", ""))
 
     async def usage(self, *, skip_behaviors: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> UsageInfo:
-        """Return what the session has used, in dollars, tokens and time, and what is left of a subscription's limits. [08a]
+        """Return what the session has used so far, in dollars, tokens and time, and what is left of the limits of a subscription. [08a]
 
-        With `skip_behaviors`, earlier sessions are not looked at.
+        With `skip_behaviors=True`, the CLI does not look at earlier sessions.
         """
         return await self._ask(UsageInfo, "get_usage", timeout=timeout, skip_behaviors=skip_behaviors or None)
 
@@ -289,7 +308,7 @@ class PermissionControls(Asking):
         return str((await self.request("set_permission_mode", timeout=timeout, mode=mode)).get("mode", mode))
 
     async def permission_rules(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> PermissionRules:
-        """Return the permission rules in force, and where each comes from. [08a]"""
+        """Return the permission rules that are in force (allow, ask, deny), each with the place that it comes from. [08a]"""
         return await self._ask(PermissionRules, "list_permission_rules", timeout=timeout)
 
     async def register_repo_root(
@@ -311,11 +330,11 @@ class PermissionControls(Asking):
         return str((await self.request("register_repo_root", timeout=timeout, directory=path, **fields)).get("directory", path))
 
     async def hooks_listing(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> HookListing:
-        """Return the hooks of the settings files, and all events. Hooks of this program are not listed. [08a]"""
+        """Return the hooks of the settings files, and the names of all hook events. Hooks of this program are not listed. [08a]"""
         return await self._ask(HookListing, "get_hooks_listing", timeout=timeout)
 
     async def sandbox_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SandboxInfo:
-        """Return whether and how commands are sandboxed. [08a]"""
+        """Return whether the shell commands of the session run in a sandbox, and how that is set up. [08a]"""
         return await self._ask(SandboxInfo, "get_sandbox_dialog", timeout=timeout)
 
     async def set_proactivity_level(self, level: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -330,22 +349,22 @@ class SessionControls(Asking):
     """The session: its name, its directory, its text, its end."""
 
     async def end_session(self, *, reason: str | None = None, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Ask the CLI to end by itself, with input still open. It aborts a running turn and kills background tasks. [08a, 24i]
+        """Ask the CLI to end by itself, although its input has not ended. It aborts a running turn and kills background tasks. [08a, 24i]
 
-        Returns when it has agreed. The conversation ends soon after, and `aclose()` reports how.
+        Returns when the CLI has agreed. The conversation ends soon after, and `aclose()` reports how.
         """
         await self._tell("end_session", timeout=timeout, reason=reason)
 
     async def status(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> StatusInfo:
-        """Return what `/status` shows, as text for people. [08a]"""
+        """Return what the command `/status` shows, as text for people. [08a]"""
         return await self._ask(StatusInfo, "get_status", timeout=timeout)
 
     async def binary_version(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> BinaryVersion:
-        """Return the version of the CLI's binary. [08a]"""
+        """Return the version of the CLI's program. [08a]"""
         return await self._ask(BinaryVersion, "get_binary_version", timeout=timeout)
 
     async def rename_session(self, title: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Give the session a title; `session_title_changed` is sent. [08a]"""
+        """Give the session the title `title`. A `session_title_changed` message follows. [08a]"""
         await self._tell("rename_session", timeout=timeout, title=title)
 
     async def set_color(self, color: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -356,11 +375,11 @@ class SessionControls(Asking):
         await self._tell("set_color", timeout=timeout, color=color)
 
     async def generate_session_title(self, description: str, *, timeout: float = MODEL_TIMEOUT) -> str | None:
-        """Ask a model for a title that fits the description. Does not rename the session. Returns None when no title was made."""
+        """Ask a model for a title that fits `description`. Does not rename the session. Returns None when no title was made."""
         return (await self._ask(SessionTitle, "generate_session_title", timeout=timeout, description=description)).title
 
     async def side_question(self, question: str, *, timeout: float = MODEL_TIMEOUT) -> SideAnswer:
-        """Ask the model something that leaves no trace in the conversation, and return its answer. This is one paid API call. [08a]"""
+        """Ask the model a question that leaves no trace in the conversation, and return its answer. This is one paid API call. [08a]"""
         return await self._ask(SideAnswer, "side_question", timeout=timeout, question=question)
 
     async def export_conversation(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ExportedConversation:
@@ -368,11 +387,15 @@ class SessionControls(Asking):
         return await self._ask(ExportedConversation, "export_conversation", timeout=timeout)
 
     async def fork_conversation(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ForkResult:
-        """Fork the conversation. In stream-json sessions `forked` of the answer is always False: use the option `fork_session` [08a]."""
+        """Ask for a copy of the conversation under a new id. In stream-json sessions `forked` of the answer is always False: use the option
+        `fork_session` instead [08a].
+        """
         return await self._ask(ForkResult, "fork_conversation", timeout=timeout)
 
     async def rewind_conversation(self, uuid: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> ConversationRewind:
-        """Cut the conversation back to before the user message `uuid`. Returns that message's text. Files stay, see `rewind_files`."""
+        """Remove the user message `uuid` and everything after it from the conversation. Returns the text of that message. Files are not
+        changed; see `rewind_files`.
+        """
         return await self._ask(ConversationRewind, "rewind_conversation", timeout=timeout, target_message_uuid=uuid)
 
     async def set_cwd(
@@ -382,28 +405,30 @@ class SessionControls(Asking):
         trusted_directory: str | os.PathLike[str] | None = None,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> CwdChange:
-        """Change the working directory of the session. Returns whether that was done.
+        """Change the working directory of the session to `path`. `status` of the answer says whether that was done.
 
-        For a directory that is not trusted, the answer is `needs_trust` and nothing was done: ask the user, and repeat the call with the
-        answer's `directory` as `trusted_directory`. While a turn is running, the answer is `rejected`.
+        For a directory that is not trusted, `status` is `needs_trust` and nothing was done: ask the user, and repeat the call with the
+        answer's `directory` as `trusted_directory`. While a turn is running, it is `rejected`.
         """
         trust = {} if trusted_directory is None else {"trust_accepted": True, "trusted_directory": os.fspath(trusted_directory)}
         return await self._ask(CwdChange, "set_cwd", timeout=timeout, path=os.fspath(path), **trust)
 
     async def set_has_subscribers(self, has_subscribers: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Tell the CLI whether a user is watching the session. [08a]"""
+        """Tell the CLI whether a user is watching the session. It succeeds; no effect was seen. [08a]"""
         await self._tell("set_has_subscribers", timeout=timeout, has_subscribers=has_subscribers)
 
     async def set_message_waiting(self, waiting: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Tell the CLI whether the user has a message that is not sent yet."""
+        """Tell the CLI whether the user has written a message that is not sent yet."""
         await self._tell("set_message_waiting", timeout=timeout, waiting=waiting)
 
     async def set_prompt_suggestions_paused(self, paused: bool, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Pause the suggestions for the next prompt, or resume them. [08a]"""
+        """Have the CLI pause its suggestions for the user's next prompt (`paused=True`), or make them again. It succeeds; no effect was
+        seen. [08a]
+        """
         await self._tell("set_prompt_suggestions_paused", timeout=timeout, paused=paused)
 
     async def prompt_draft_activity(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Tell the CLI that the user is typing. [08a]"""
+        """Tell the CLI that the user is writing a prompt at this moment. It succeeds; no effect was seen. [08a]"""
         await self._tell("prompt_draft_activity", timeout=timeout)
 
     async def rate_message(
@@ -415,7 +440,9 @@ class SessionControls(Asking):
         cleared: bool = False,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> None:
-        """Send a rating of a message to the maker of the CLI, where that is allowed; `cleared=True` takes it back."""
+        """Send the maker of the CLI a rating of the message `uuid`, where that is allowed. `surface` says whether a text or a tool call is
+        rated; `cleared=True` takes the rating back.
+        """
         await self._tell("message_rated", timeout=timeout, messageUuid=uuid, sentiment=sentiment, surface=surface, cleared=cleared)
 
 
@@ -423,7 +450,7 @@ class SettingsControls(Asking):
     """Settings, plugins, skills, output styles, memory."""
 
     async def settings(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SettingsInfo:
-        """Return the settings: merged, by source, and those in use. [08a]"""
+        """Return the settings of the session: merged, each source alone, and the values in use. [08a]"""
         return await self._ask(SettingsInfo, "get_settings", timeout=timeout)
 
     async def apply_flag_settings(self, settings: Mapping[str, Any], *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
@@ -437,19 +464,20 @@ class SettingsControls(Asking):
         *,
         timeout: float = DEFAULT_CONTROL_TIMEOUT,
     ) -> None:
-        """Write settings to a file. Only `outputStyle` of localSettings and `effortLevel` of userSettings can be written.
-
-        Others raise `ControlRequestFailed`. [08a]
+        """Write `settings` to the settings file `source`. Only `outputStyle` of localSettings and `effortLevel` of userSettings can be
+        written; others raise `ControlRequestFailed`. [08a]
         """
         await self._tell("update_settings", timeout=timeout, source=source, settings=dict(settings))
 
     async def reload_plugins(
         self, *, hold_on_cache_impact: bool = False, refuse_if_busy: bool = False, timeout: float = DEFAULT_CONTROL_TIMEOUT
     ) -> ReloadedPlugins:
-        """Read the plugins again. Returns all commands, agents, plugins and MCP servers; a `commands_changed` message comes, too. [08a]
+        """Have the CLI read the plugins again. Returns all commands, agents, plugins and MCP servers; a `commands_changed` message comes,
+        too. [08a]
 
-        *Declared*: with `hold_on_cache_impact`, changes that would invalidate the prompt cache are held back, and `held` says so. With
-        `refuse_if_busy`, it fails while a turn is running.
+        With `hold_on_cache_impact`, changes that would invalidate the prompt cache are held back, and `held` of the answer says so. With
+        `refuse_if_busy`, the request fails while a turn is running. Both are published in the CLI's type declarations, and were never seen
+        in a recording.
         """
         return await self._ask(
             ReloadedPlugins,
@@ -460,19 +488,21 @@ class SettingsControls(Asking):
         )
 
     async def reload_skills(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[CommandInfo, ...]:
-        """Read the skills again, and return all of them. [08a]"""
+        """Have the CLI read the skills from their files again. Returns all skills that there are now. [08a]"""
         return (await self._ask(SkillListing, "reload_skills", timeout=timeout)).skills
 
     async def reload_output_styles(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> tuple[str, ...]:
-        """Read the output styles again, and return the names of all of them. [08a]"""
+        """Have the CLI read the output styles from their files again. Returns the names of all that there are now. [08a]"""
         return (await self._ask(OutputStyles, "reload_output_styles", timeout=timeout)).available_output_styles
 
     async def skills_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> SkillsInfo:
-        """Return the skills that the user can manage. [08a]"""
+        """Return the skills that the user can manage, without those that are built in. [08a]"""
         return await self._ask(SkillsInfo, "get_skills_dialog", timeout=timeout)
 
     async def memory_info(self, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> MemoryInfo:
-        """Return what is remembered between sessions: the files, and whether there are any. [08a]"""
+        """Return the files and folders with what the CLI remembers between sessions (CLAUDE.md, …), and for each file whether it exists.
+        [08a]
+        """
         return await self._ask(MemoryInfo, "get_memory_dialog", timeout=timeout)
 
 
@@ -482,12 +512,13 @@ class TaskControls(Asking):
     async def interrupt(self, *, timeout: float = INTERRUPT_TIMEOUT) -> InterruptOutcome:
         """Stop the running turn. Returns an outcome within `timeout` seconds, and raises no error of the peer. [07a]
 
-        Messages that wait in the queue stay, and make the next turn; `interrupt_all` drops them. The outcome is `DEAD` when nothing can
-        be asked: the peer is gone, or `end_input()` was called while a turn runs. It is `DEAD`, too, when the peer refuses; the CLI agrees
-        even when nothing runs [07c]. `aclose()` stops the turn in any case. Prompts that wait for the start of the query are sent first,
-        within the same `timeout`, and stopped as well.
+        Prompts that wait in the CLI's queue stay, and make the next turn; `interrupt_all` drops them. Prompts that wait for the start of
+        the query are sent first, within the same `timeout`, and stopped as well.
 
-        Raises `UsageError` only for a call from another event loop.
+        The outcome is `DEAD` when the CLI cannot be asked (it has ended, or `end_input()` was called while a turn runs), or when it
+        refuses. The CLI agrees even when nothing runs [07c]. `aclose()` stops the turn in any case.
+
+        Raises `UsageError` for a call from another event loop, and for a `timeout` that is no number.
         """
         check_seconds("timeout", timeout)
         deadline = anyio.current_time() + timeout
@@ -516,22 +547,25 @@ class TaskControls(Asking):
         return InterruptOutcome.ACKNOWLEDGED if running else InterruptOutcome.NOT_RUNNING
 
     async def interrupt_all(self, *, timeout: float = INTERRUPT_TIMEOUT) -> InterruptReceipt:
-        """Stop the running turn and drop the messages that wait. Returns their uuids. Raises as every request does. [07f]"""
+        """Stop the running turn and drop the prompts that wait. Returns their uuids in `cancelled`. Raises as every request does. [07f]"""
         return await self._ask(InterruptReceipt, "interrupt", timeout=timeout, cancel_queued=True)
 
     async def cancel_message(self, uuid: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> bool:
-        """Drop a message that waits in the queue. Returns False when it was taken up already, or was never there. [10e]"""
+        """Drop the prompt `uuid` that waits in the CLI's queue. Returns False when its turn has begun already, or when there is no such
+        prompt. [10e]
+        """
         return (await self._ask(MessageCancellation, "cancel_async_message", timeout=timeout, message_uuid=uuid)).cancelled
 
     async def stop_task(self, task_id: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Stop a background shell or agent. Its `task_notification` comes before the call returns [24d].
+        """Stop the background shell or agent `task_id`. Its `task_notification` message comes before the call returns [24d].
 
-        An unknown id succeeds, too [08a]: `background_tasks` and the task messages tell which tasks there are.
+        An unknown id raises no error [08a]: the task messages, and for agents `Query.background_tasks`, tell which tasks there are.
         """
         await self._tell("stop_task", timeout=timeout, task_id=task_id)
 
     async def background(self, tool_use_id: str | None = None, *, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> bool | None:
-        """Move a running tool to the background. Returns whether that was done. Without an id, moves all of them and returns None. [08a]
+        """Move the running tool call `tool_use_id` to the background. Returns whether that was done. Without an id, moves all running tools
+        and returns None. [08a]
 
         A shell can be moved once its `task_started` has come, about two seconds after its start. Before, the result is False.
         """

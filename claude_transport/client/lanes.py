@@ -26,10 +26,11 @@ _CALLS_LIMIT = 10_000
 
 
 class Lane(msgspec.Struct, frozen=True, eq=False):
-    """The main thread, or one subagent: `tool_use_id` is the call that started it, `parent` the lane that made this call.
+    """The main conversation, or one subagent of it; `split_by_parent()` gives each message together with its lane.
 
-    There is one object for each lane, so that it can be a key. `agent_id` is the `context.agent_id` of permission and hook callbacks.
-    `subagent_type` and `description` are None when no message named them.
+    `tool_use_id` is the tool call that started the subagent, `parent` the lane that made this call. Both are None for the main
+    conversation. There is one object for each lane, so that it can be the key of a dict. `agent_id` is the same as in the context of
+    permission callbacks and in the input of hooks. `agent_id`, `subagent_type` and `description` are None as long as no message named them.
     """
 
     tool_use_id: str | None = None
@@ -40,12 +41,12 @@ class Lane(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_main(self) -> bool:
-        """True for the main thread."""
+        """True for the lane of the main conversation, False for a subagent."""
         return self.tool_use_id is None
 
     @property
     def depth(self) -> int:
-        """0 for the main thread, 1 for its subagents, 2 for theirs."""
+        """How deep the subagent is nested: 0 for the main conversation, 1 for its subagents, 2 for their subagents."""
         return 0 if self.parent is None else self.parent.depth + 1
 
 
@@ -54,12 +55,13 @@ MAIN = Lane()
 
 
 class Lanes:
-    """Assigns each message to its lane, in the order they came. Works on a list, a tape or a log as well as on a live stream.
+    """Finds the lane of each message: the main conversation, or the subagent that it belongs to. Pass it all messages in the order in which
+    they came, with `place()`. It works on a list, a tape or a log as well as on a live stream.
 
     * Messages of and to a subagent name the call that started it in `parent_tool_use_id`. [15a]
     * Messages *about* a tool call (progress, denials, tasks) belong to the lane that made the call. So does `ToolProgress`, although its
       `parent_tool_use_id` is not empty: it names the call itself, also on the main thread. [17c]
-    * All others belong to the main thread: results, session state, limits.
+    * All others belong to the main conversation: results, session state, limits.
     """
 
     def __init__(self) -> None:
@@ -68,11 +70,11 @@ class Lanes:
 
     @property
     def subagents(self) -> tuple[Lane, ...]:
-        """The lanes of subagents so far, in the order of their first messages."""
+        """The lanes of all subagents that have had a message so far, in the order of their first messages."""
         return tuple(self._lanes.values())
 
     def place(self, message: Message) -> Lane:
-        """Return the lane of this message."""
+        """Return the lane to which `message` belongs, and remember the tool calls in it. Call it once for each message, in order."""
         match message:
             case AssistantMessage():
                 lane = self._lane(message.parent_tool_use_id, message)
@@ -124,9 +126,9 @@ def _text(call: ToolUseBlock | None, field: str) -> str | None:
 def split_by_parent(messages: AsyncIterable[Message]) -> SplitMessages:
     """Iterate over messages together with their lanes: `async for lane, message in split_by_parent(query.messages()): ...`.
 
-    `messages` is a `Turn`, `query.messages()`, a one-shot `query()`, or any other iteration of messages. Messages keep their order, none
-    is left out, and none is read ahead: leaving the loop loses nothing that the source would not lose. `lane.is_main` selects the main
-    thread. Lanes can be keys of a dict.
+    `messages` is a `Turn`, `query.messages()`, a one-shot `query()`, or any other async iteration of messages. Messages keep their order,
+    none is left out, and none is read ahead, so you can leave the loop at any time. `lane.is_main` is True for the main conversation. Lanes
+    can be keys of a dict.
 
     A subagent runs in the background by default, and outlives the turn that started it [15a]. A `Turn` ends with its result, so only
     `query.messages()` has what comes after.

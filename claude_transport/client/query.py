@@ -74,13 +74,14 @@ _UNREADABLE: frozenset[type[Message]] = frozenset({DecodeFailure, OversizedMessa
 
 
 class Query(Controls):
-    """A conversation over `transport`: initialised, with turns, control requests and callbacks.
+    """A conversation with Claude over `transport`: it sends prompts and control requests, and answers the CLI's questions by your
+    callbacks. Use it as `async with Query(transport) as query`, or call `start()` and `aclose()`.
 
     Args:
         transport: any object with the six methods of `Transport`. It is connected if it is not yet, and closed with the query.
         can_use_tool: asked before a tool runs that needs permission. `start()` refuses options that would prevent it from ever being
             called, and logs a warning about options that answer a part of the questions.
-        hooks: event name to matchers with callbacks.
+        hooks: event name to a list of `HookMatcher`, which hold the callbacks.
         mcp_servers: MCP servers by name, whose tools are called `mcp__<name>__<tool>`. `mcp.server.Server` and `MCPServer` objects
             run in this process, wherever the CLI is. Configurations (stdio, http, sse) are for servers that the CLI runs or reaches.
         agents: subagent definitions by name, as for `initialize`.
@@ -89,10 +90,11 @@ class Query(Controls):
             response fields, or None to have the request refused as unsupported.
         on_callback_error: the answer for a callback that raises: "deny" (default) or "allow".
         initialize_timeout: seconds for connecting, again for the answer to `initialize`, and again for MCP servers to be connected.
-        transport_close_timeout: seconds for the transport's own `close()`. After that, closing goes on without it.
-        max_buffered_bytes: bytes of memory for messages that were read and not yet taken (see `buffered_bytes`). Above it, reading
-            pauses. While something waits for what only reading can bring, unread messages are given up instead.
-        watchdog: limits after which a turn that stands still is called stalled; None for no limits.
+        transport_close_timeout: seconds for the transport's own `close()`. After that, the query closes without waiting for it.
+        max_buffered_bytes: bytes of memory for messages that were read and that your program has not taken (see `buffered_bytes`).
+            Above it, reading pauses. While your program waits for an answer or a message that only reading can bring, reading does not
+            pause: unread messages are dropped instead.
+        watchdog: limits after which a turn without progress is reported as stalled; None for no limits.
 
     Raises `ConfigurationError` for arguments that would fail, or do nothing, later.
     """
@@ -142,14 +144,15 @@ class Query(Controls):
     # Start and close
 
     async def start(self) -> None:
-        """Connect if needed, and initialise. Does nothing when that has been done. A cancelled start closes the query.
+        """Connect the transport if needed, and initialise the conversation. Does nothing when that has been done. A cancelled start closes
+        the query.
 
         Raises:
             ConfigurationError, CLIConnectionError: the CLI cannot be run or reached, or `can_use_tool` would never be called.
             CLIVersionMismatch: the CLI is too old, or too old for an option, a hook event or a field of `initialize`.
             ConnectTimeout: no connection, or no answer to `initialize`, in `initialize_timeout` seconds.
             ProcessError, ConnectionLost: the peer ended before it answered.
-            CLIJSONDecodeError: the peer ended, and nothing that it said was JSON.
+            CLIJSONDecodeError: the peer ended, and nothing that it sent was JSON.
             ResultError: the CLI reported a failed start (recording 16g).
             ControlRequestFailed: the CLI refused the `initialize` fields, or an MCP server could not be connected (`mcp_server_failed`).
             TransportClosed: the query is closed, or was closed meanwhile.
@@ -185,12 +188,14 @@ class Query(Controls):
         await self.aclose()
 
     async def aclose(self, *, wait_for_background: bool = False, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> CloseReport:
-        """End the conversation and close the transport, from any task. Returns how it ended.
+        """End the conversation and close the transport, from any task. Returns how it ended. A second call waits for the first and returns
+        the same.
 
-        A running turn is interrupted, input ends, and the peer gets `timeout` seconds to end by itself. With `wait_for_background`, those
-        seconds also include waiting for running turns and background agents, which are not interrupted before.
-        Then the transport is closed in any case, and callbacks that resist their cancellation are waited for. When several tasks close
-        at once, the shortest `timeout` counts. A cancelled close still closes; the peer then gets 5 s at most.
+        A running turn is interrupted, the input ends, and the peer gets `timeout` seconds to end by itself. With `wait_for_background`, the
+        query first waits, within the same seconds, until running turns and background agents are finished, and does not interrupt them
+        before. Then the transport is closed in any case, and the query waits for callbacks that do not stop when they are cancelled.
+
+        When several tasks close at once, the shortest `timeout` counts. A cancelled close still closes; the peer then gets 5 s at most.
         Called from a callback of the query it only begins to close, because closing waits for callbacks.
         """
         connection = self._connection
@@ -208,7 +213,9 @@ class Query(Controls):
         return connection.report()
 
     def abandon(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> None:
-        """Begin to close without waiting for it, with the `timeout` of `aclose()`. For code that cannot await, in any thread."""
+        """Begin to close the query and return at once, without waiting for the end. For code that cannot await, in any thread. `timeout` is
+        in seconds, as for `aclose()`; a value that is no number raises `UsageError`.
+        """
         check_seconds("timeout", timeout)
         self._connection.call(functools.partial(self._ask_to_close, timeout=timeout))
 
@@ -222,12 +229,13 @@ class Query(Controls):
     async def send(
         self, content: str | Sequence[Mapping[str, Any]], *, uuid: str | uuids.UUID | None = None, priority: Priority | None = None
     ) -> Turn:
-        """Send a prompt, text or content blocks. Returns a handle on its turn, once the transport has taken the prompt.
+        """Send a prompt, text or content blocks. Returns a handle on its turn as soon as the transport has taken the prompt, before the
+        answer.
 
-        `uuid` is any text that was not used before; without it one is made up. Empty content runs a turn like any other. The CLI
-        itself answers text of nothing but blanks (2.1.329, real).
-        `priority` is "now" (aborts the running turn), "next" (the default) or "later" (never folded into the running turn).
-        A cancelled call takes the prompt back, unless it is being written already. While the query starts, the call waits for that.
+        `uuid` is any text that was not used before; without it one is made up. Empty content runs a turn like any other. To text of nothing
+        but blanks, the CLI answers by itself, without the model. `priority` is "now" (aborts the running turn), "next" (the default) or
+        "later" (never folded into the running turn). A cancelled call takes the prompt back, unless it is being written already. While the
+        query starts, the call waits for that.
 
         Raises:
             NotConnected, TransportClosed, InputClosed, ConnectionLost: it cannot be sent.
@@ -270,11 +278,12 @@ class Query(Controls):
         await self._connection.nothing_waits_for_ready()
 
     async def compact(self, instructions: str = "") -> CompactBoundary:
-        """Replace the conversation by a summary, in a turn of its own. Returns the boundary, with the tokens before and, if told, after.
+        """Have the CLI replace the conversation by a summary, in a turn of its own. Returns the message that marks the place, with the
+        number of tokens before and, if the CLI sent it, after.
 
-        `instructions` say what the summary is to keep. The call sends `/compact`, behind what is running and waiting, and returns when
-        that turn has ended. A model writes the summary, which costs money. What the turn says is in `messages()` too. For a time limit,
-        use a cancel scope: a cancelled call leaves the turn to the CLI, and `interrupt()` stops it.
+        `instructions` say what the summary is to keep. The call sends the prompt `/compact`, which waits behind all other prompts, and
+        returns when its turn has ended. A model writes the summary, which costs money. The messages of the turn are in `messages()` too.
+        For a time limit, use a cancel scope: a cancelled call does not stop the turn, and `interrupt()` does.
 
         Raises:
             ResultError: it failed, or there was nothing to compact; the message is what the CLI said.
@@ -300,13 +309,15 @@ class Query(Controls):
         return boundary
 
     async def request(self, subtype: str, *, timeout: float = DEFAULT_CONTROL_TIMEOUT, **fields: Any) -> dict[str, Any]:
-        """Send any control request to the CLI. Returns the response fields, {} when there are none.
+        """Send the control request `subtype` with these `fields` to the CLI, and wait for its answer. Returns the fields of the answer, {}
+        when there are none. For requests that have a method of their own (`set_model()`, …), use that.
 
         Raises:
             CLIVersionMismatch: this CLI is too old for it.
             ControlRequestFailed: the CLI refused; `error_code` says why, when it gave a code.
             ControlTimeout: no answer in `timeout` seconds (`math.inf` waits for ever).
-            ConnectionLost, ProcessError, TransportClosed, InputClosed: the peer is gone, or nothing can be written any more.
+            NotConnected, TransportClosed, InputClosed: the query was not started or is over, or the input has ended.
+            ConnectionLost, ProcessError: the peer ended before it answered.
             UsageError: the fields cannot be written as JSON, or `timeout` is no number of seconds.
         """
         self._connection.check_open()
@@ -328,11 +339,14 @@ class Query(Controls):
             return await self._connection.answer_to(request, timeout=timeout)
 
     async def end_input(self) -> None:
-        """Tell the CLI that no further prompt will come. The running turn finishes, but the CLI can ask this program nothing any more.
+        """Tell the CLI that no further prompt will come. The running turn finishes, but from then on the CLI can ask this program nothing:
+        no permission, no hook, no MCP server of this program.
 
         Raises:
-            UsageError: something runs that hooks of this query guard, and this CLI goes on when it cannot ask a hook (code
-                `usage.guards_need_input`). Wait until `is_quiet`, or close the query, which interrupts the turn.
+            UsageError: a turn or a background agent still runs, this query has hooks that can refuse something, and this version of the
+                CLI would continue without asking them (code `usage.guards_need_input`). Wait until the property `is_quiet` is True, or
+                close the query, which interrupts the turn.
+            NotConnected, TransportClosed, ConnectionLost: the query was not started, or it is over.
         """
         self._connection.check_open()
         guards = self._questions.guards
@@ -348,11 +362,11 @@ class Query(Controls):
         await self._connection.send(Delivery(None))
 
     def messages(self) -> AllMessages:
-        """Iterate over all messages in order, from the first that was not taken yet; also those that belong to no turn.
+        """Iterate over all messages of the conversation in order, from the first that was not taken yet; also those that belong to no turn.
 
-        What was not taken of a turn goes with its handle: to miss nothing, ask for all messages before sending. Messages that are given
-        up above `max_buffered_bytes` are counted in `dropped_messages`. Two such iterations at once share the messages between them. The
-        iteration ends with the conversation. When that failed, it raises the cause after the last message.
+        Unread messages of a turn are lost when its `Turn` is dropped: to miss nothing, call `messages()` before you send.
+        `dropped_messages` counts those that were dropped above `max_buffered_bytes`. Two such iterations at once share the messages between
+        them. The iteration ends with the conversation. When the conversation failed, the iteration raises the cause after the last message.
         """
         return AllMessages(self._storage, self._connection)
 
@@ -360,7 +374,9 @@ class Query(Controls):
         return self.messages()
 
     async def changed(self) -> None:
-        """Wait for the next sign of life: a message, the end, an answered question. For loops that watch the facts of the query."""
+        """Wait until something happens: a message comes, the conversation ends, or a question of the CLI is answered. Returns at once when
+        the conversation has ended. For loops that wait until a property, such as `is_quiet`, has a certain value.
+        """
         await self._storage.change()
 
     # Observe: each fact costs next to nothing, and may be read from any thread
@@ -378,89 +394,95 @@ class Query(Controls):
 
     @property
     def initialization(self) -> InitializationInfo:
-        """The CLI's answer to `initialize`: commands, models, account, capabilities, … Raises `NotConnected` before the start."""
+        """The CLI's answer to the request `initialize`: commands, models, account, capabilities, … Raises `NotConnected` before `start()`
+        is done.
+        """
         if self._initialization is None:
             raise NotConnected("the query has not been initialised")
         return self._initialization
 
     @property
     def info(self) -> TransportInfo:
-        """What is known of the transport."""
+        """What the transport knows of its peer and itself, as a `TransportInfo`: versions, exit code, counts of bytes and bad lines."""
         return self._connection.info
 
     @property
     def is_quiet(self) -> bool:
-        """True when nothing is under way that could still ask the host for something, so that input may end."""
+        """True when no turn runs or waits, no background agent is at work, and no question of the CLI is open: nothing can ask this program
+        anything, so that `end_input()` is safe.
+        """
         return self._conversation.quiet
 
     @property
     def is_running(self) -> bool:
-        """True while a turn runs or waits: while there is something that an interrupt could stop."""
+        """True while a turn runs, or a prompt waits for its turn: there is something that `interrupt()` could stop."""
         return self._conversation.is_running
 
     @property
     def has_ended(self) -> bool:
-        """True once the peer has ended, or closing has begun."""
+        """True once the peer has ended, or closing of the query has begun: nothing more can be sent."""
         return self._connection.is_over
 
     @property
     def resume_point(self) -> ResumePoint | None:
-        """Session id and last message, to continue the conversation with a new process; None before the first turn."""
+        """Where a new process can continue the conversation: the session id, and the uuid of the last message of the main conversation.
+        None before the first turn has begun, and after `/clear` until the next turn begins.
+        """
         session_id = self._conversation.session_id
         return None if session_id is None else ResumePoint(session_id, self._conversation.last_uuid)
 
     @property
     def open_turns(self) -> tuple[str, ...]:
-        """Uuids of the prompts that have neither a result nor another end, in the order of sending."""
+        """Uuids of the prompts that wait or run: they have neither a result nor another final state. In the order of sending."""
         return self._conversation.open_turns
 
     @property
     def late_responses(self) -> int:
-        """Answers that came after their requests had been given up."""
+        """How many answers of the CLI came for no waiting request, for instance after the request had timed out."""
         return self._conversation.late_responses
 
     @property
     def pending_requests(self) -> dict[str, str]:
-        """Requests of this program that wait for an answer: id to subtype."""
+        """Control requests of this program to which the CLI has not answered yet: request id to subtype."""
         return self._connection.pending_requests
 
     @property
     def pending_questions(self) -> tuple[str, ...]:
-        """Ids of the CLI's requests whose callbacks are still at work."""
+        """Ids of the CLI's requests to this program whose callbacks are still at work."""
         return self._questions.open
 
     @property
     def failed_callbacks(self) -> int:
-        """Callbacks that raised, cancelled themselves, were late, or gave no answer that the CLI could be told.
+        """How many callbacks raised, cancelled themselves, took too long, or returned something that cannot be sent to the CLI.
 
-        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.client.reports` logs each of
-        them, and the conversation goes on.
+        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.client.reports` logs each of them,
+        and the conversation continues.
         """
         return self._failures.failed
 
     @property
     def late_answers(self) -> int:
-        """Answers of callbacks that were dropped: the CLI had withdrawn its question by then, or a hook had overrun its time."""
+        """How many answers of callbacks were not sent, because the CLI had withdrawn its question by then, or a hook had taken too long."""
         return self._failures.late
 
     @property
     def background_tasks(self) -> dict[str, str]:
-        """Background agents at work: task id to description."""
+        """The background agents that are at work: task id to description. Background shells are not listed."""
         return self._conversation.background_agents
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of memory taken by messages that were read and not yet taken.
+        """Bytes of memory for messages that were read and that your program has not taken yet.
 
-        It is an estimate of the line of each message, its Struct, and the objects made of its JSON, which are counted by the brackets,
-        commas and colons of the line. The messages never take more than twice as much. A message that waits both in a turn and for
-        `messages()` counts twice.
+        It is an estimate for each message: its line, its Struct, and the objects made of its JSON (counted by the brackets, commas and
+        colons of the line). The messages never take more than twice as much. A message that waits both in a turn and for `messages()`
+        counts twice.
         """
         return self._storage.buffered_bytes
 
     @property
     def dropped_messages(self) -> int:
-        """Unread messages that were given up to stay within `max_buffered_bytes`."""
+        """How many unread messages were dropped to stay within `max_buffered_bytes`."""
         return self._storage.dropped_messages
 
     @property
@@ -743,9 +765,9 @@ class Query(Controls):
 
 
 class QueryOptions(TypedDict, total=False):
-    """The keyword arguments of `Query`, each with the meaning and the default that it has there.
+    """The keyword arguments of `Query` as a type; each has the meaning and the default that it has there.
 
-    For `**query_options: Unpack[QueryOptions]`: type checkers then know every name, and refuse a misspelt one.
+    For functions that pass them on, `**query_options: Unpack[QueryOptions]`: type checkers then know every name, and report a misspelt one.
     """
 
     can_use_tool: CanUseToolCallback | None

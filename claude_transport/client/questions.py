@@ -68,26 +68,31 @@ MAX_QUESTION_BYTES = 64 * 2**20
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """Let the tool run; with `updated_input` in place of the model's input, and with `updated_permissions` applied."""
+    """Answer of a `can_use_tool` callback: run the tool. `updated_input` replaces the arguments that the model wrote; `updated_permissions`
+    are changes of the permission rules that the CLI is to apply.
+    """
 
     updated_input: dict[str, Any] | None = None
     updated_permissions: Sequence[PermissionUpdate] = ()
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """Do not let the tool run. The model is told `message`; `interrupt=True` ends the turn as well."""
+    """Answer of a `can_use_tool` callback: do not run the tool. The model is told `message`; `interrupt=True` also ends the turn."""
 
     message: str = "The user does not allow this."
     interrupt: bool = False
 
 
 class CallbackContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts for a callback, beside its main arguments.
+    """The last argument of `can_use_tool` and of hook callbacks: what belongs to the question, beside the main arguments.
 
     `cancel_scope` is cancelled when the CLI withdraws its question: after an interrupt, or when the question was answered elsewhere.
+    `request_id` is the id of the CLI's request.
 
-    Texts for people, for permission questions: `title` is a whole sentence, `display_name` names in a word or two what the tool does, and
-    `description` says more. `decision_reason` is why the CLI asks, for instance the reason that a hook gave. The CLI may leave out each.
+    For permission questions only: `agent_id` names the subagent that asks, None for the main conversation. `suggestions` are rules that
+    would allow such calls, `blocked_path` is a path that the rules do not allow. `title` is a whole sentence for people, `display_name`
+    says in a word or two what the tool does, `description` says more. `decision_reason` is why the CLI asks, for instance the reason that a
+    hook gave. The CLI may leave out each.
     """
 
     cancel_scope: anyio.CancelScope
@@ -117,10 +122,12 @@ _answering: ContextVar[tuple[Questions, ...]] = ContextVar("_answering", default
 
 
 class HookMatcher(msgspec.Struct, frozen=True):
-    """Callbacks for one hook event, for the tools that `matcher` names (None: for all of them).
+    """Hook callbacks for one event, as `Query` takes them in `hooks`. `matcher` names the tools for which they are called; None is all
+    tools.
 
-    `timeout` is in seconds, 600 by default. A hook that has not answered by then has failed, and is cancelled. For events that nothing
-    can stop, `timeout` is the CLI's own limit, and without it the CLI's default counts.
+    `hooks` are async functions that are called as `callback(input, tool_use_id, context)` and return an output of `claude_transport.hooks`,
+    a mapping or None. `timeout` is in seconds, 600 by default. A hook that has not answered by then has failed, and is cancelled. For
+    events whose hooks can refuse nothing, the CLI itself applies `timeout`, and its own default without it.
     """
 
     matcher: str | None = None

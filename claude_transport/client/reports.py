@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class InterruptOutcome(StrEnum):
-    """The result of an interrupt."""
+    """What `Query.interrupt()` returns: whether the CLI stops the running turn."""
 
     ACKNOWLEDGED = "acknowledged"
     """The CLI stops the running turn; its result follows (docs/reference/protocol.md#interrupts)."""
@@ -40,14 +40,15 @@ class InterruptOutcome(StrEnum):
     TIMED_OUT = "timed_out"
     """The peer did not answer in time."""
     DEAD = "dead"
-    """The peer has ended or cannot be asked: input has ended, or it refuses while the turn goes on."""
+    """The peer has ended or cannot be asked: input has ended, or it refuses while the turn still runs."""
 
 
 class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a conversation was closed, and what was cut off.
+    """What `Query.aclose()` returns: how the conversation was closed, and what was cut off.
 
-    `ended_by_itself` is False when the peer did not end in time, and the transport was closed. `lost_turns` are the uuids of prompts
-    without a result. `dropped_tasks` are the background agents that were still at work: task id to description.
+    `ended_by_itself` is False when the peer did not end in time, so that it was cut off. `lost_turns` are the uuids of prompts without a
+    result. `dropped_tasks` are the background agents that were still at work: task id to description. `exit_code` and `signal` say how the
+    process ended, if there is one; `killed` is True when it had to be ended by a signal.
     """
 
     ended_by_itself: bool = True
@@ -59,7 +60,9 @@ class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
-    """Where a new process can continue the conversation: `ClaudeOptions(resume=session_id, resume_session_at=last_uuid)`."""
+    """Where a new process can continue a conversation: `ClaudeOptions(resume=session_id, resume_session_at=last_uuid)`. `last_uuid` is the
+    uuid of the last message of the main conversation; None before there is one.
+    """
 
     session_id: str
     last_uuid: str | None = None

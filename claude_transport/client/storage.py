@@ -293,11 +293,12 @@ class RecentMessages:
 
 
 class Turn:
-    """A handle on one prompt: iterate it for the messages of its turn, await `result()` for how it ended.
+    """A handle on one prompt, which `Query.send()` returns: iterate it for the messages of its turn, await `result()` for how the turn
+    ended.
 
-    The iteration ends after the result. The CLI may fold a prompt into a turn that is already running. The prompt then shares the
-    messages of that turn from there on, and its result. When the prompt was cancelled, or the conversation ended first, the iteration
-    ends and `result()` raises: neither waits for something that cannot come.
+    The iteration ends after the result. The CLI may add ("fold") a prompt to a turn that is already running. The prompt then shares the
+    messages of that turn from there on, and its result. When the prompt was cancelled, the iteration ends and `result()` raises. When the
+    conversation ended first, both raise. Neither waits for something that cannot come.
     """
 
     def __init__(self, uuid: str, conversation: Conversation, storage: Storage, *, loop: HostLoop | None) -> None:
@@ -316,23 +317,26 @@ class Turn:
 
     @property
     def uuid(self) -> str:
-        """The uuid the prompt was sent with."""
+        """The uuid with which the prompt was sent: your own, or the one that `send()` made up."""
         return self._uuid
 
     @property
     def state(self) -> TurnState:
-        """Where the prompt is: queued, started, done, folded, dropped or lost."""
+        """What has become of the prompt: queued, started, or finally done, folded, dropped or lost (see `TurnState`)."""
         return self._conversation.state_of(self._uuid) or self._state
 
     def is_open(self) -> bool:
-        """Return True until the prompt has reached its end, with a result or without."""
+        """Return True while the prompt has no final state yet: it waits or runs. False once it has a result, was cancelled, or the
+        conversation has ended.
+        """
         return not self._settled.is_set()
 
     def __repr__(self) -> str:
         return f"<Turn {self._uuid} {self.state.value}>"
 
     async def result(self) -> ResultMessage:
-        """Wait for the result of the turn that this prompt had, or was folded into. Its messages need not be read for that.
+        """Wait for the result of the turn that this prompt had, or was folded into. Its messages need not be read for that. A result that
+        reports a failure is returned, not raised: see `ResultMessage.raise_for_error()`.
 
         Raises:
             MissingResult: there will be none, because the prompt was cancelled or the conversation ended. `messages` holds
@@ -371,7 +375,7 @@ class Turn:
         return message
 
     def settle(self, state: TurnState, result: ResultMessage | None, error: ClaudeTransportError | None = None) -> None:
-        """Note that the prompt has reached its end. Called by the storage."""
+        """Set the final state, and wake those who wait for `result()`. The storage of the `Query` calls it; programs do not."""
         self._state = state
         self._result = result
         self._error = error

@@ -37,16 +37,17 @@ Clock = Literal["no_bytes", "no_progress"]
 
 
 class Watchdog(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits in seconds after which a turn that stands still is called stalled, and what happens then.
+    """Limits for a turn that makes no progress, and what happens when one is exceeded. Pass it to `Query` as `watchdog`.
 
     Args:
-        no_bytes: seconds without any byte; None for no such limit. Without `include_partial_messages` a CLI says nothing while the
-            model writes a whole block. That may take more than ten minutes, hence 900.
-        no_progress: seconds without progress, although signs of life may come; None for no such limit.
+        no_bytes: seconds without any byte from the CLI; None for no such limit. Without `include_partial_messages` a CLI sends nothing
+            while the model writes a whole block. That may take more than ten minutes, hence 900.
+        no_progress: seconds without progress, although signs of life (timers, pings) may come; None for no such limit.
         action: "event" puts a `StallEvent` among the messages, and does nothing else. "kill" also ends the conversation: the turn and
             all pending requests fail with `ConnectionLost`, code `transport.stalled`.
 
-    Raises `ConfigurationError` for other values.
+    No stall is reported while a tool of the main conversation runs, while the CLI waits for an answer of this program, or while reading
+    pauses. Raises `ConfigurationError` for other values.
     """
 
     no_bytes: float | None = 900.0
@@ -66,10 +67,11 @@ DEFAULT_WATCHDOG = Watchdog()
 
 
 class StallEvent(Message, frozen=True, kw_only=True):
-    """A turn stands still: what `clock` counts has not come for `seconds`. Made by the watchdog of `Query`, never on the wire.
+    """A message that says: the running turn has stalled. The watchdog of `Query` makes it; it is never on the wire.
 
-    `clock` is "no_bytes" or "no_progress". `last` is the type of the last message, or an empty string. `killed` is True when the
-    conversation is ended for it. There is one event for each stall: the next needs a new sign of life in between.
+    `clock` says what has not come for `seconds`: "no_bytes" (nothing at all) or "no_progress" (nothing but signs of life). `last` is the
+    type of the last message, or an empty string. `killed` is True when the watchdog also ends the conversation. There is one event for each
+    stall: the next needs a new sign of life in between.
     """
 
     clock: Clock = "no_bytes"
@@ -79,15 +81,15 @@ class StallEvent(Message, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        """Always `stall_event`, which is never on the wire."""
+        """Always `stall_event`, a type that the CLI never sends."""
         return "stall_event"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dict, for logs."""
+        """Return `type`, `clock`, `seconds`, `last` and `killed` as a dict, for logs."""
         return {"type": self.type, "clock": self.clock, "seconds": self.seconds, "last": self.last, "killed": self.killed}
 
     def as_error(self) -> ConnectionLost:
-        """Return the error that a conversation ends with when the watchdog ends it."""
+        """Return this stall as the error with which the conversation ends when `Watchdog.action` is "kill"."""
         what = "no byte" if self.clock == "no_bytes" else "no progress"
         return ConnectionLost(f"the watchdog ended it: {what} for {self.seconds:.0f} s", code="transport.stalled")
 

@@ -97,7 +97,8 @@ async def complete(
         subject: a label for this call. It is added to log lines and to errors, so that you can tell many calls apart.
         options: how to run the CLI. None runs it without tools, MCP servers and system prompt. The API path raises `ConfigurationError` for
             options that it cannot honour.
-        fallback: allow the API to be asked, and paid, when the CLI failed before it received the prompt. The result says so.
+        fallback: allow the API to be asked, and paid, when the CLI failed before it received the prompt. `Completion.warnings`
+            then says so.
         on_event: a plain function that is called with each message of each attempt, as it arrives. When it raises, the exception is logged
             and the function is not called again.
         sleep: waits between attempts, in seconds. Pass your own to test without waiting.
@@ -148,11 +149,12 @@ def stream(
 ) -> CompletionStream:
     """Ask for one answer to `prompt`, and iterate over its text as it is written: `async for piece in stream("Hello"): ...`.
 
-    The arguments and the errors are those of `complete()`. The pieces add up to the text. After the last piece, `.completion` is the whole
-    `Completion`. Once you have received a piece, a failure is final, because another attempt would write another answer. Breaking out of
-    the loop is safe.
+    The arguments and the errors are those of `complete()`; errors of the run are raised by the iteration. The pieces add up to the text.
+    After the last piece, `.completion` of the returned object is the whole `Completion`. Once you have received a piece, a failure is
+    final, because another attempt would write another answer. You can leave the loop at any time; the call ends when the stream is closed
+    or no longer referenced.
 
-    Pieces are kept until you read them. `timeout` counts the time of the model, not of the reader.
+    Pieces are kept until you read them. `timeout` counts the time of the model, not the time that you take to read.
     """
     request = build_request(
         prompt,
@@ -173,9 +175,10 @@ def stream(
 
 
 class CompletionStream:
-    """The text of one answer, piece by piece: iterate over it with `async for`. `stream()` makes it.
+    """The text of one answer, piece by piece: iterate over it with `async for`. `stream()` makes it; the call starts with the first piece
+    that you ask for.
 
-    `aclose()`, leaving its `async with`, and an error end the call early.
+    After the last piece, `completion` is the whole answer. `aclose()`, leaving its `async with`, and an error end the call early.
     """
 
     def __init__(self, request: CompletionRequest, *, on_event: OnEvent | None = None, sleep: Sleep = anyio.sleep) -> None:
@@ -185,7 +188,7 @@ class CompletionStream:
 
     @property
     def completion(self) -> Completion:
-        """The whole answer. Raises `UsageError` before the iteration has ended, and when it failed or was left early."""
+        """The whole answer as a `Completion`. Raises `UsageError` before the iteration has ended, and when it failed or was left early."""
         if self._flow.completion is None:
             raise UsageError("there is no whole answer yet: iterate over the stream to its end first")
         return self._flow.completion
@@ -211,7 +214,7 @@ class CompletionStream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the call now, and wait until its process and task are gone. Safe from any task, and more than once."""
+        """End the call now, and wait until its process and task are gone. Safe from any task and more than once. Iterating then ends."""
         await self._flow.aclose()
 
 

@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The answer to one call, with what it cost and which path and account it used.
+    """The answer to one call of `complete()` or `stream()`, with what it cost and which path (the CLI or the API) and account it used.
 
-    `text` is the text blocks of the main conversation, joined by newlines. `usage` counts tokens, with those of the cache. `usage` and
-    `cost_usd` (US dollars at list price) belong to the attempt that succeeded. `cost_usd` is None when the price is not known.
+    `text` is the text blocks of the main conversation, joined by newlines; `text_blocks` has them one by one. `usage` counts tokens, with
+    those of the cache. `usage` and `cost_usd` (US dollars at list price) belong to the attempt that succeeded. `cost_usd` is None when the
+    price is not known.
 
-    `duration` is the seconds of the whole call, `attempts` the number of attempts. `api_key_source` and `billing_source` name the
-    credential and the account that pays, never a value. `session_id` (CLI path) can be passed to `ClaudeOptions(resume=…)`.
+    `transport` is the path that answered, `resolution` says why it was chosen. `duration` is the seconds of the whole call, `attempts` the
+    number of attempts. `api_key_source` and `billing_source` name the credential and the account that pays, never a secret. `session_id`
+    (CLI path) can be passed to `ClaudeOptions(resume=…)`.
 
     `exit_code` is the CLI's. It is -1 when the CLI was not started, or when a signal or the timeout ended it, and None on the API path.
 
-    `category` (`interactive` or `background-task`) and `warnings` mark an answer that looks unfinished. `events` are all messages of the
-    attempt; partial messages only when the options asked for them.
+    `warnings` are sentences about the answer. `category` is `interactive` or `background-task` when the answer looks unfinished; for a
+    failed call it is the category of the error. `events` are all messages of the attempt; partial messages only when the options asked for
+    them.
     """
 
     text: str
@@ -51,7 +54,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def raw_message(self) -> APIMessage:
-        """The reply as an `anthropic.types.Message`, on both paths. Imports `anthropic` at the first access.
+        """The reply as an `anthropic.types.Message`, on both paths. The first access imports `anthropic`, which must be installed.
 
         On the CLI path it is built from everything that the main conversation said, without the tool calls that the CLI has run.
         """
@@ -70,9 +73,9 @@ def attach_completion(error: BaseException, completion: Completion) -> None:
 
 
 def partial_completion(error: BaseException) -> Completion | None:
-    """Return what a failed call had received before `error` ended it: text, events, attempts.
+    """Return what a failed call had received before `error` ended it, as a `Completion`: text, events, attempts.
 
-    None when `error` does not come from `complete()` or `stream()`.
+    Returns None when `error` was not raised by `complete()` or `stream()`.
     """
     found = getattr(error, _ATTRIBUTE, None)
     return found if isinstance(found, Completion) else None

@@ -68,7 +68,10 @@ _ARGUMENTS: Final = ("auth", "status", "--json")
 
 
 class LoginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Whether the CLI has a credential, and of which kind. It holds no name, address or secret."""
+    """The answer of `claude auth status`: whether the CLI has a credential, and of which kind. It holds no name, address or secret.
+
+    `subscription_type` is set for the login of a subscription, `api_key_source` names where an API key comes from.
+    """
 
     logged_in: bool
     auth_method: str = ""
@@ -80,9 +83,10 @@ class LoginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 async def read_login_status(
     cli: CLI | str | PathLike[str], *, env: Mapping[str, str], cwd: str | PathLike[str] | None = None, timeout: float = 10.0
 ) -> LoginStatus | None:
-    """Run `claude auth status` in the environment `env` of a child, and return its answer. None from a CLI without that command.
+    """Run `claude auth status` with the environment `env`, in the directory `cwd`, and return what it reports. It asks no server.
 
-    The process is killed after `timeout` seconds, and the answer is None. Raises `SpawnError` when it cannot be started.
+    Returns None when the CLI does not know that command, or does not answer within `timeout` seconds; it is killed then. Raises
+    `SpawnError` when it cannot be started.
     """
     program = cli.path if isinstance(cli, CLI) else os.fspath(cli)
     with anyio.move_on_after(timeout):
@@ -153,12 +157,15 @@ _SUBSCRIPTION: Final = frozenset({"subscription", "subscription_strict"})
 
 
 class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen to a call. It holds names and paths, never a secret.
+    """What would happen to a call: the result of `preflight()`. It holds names and paths, never a secret.
 
-    `ok` says whether the call may be tried. If not, `problem` says why and what to do, and `code` is its stable code. `resolution` is None
-    when there is nothing to choose from. `row` and `cell` are the place in the matrix. `credential` and `payer` belong to the chosen path.
-    `api_credential` is the variable that the API path would use, or None. `warnings` are sentences about what will probably fail, or what
-    an unexpected account would pay.
+    `ok` says whether the call may be tried. If not, `problem` says why and what to do, `code` is its stable code, and `option` names the
+    option that causes it. `choice` is the requested path, `resolution` the chosen one; None when neither path is possible. `row` and `cell`
+    are the place in the table of docs/reference/transport-choice.md.
+
+    `cli`, `cli_version` and `searched` tell which program was found, and where. `credential` (a name) and `payer` belong to the chosen
+    path. `cli_credential` is what the CLI would use, `api_credential` the variable that the API path would use, or None. `warnings` are
+    sentences about what will probably fail, or what an unexpected account would pay.
     """
 
     ok: bool
@@ -180,7 +187,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
     def raise_for_problem(self) -> Self:
-        """Return the report when the call may be tried. Raises `ConfigurationError` with the problem otherwise."""
+        """Return this report when `ok` is True. Otherwise raise `ConfigurationError` with `problem`, `code` and `option`."""
         if self.ok:
             return self
         if self.code == "exec.cli.auth_failed":
@@ -201,9 +208,10 @@ def preflight(
     login_status: LoginStatus | None = None,
     agent: AgentCLI = CLAUDE_CODE,
 ) -> PreflightReport:
-    """Check what would happen to a call with this choice in this environment. Starts nothing, and opens no credential.
+    """Check what would happen to a call of `complete()` with this choice in this environment. Starts nothing, and opens no credential.
 
-    The check passes when either path works. When the path that was asked for cannot work, that is a warning here, and an error of the call.
+    The report is `ok` when either path works. When the path that was asked for cannot work, that is a warning in the report, and an error
+    of the call.
 
     Args:
         transport: the choice for one call; `declared` is that of the project. See `resolve_transport`.
@@ -211,10 +219,11 @@ def preflight(
         options: how the CLI would run. `cli_path`, `env`, `settings`, `bare` and `cwd` count.
         billing: the billing policy, if it is not that of `options`. A policy that cannot be kept is a problem.
         strict: require ANTHROPIC_API_KEY, so that a job that should use it does not silently use a subscription.
-        cli_available, api_key_available: facts that need not be looked up.
+        cli_available, api_key_available: whether there is a CLI, and a key, if you know it; None looks for them.
         login_status: what `read_login_status` returned. A CLI that is not logged in is then a problem.
+        agent: how to find the program of the CLI path; the default is Claude Code.
 
-    Raises `ConfigurationError` only for an unknown choice, or for options that are not valid.
+    Raises `ConfigurationError` only for an unknown choice, or for options that are not valid. Problems are in the report.
     """
     env = os.environ if env is None else env
     options = (options or ClaudeOptions()).replace(**({} if billing is None else {"billing": billing}))

@@ -89,7 +89,11 @@ MATRIX: Final[Mapping[Row, Mapping[TransportChoice, Cell]]] = {
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """The chosen path: its `kind`, the `layer` that decided, and the `reason` as a sentence. `choice` is what that layer said."""
+    """The path that was chosen for a call, and why. `resolve_transport()` returns it.
+
+    `kind` is the path, `cli` or `api`. `layer` is where the choice came from: the `argument` of the call, the `environment`, the `declared`
+    choice of the project, or the `default`. `choice` is the value that was found there. `reason` says all this in a sentence.
+    """
 
     kind: TransportKind
     layer: Layer
@@ -115,7 +119,9 @@ def resolve_transport(
     cli_available: bool | None = None,
     api_key_available: bool | None = None,
 ) -> Resolution:
-    """Choose the path of a call, and explain it. The first layer that says something decides; `auto` takes the CLI when there is one.
+    """Choose the path of a call (the CLI or the API), and explain the choice. Four places are asked in order: `explicit`, the variable
+    `CLAUDE_TRANSPORT`, `declared`, then the default `auto`. The first that has a value decides; `auto` takes the CLI when there is one,
+    else the API.
 
     Args:
         explicit: the choice for this one call, or None.
@@ -126,7 +132,7 @@ def resolve_transport(
         api_key_available: whether the API path has a key or a token. None looks into `env` when it matters.
 
     An explicit `cli` or `api` is not checked here: `preflight` checks it, and the call may fail. Raises `ConfigurationError` for an unknown
-    choice (naming the layer), and with code `config.no_auth_path` when `auto` has nothing to choose from.
+    choice (the message names the place), and with code `config.no_auth_path` when `auto` finds neither a CLI nor a key.
     """
     env = os.environ if env is None else env
     choice, layer = _choose(explicit, env, declared)

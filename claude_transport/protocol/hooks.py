@@ -3,8 +3,8 @@
 `parse_hook_input` reads the input of an event. `encode_hook_output` encodes what a callback returned. It refuses an output that the CLI
 would silently ignore: otherwise a refusal with a spelling mistake would let the tool run.
 
-Inputs were seen on CLI 2.1.329 (tests/protocol/hook_inputs.ndjson) unless marked *Declared*. Calling the callbacks is up to
-`client.questions`.
+Inputs were seen on CLI 2.1.329 (tests/protocol/hook_inputs.ndjson) unless their text says "never seen in a recording". The callbacks are
+called in `client.questions`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class HookEvent(StrEnum):
     POST_TOOL_USE = "PostToolUse"
     """After a tool ran successfully. [05a]"""
     POST_TOOL_USE_FAILURE = "PostToolUseFailure"
-    """After a tool failed."""
+    """After a tool call failed."""
     POST_TOOL_BATCH = "PostToolBatch"
     """After all tools of one model message ran. [05a]"""
     PERMISSION_REQUEST = "PermissionRequest"
     """When permission is needed. `can_use_tool` is called at the same time, and the first answer wins. [05b, 05o]"""
     PERMISSION_DENIED = "PermissionDenied"
-    """After the auto mode denied a tool."""
+    """After the permission mode "auto" denied a tool."""
     NOTIFICATION = "Notification"
     """When the CLI has a notice for the user."""
     USER_PROMPT_SUBMIT = "UserPromptSubmit"
@@ -68,13 +68,13 @@ class HookEvent(StrEnum):
     POST_MODEL_SWITCH = "PostModelSwitch"
     """After the model was switched."""
     SETUP = "Setup"
-    """When a repository is prepared or maintained. *Declared.*"""
+    """When a repository is prepared or maintained. Published in the CLI's type declarations; never seen in a recording."""
     TEAMMATE_IDLE = "TeammateIdle"
-    """When a teammate has no work. *Declared.*"""
+    """When an agent of a team has no work left. Published in the CLI's type declarations; never seen in a recording."""
     TASK_CREATED = "TaskCreated"
-    """When a task was added to the task list. *Declared.*"""
+    """When an entry was added to the task list. Published in the CLI's type declarations; never seen in a recording."""
     TASK_COMPLETED = "TaskCompleted"
-    """When a task was marked as done. *Declared.*"""
+    """When an entry of the task list was marked as done. Published in the CLI's type declarations; never seen in a recording."""
     ELICITATION = "Elicitation"
     """When an MCP server asks the user a question. The hook can decline with `HookOutput.block`; `on_request` can answer."""
     ELICITATION_RESULT = "ElicitationResult"
@@ -88,7 +88,7 @@ class HookEvent(StrEnum):
     INSTRUCTIONS_LOADED = "InstructionsLoaded"
     """When a CLAUDE.md or a rule file was read."""
     CWD_CHANGED = "CwdChanged"
-    """When the working directory changed. *Declared.*"""
+    """When the working directory changed. Published in the CLI's type declarations; never seen in a recording."""
     FILE_CHANGED = "FileChanged"
     """When a watched file changed: one of the `watch_paths` that a SessionStart hook returned."""
     DIRECTORY_ADDED = "DirectoryAdded"
@@ -98,23 +98,26 @@ class HookEvent(StrEnum):
 
 
 class HookEffort(Part, frozen=True, kw_only=True):
-    """How hard the model thinks in this turn: low, medium, high, …"""
+    """The reasoning effort of the model in this turn, in `HookInput.effort`. `level`: low, medium, high, …"""
 
     level: str = ""
 
 
 class HookMcpServer(Part, frozen=True, kw_only=True):
-    """The MCP server of a tool. Decide by `source` (`sdk`, `plugin`, `dynamic`, `user`, …): a server can choose any `name`."""
+    """The MCP server that offers the tool of this call. A server can have any `name`. To decide about trust, test `source`, which says
+    where its configuration comes from (`sdk`, `plugin`, `dynamic`, `user`, …).
+    """
 
     name: str = ""
     source: str = ""
 
 
 class HookInput(Salvaged, frozen=True, kw_only=True):
-    """The input of a hook, with the fields that all events share. Each event has a subclass.
+    """What a hook callback gets as its first argument, with the fields that all events share. Each event has a subclass.
 
-    `parse_hook_input` gives a plain `HookInput` for an unknown event, and for an input without a field that the event's class requires. The
-    wire's dict can be read directly (`input["tool_name"]`), and `to_dict()` returns it complete.
+    `parse_hook_input` makes it. A plain `HookInput` comes for an unknown event, and for an input without a field that the event's class
+    requires. `input["tool_name"]` reads a value under its wire name, and `to_dict()` returns the whole dict of the wire. `agent_id` and
+    `agent_type` name the subagent in which the event happened; they are None in the main conversation.
     """
 
     essential: ClassVar[frozenset[str]] = frozenset()
@@ -133,14 +136,17 @@ class HookInput(Salvaged, frozen=True, kw_only=True):
 
     @classmethod
     def from_wire_input(cls, data: Mapping[str, Any]) -> Self | None:
-        """Read `data` as this class. None when an essential field is missing or does not fit, or when too many values do not fit."""
+        """Make this class from `data`, the dict that the CLI sent. `parse_hook_input` calls it.
+
+        Returns None when an essential field is missing or has a wrong type, or when too many values have a wrong type.
+        """
         typed = cls._salvage(data)
         if typed is None or not cls.essential <= typed.raw.keys() or cls.essential & set(typed.misfits):
             return None
         return typed
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of `key` on the wire, or `default`."""
+        """Return the value that the CLI sent under the wire name `key`; `default` when it sent none."""
         return self.to_dict().get(key, default)
 
     def __getitem__(self, key: str) -> Any:
@@ -150,12 +156,14 @@ class HookInput(Salvaged, frozen=True, kw_only=True):
         return key in self.to_dict()
 
     def keys(self) -> list[str]:
-        """Return the wire names, so that `dict(input)` works."""
+        """Return the wire names of all values that the CLI sent, so that `dict(input)` works."""
         return list(self.to_dict())
 
 
 class ToolHookInput(HookInput, frozen=True, kw_only=True):
-    """The fields of all events about one tool call. `mcp_server` is set for a tool of an MCP server."""
+    """Base of the inputs of hooks for one tool call: the name of the tool and its arguments (`tool_input`). `mcp_server` is None for a tool
+    that no MCP server offers.
+    """
 
     essential: ClassVar[frozenset[str]] = frozenset({"tool_name", "tool_input"})
 
@@ -165,13 +173,17 @@ class ToolHookInput(HookInput, frozen=True, kw_only=True):
 
 
 class PreToolUseInput(ToolHookInput, frozen=True, kw_only=True):
-    """A tool is about to run. [05a, 05c]"""
+    """Input of a PreToolUse hook: the tool `tool_name` is about to run with `tool_input`. The hook can stop it: return
+    `PreToolUseDecision.deny(…)`. [05a, 05c]
+    """
 
     tool_use_id: str = ""
 
 
 class PostToolUseInput(ToolHookInput, frozen=True, kw_only=True):
-    """A tool ran. `tool_response` has the tool's own structure; `duration_ms` does not include waiting for permission. [05a]"""
+    """Input of a PostToolUse hook: a tool ran without an error. `tool_response` is its result, in a structure of its own for each tool;
+    `duration_ms` does not include waiting for permission. [05a]
+    """
 
     tool_use_id: str = ""
     tool_response: Any = None
@@ -179,7 +191,7 @@ class PostToolUseInput(ToolHookInput, frozen=True, kw_only=True):
 
 
 class PostToolUseFailureInput(ToolHookInput, frozen=True, kw_only=True):
-    """A tool failed. `error` is the text that the model gets."""
+    """Input of a PostToolUseFailure hook: a tool call failed. `error` is the text that the model gets."""
 
     tool_use_id: str = ""
     error: str = ""
@@ -188,20 +200,23 @@ class PostToolUseFailureInput(ToolHookInput, frozen=True, kw_only=True):
 
 
 class PermissionRequestInput(ToolHookInput, frozen=True, kw_only=True):
-    """The CLI asks for permission. This input has no tool use id. [05b]"""
+    """Input of a PermissionRequest hook: the CLI needs permission for a tool call, and the hook may give or refuse it
+    (`PermissionRequestDecision`). `permission_suggestions` are rules that would allow such calls from then on. There is no tool use id.
+    [05b]
+    """
 
     permission_suggestions: tuple[PermissionUpdate, ...] = ()
 
 
 class PermissionDeniedInput(ToolHookInput, frozen=True, kw_only=True):
-    """The auto mode denied a tool because of `reason`."""
+    """Input of a PermissionDenied hook: the permission mode "auto" has denied a tool call. `reason` says why."""
 
     tool_use_id: str = ""
     reason: str = ""
 
 
 class ToolCallRecord(Part, frozen=True, kw_only=True):
-    """One tool call of a batch. `tool_response` is what the model gets."""
+    """One finished tool call, in `PostToolBatchInput.tool_calls`. `tool_response` is what the model gets, also after an error."""
 
     tool_name: str = ""
     tool_input: dict[str, Any] = field(default_factory=dict)
@@ -210,13 +225,15 @@ class ToolCallRecord(Part, frozen=True, kw_only=True):
 
 
 class PostToolBatchInput(HookInput, frozen=True, kw_only=True):
-    """All tool calls of one model message ended, with or without an error. [05a, 05b]"""
+    """Input of a PostToolBatch hook: all tool calls of one model message (`tool_calls`) have ended, with or without an error. [05a, 05b]"""
 
     tool_calls: tuple[ToolCallRecord, ...] = ()
 
 
 class NotificationInput(HookInput, frozen=True, kw_only=True):
-    """The CLI has a notice for the user. `notification_type`: elicitation_response, …"""
+    """Input of a Notification hook: the CLI has a notice for the user, with the text `message`. `notification_type`: elicitation_response,
+    …
+    """
 
     message: str = ""
     title: str | None = None
@@ -224,7 +241,10 @@ class NotificationInput(HookInput, frozen=True, kw_only=True):
 
 
 class UserPromptSubmitInput(HookInput, frozen=True, kw_only=True):
-    """A prompt arrived. `source` (*declared*): user, sdk, system, loop_wakeup, schedule_wakeup, poll_event. [05a]"""
+    """Input of a UserPromptSubmit hook: a prompt arrived, and the model has not seen it yet. `HookOutput.block` refuses it. [05a]
+
+    `source` says where the prompt came from: user, sdk, system, loop_wakeup, schedule_wakeup, poll_event. It was never seen in a recording.
+    """
 
     essential: ClassVar[frozenset[str]] = frozenset({"prompt"})
 
@@ -234,7 +254,9 @@ class UserPromptSubmitInput(HookInput, frozen=True, kw_only=True):
 
 
 class UserPromptExpansionInput(HookInput, frozen=True, kw_only=True):
-    """A command is expanded to a prompt. `expansion_type`: slash_command, mcp_prompt."""
+    """Input of a UserPromptExpansion hook: the command `command_name` is about to be replaced by the text that it stands for. `prompt` is
+    what the user wrote. `expansion_type`: slash_command, mcp_prompt.
+    """
 
     expansion_type: str = ""
     command_name: str = ""
@@ -244,7 +266,11 @@ class UserPromptExpansionInput(HookInput, frozen=True, kw_only=True):
 
 
 class SessionStartInput(HookInput, frozen=True, kw_only=True):
-    """A session begins. `source`: startup, resume, clear, compact, fork. The four fields about the cost of a resume are *declared*."""
+    """Input of a SessionStart hook: a session begins. `source`: startup, resume, clear, compact, fork.
+
+    The last four fields tell what it costs to resume a session whose prompt cache may have expired. They are in the CLI's type
+    declarations, and were never seen in a recording.
+    """
 
     source: str = ""
     model: str | None = None
@@ -256,13 +282,15 @@ class SessionStartInput(HookInput, frozen=True, kw_only=True):
 
 
 class SessionEndInput(HookInput, frozen=True, kw_only=True):
-    """A session ends. `reason`: clear, resume, logout, prompt_input_exit, other."""
+    """Input of a SessionEnd hook: a session ends. `reason`: clear, resume, logout, prompt_input_exit, other."""
 
     reason: str = ""
 
 
 class BackgroundTaskInfo(Part, frozen=True, kw_only=True):
-    """A task that runs in the background. `type`: shell, subagent, monitor, workflow."""
+    """A shell, subagent, monitor or workflow (`type`) that runs in the background while the turn ends; listed in
+    `TurnEndInput.background_tasks`. Fields that do not apply to its `type` are None.
+    """
 
     id: str = ""
     type: str = ""
@@ -276,7 +304,9 @@ class BackgroundTaskInfo(Part, frozen=True, kw_only=True):
 
 
 class SessionCron(Part, frozen=True, kw_only=True):
-    """A prompt that the CLI sends by itself at set times; `schedule` is a cron expression."""
+    """A prompt that the CLI sends by itself at set times, listed in `TurnEndInput.session_crons`. `schedule` is a cron expression;
+    `recurring` is False for a prompt that is sent once.
+    """
 
     id: str = ""
     schedule: str = ""
@@ -285,8 +315,10 @@ class SessionCron(Part, frozen=True, kw_only=True):
 
 
 class TurnEndInput(HookInput, frozen=True, kw_only=True):
-    """The fields of both events before a turn ends. `stop_hook_active` is True when a hook already kept this turn going: check it, or your
-    hook may keep the turn going for ever.
+    """Base of the inputs of Stop and SubagentStop hooks, which can keep the turn going with `HookOutput.block`.
+
+    `stop_hook_active` is True when a hook has already kept this turn going. Test it: a hook that always blocks keeps the turn going for
+    ever. `background_tasks` is what still runs in the background, `session_crons` the prompts that are planned.
     """
 
     stop_hook_active: bool = False
@@ -296,11 +328,13 @@ class TurnEndInput(HookInput, frozen=True, kw_only=True):
 
 
 class StopInput(TurnEndInput, frozen=True, kw_only=True):
-    """The turn is about to end. [05a, 05j]"""
+    """Input of a Stop hook: the turn of the main conversation is about to end. `HookOutput.block` makes the model continue. [05a, 05j]"""
 
 
 class StopFailureInput(HookInput, frozen=True, kw_only=True):
-    """The turn ends because of an API error. `error`: rate_limit, server_error, unknown, … as in `AssistantMessage.error`."""
+    """Input of a StopFailure hook: the turn ends because the API failed. `error`: rate_limit, server_error, unknown, … as in
+    `AssistantMessage.error`.
+    """
 
     error: str = ""
     error_details: str | None = None
@@ -308,33 +342,39 @@ class StopFailureInput(HookInput, frozen=True, kw_only=True):
 
 
 class SubagentStartInput(HookInput, frozen=True, kw_only=True):
-    """A subagent begins; see `agent_id` and `agent_type`."""
+    """Input of a SubagentStart hook: a subagent begins its work. `agent_id` is its id, `agent_type` its kind (`general-purpose`, …)."""
 
 
 class SubagentStopInput(TurnEndInput, frozen=True, kw_only=True):
-    """A subagent is about to end."""
+    """Input of a SubagentStop hook: a subagent is about to end. `HookOutput.block` makes it continue. `agent_transcript_path` is the file
+    with what it said.
+    """
 
     agent_transcript_path: str = ""
 
 
 class PreCompactInput(HookInput, frozen=True, kw_only=True):
-    """The conversation is about to be compacted. `trigger`: manual, auto."""
+    """Input of a PreCompact hook: the conversation is about to be replaced by a summary. `HookOutput.block` prevents it. `trigger`: manual,
+    auto. `custom_instructions` is what the user wants the summary to keep.
+    """
 
     trigger: str = ""
     custom_instructions: str | None = None
 
 
 class PostCompactInput(HookInput, frozen=True, kw_only=True):
-    """The conversation was compacted to `compact_summary`."""
+    """Input of a PostCompact hook: the conversation was replaced by the summary `compact_summary`. `trigger`: manual, auto."""
 
     trigger: str = ""
     compact_summary: str = ""
 
 
 class ModelSwitchInput(HookInput, frozen=True, kw_only=True):
-    """A switch of models and its cost. `source`: command, picker, sdk; after the switch also auto or resume.
+    """Base of the inputs of PreModelSwitch and PostModelSwitch hooks: a switch between two models, and an estimate of what it costs.
 
-    `requested_model` is None for the default model. `cache_ttl`: 5m, 1h. `pricing`: configured, catalog, default.
+    `estimated_cache_write_usd` is the price of writing the context (`context_tokens`) to the prompt cache of the new model.
+    `requested_model` is None when the default model was asked for. `source`: command, picker, sdk; in PostModelSwitch also auto or resume.
+    `cache_ttl`: 5m, 1h. `pricing` says where the price comes from: configured, catalog, default.
     """
 
     essential: ClassVar[frozenset[str]] = frozenset({"from_model", "to_model"})
@@ -351,28 +391,34 @@ class ModelSwitchInput(HookInput, frozen=True, kw_only=True):
 
 
 class PreModelSwitchInput(ModelSwitchInput, frozen=True, kw_only=True):
-    """Another model was requested."""
+    """Input of a PreModelSwitch hook: another model was requested. To refuse the switch, return `PreModelSwitchDecision.deny(…)`."""
 
 
 class PostModelSwitchInput(ModelSwitchInput, frozen=True, kw_only=True):
-    """The model was switched."""
+    """Input of a PostModelSwitch hook: the session has switched from `from_model` to `to_model`."""
 
 
 class SetupInput(HookInput, frozen=True, kw_only=True):
-    """A repository is prepared. `trigger`: init, maintenance. *Declared.*"""
+    """Input of a Setup hook: the CLI prepares or maintains a repository. `trigger`: init, maintenance. Published in the CLI's type
+    declarations; never seen in a recording.
+    """
 
     trigger: str = ""
 
 
 class TeammateIdleInput(HookInput, frozen=True, kw_only=True):
-    """A teammate has no work. *Declared.*"""
+    """Input of a TeammateIdle hook: an agent of a team, `teammate_name`, has no work left. Published in the CLI's type declarations; never
+    seen in a recording.
+    """
 
     teammate_name: str = ""
     team_name: str = ""
 
 
 class TaskInput(HookInput, frozen=True, kw_only=True):
-    """A task of the task list. *Declared.*"""
+    """Base of the inputs of TaskCreated and TaskCompleted hooks: one entry of the task list (a to-do item, not a process). Published in the
+    CLI's type declarations; never seen in a recording.
+    """
 
     task_id: str = ""
     task_subject: str = ""
@@ -382,15 +428,22 @@ class TaskInput(HookInput, frozen=True, kw_only=True):
 
 
 class TaskCreatedInput(TaskInput, frozen=True, kw_only=True):
-    """A task was added to the task list. *Declared.*"""
+    """Input of a TaskCreated hook: an entry was added to the task list (to-do items, not processes). Published in the CLI's type
+    declarations; never seen in a recording.
+    """
 
 
 class TaskCompletedInput(TaskInput, frozen=True, kw_only=True):
-    """A task was marked as done. *Declared.*"""
+    """Input of a TaskCompleted hook: an entry of the task list (a to-do item, not a process) was marked as done. Published in the CLI's
+    type declarations; never seen in a recording.
+    """
 
 
 class ElicitationInput(HookInput, frozen=True, kw_only=True):
-    """An MCP server asks the user a question. `mode`: form, url."""
+    """Input of an Elicitation hook: the MCP server `mcp_server_name` asks the user `message`. `HookOutput.block` declines the question.
+
+    `mode` is `form` (the answer follows the JSON schema `requested_schema`) or `url` (the user answers on the web page `url`).
+    """
 
     mcp_server_name: str = ""
     message: str = ""
@@ -401,7 +454,9 @@ class ElicitationInput(HookInput, frozen=True, kw_only=True):
 
 
 class ElicitationResultInput(HookInput, frozen=True, kw_only=True):
-    """The user answered the question of an MCP server. `action`: accept, decline, cancel."""
+    """Input of an ElicitationResult hook: the user answered the question of an MCP server. `action`: accept, decline, cancel. `content` is
+    the answer, if there is one. `HookOutput.block` turns it into a refusal.
+    """
 
     mcp_server_name: str = ""
     elicitation_id: str | None = None
@@ -411,16 +466,19 @@ class ElicitationResultInput(HookInput, frozen=True, kw_only=True):
 
 
 class ConfigChangeInput(HookInput, frozen=True, kw_only=True):
-    """A settings file changed. `source`: user_settings, project_settings, local_settings, policy_settings, skills."""
+    """Input of a ConfigChange hook: a settings file, or a skill, has changed on disk. `source`: user_settings, project_settings,
+    local_settings, policy_settings, skills.
+    """
 
     source: str = ""
     file_path: str | None = None
 
 
 class InstructionsLoadedInput(HookInput, frozen=True, kw_only=True):
-    """A CLAUDE.md or a rule file was read.
+    """Input of an InstructionsLoaded hook: the CLI read a CLAUDE.md or a file with rules, `file_path`.
 
     `memory_type`: User, Project, Local, Managed. `load_reason`: session_start, nested_traversal, path_glob_match, include, compact.
+    `trigger_file_path` is the file that made the CLI read it.
     """
 
     file_path: str = ""
@@ -432,40 +490,48 @@ class InstructionsLoadedInput(HookInput, frozen=True, kw_only=True):
 
 
 class WorktreeCreateInput(HookInput, frozen=True, kw_only=True):
-    """A worktree with this name is needed."""
+    """Input of a WorktreeCreate hook: the CLI needs a worktree called `name`. The hook must create it and return its path in a
+    `WorktreeCreateOutput`.
+    """
 
     name: str = ""
 
 
 class WorktreeRemoveInput(HookInput, frozen=True, kw_only=True):
-    """A worktree is to be removed."""
+    """Input of a WorktreeRemove hook: the CLI wants the worktree at `worktree_path` removed."""
 
     worktree_path: str = ""
 
 
 class CwdChangedInput(HookInput, frozen=True, kw_only=True):
-    """The working directory changed. *Declared.*"""
+    """Input of a CwdChanged hook: the working directory of the session changed from `old_cwd` to `new_cwd`. Published in the CLI's type
+    declarations; never seen in a recording.
+    """
 
     old_cwd: str = ""
     new_cwd: str = ""
 
 
 class FileChangedInput(HookInput, frozen=True, kw_only=True):
-    """A watched file changed. `event`: change, add, unlink."""
+    """Input of a FileChanged hook: a watched file has changed. `event`: change, add, unlink. The `watch_paths` that a SessionStart hook
+    returned name the watched files.
+    """
 
     file_path: str = ""
     event: str = ""
 
 
 class DirectoryAddedInput(HookInput, frozen=True, kw_only=True):
-    """A directory was added to the session. `source`: slash_command, register_repo_root."""
+    """Input of a DirectoryAdded hook: the session may now also work in `directory`. `source`: slash_command, register_repo_root."""
 
     directory: str = ""
     source: str = ""
 
 
 class MessageDisplayInput(HookInput, frozen=True, kw_only=True):
-    """New whole lines (`delta`) of an assistant message. `index` counts the pieces from 0; the last piece has `final`. [05a]"""
+    """Input of a MessageDisplay hook: new whole lines of an assistant message, `delta`, are ready to be shown. `index` counts the pieces of
+    one message from 0; `final` is True for the last piece. [05a]
+    """
 
     turn_id: str = ""
     message_id: str = ""
@@ -479,9 +545,13 @@ INPUTS: Final[Mapping[str, type[HookInput]]] = {event: globals()[f"{event}Input"
 
 
 def parse_hook_input(event: str, data: Mapping[str, Any]) -> HookInput:
-    """Read the input of a hook.
+    """Read the input of a hook: make the class of the event from the dict that the CLI sent. `Query` calls it before each hook callback.
 
-    A value that does not fit leaves its field at the default and is named in `misfits`.
+    A value of a wrong type leaves its field at the default, and its wire path is in `misfits`.
+
+    Args:
+        event: the name of the event on the wire, for example "PreToolUse".
+        data: the dict that the CLI sent as `input` of its `hook_callback` request.
 
     Returns:
         The class of the event; a plain `HookInput` for an unknown event, or when a field that the class requires is missing.
@@ -498,16 +568,21 @@ def parse_hook_input(event: str, data: Mapping[str, Any]) -> HookInput:
 
 
 class SpecificOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Base of outputs that only some events accept: `hookSpecificOutput` on the wire. A field that is None is not sent."""
+    """Base of the hook outputs that only some events accept (`hookSpecificOutput` on the wire).
+
+    A hook callback returns an instance of a subclass, alone or as `HookOutput.specific`. The subclass lists in `events` where it is
+    accepted; elsewhere it raises `UsageError`. A field that is None is not sent.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset()
     """The events that accept this output."""
 
 
 class PreToolUseDecision(SpecificOutput, frozen=True, kw_only=True):
-    """Decide whether a tool runs: allow, deny, ask or defer. `updated_input` replaces the input that the model wrote. [05c]
+    """Output of a PreToolUse hook: decide whether the tool runs. Make it with `allow()`, `deny()`, `ask()` and `defer()`. [05c]
 
-    `deny` stops this call only, and the model gets the reason. `allow` skips the permission rules.
+    `deny` stops this call only, and the model gets `permission_decision_reason`. `allow` skips the permission rules. `updated_input`
+    replaces the arguments that the model wrote. `additional_context` is further information for the model.
     """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PRE_TOOL_USE})
@@ -519,33 +594,41 @@ class PreToolUseDecision(SpecificOutput, frozen=True, kw_only=True):
 
     @classmethod
     def allow(cls, reason: str | None = None, *, updated_input: Mapping[str, Any] | None = None) -> Self:
-        """Let the tool run, with `updated_input` when it is given."""
+        """Return the decision to run the tool without asking for permission; with `updated_input`, with these arguments instead of the
+        model's.
+        """
         return cls(permission_decision="allow", permission_decision_reason=reason, updated_input=updated_input)
 
     @classmethod
     def deny(cls, reason: str) -> Self:
-        """Stop the tool; the model gets `reason`."""
+        """Return the decision not to run the tool. The model gets `reason`, and the turn continues."""
         return cls(permission_decision="deny", permission_decision_reason=reason)
 
     @classmethod
     def ask(cls, reason: str | None = None, *, updated_input: Mapping[str, Any] | None = None) -> Self:
-        """Have `can_use_tool` asked, whatever the permission rules say."""
+        """Return the decision to have `can_use_tool` asked about this call, whatever the permission rules say.
+
+        `reason` tells why; the CLI may pass it on in `CallbackContext.decision_reason`. `updated_input` replaces the arguments that the
+        model wrote.
+        """
         return cls(permission_decision="ask", permission_decision_reason=reason, updated_input=updated_input)
 
     @classmethod
     def defer(cls) -> Self:
-        """Postpone the decision: the turn ends without an error, with `terminal_reason` `tool_deferred` and the call in
-        `deferred_tool_use`.
+        """Return the decision to postpone: the turn ends without an error. Its result has `terminal_reason` `tool_deferred`, and the call
+        in `deferred_tool_use`.
 
-        When another process resumes the session, its PreToolUse hook is asked about the call before the first prompt, and the turn goes on.
-        The result of that turn belongs to no prompt (`prompt_uuids` is empty). In the same process, the next prompt continues without the
-        tool.
+        When another process resumes the session, its PreToolUse hook is asked about the call before the first prompt, and the turn
+        continues. The result of that turn belongs to no prompt (`prompt_uuids` is empty). In the same process, the next prompt continues
+        without the tool.
         """
         return cls(permission_decision="defer")
 
 
 class PreModelSwitchDecision(SpecificOutput, frozen=True, kw_only=True):
-    """Decide whether the model is switched. `ask` refuses when there is no user to ask."""
+    """Output of a PreModelSwitch hook: decide whether the session switches to the requested model. Make it with `allow()` and `deny()`. The
+    decision `ask` refuses when there is no user to ask.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PRE_MODEL_SWITCH})
 
@@ -554,12 +637,12 @@ class PreModelSwitchDecision(SpecificOutput, frozen=True, kw_only=True):
 
     @classmethod
     def allow(cls) -> Self:
-        """Allow the switch."""
+        """Return the decision to switch to the requested model."""
         return cls(permission_decision="allow")
 
     @classmethod
     def deny(cls, reason: str) -> Self:
-        """Keep the model; the `set_model` request fails."""
+        """Return the decision to keep the present model because of `reason`. The `set_model` request that asked for the switch fails."""
         return cls(permission_decision="deny", permission_decision_reason=reason)
 
 
@@ -572,7 +655,9 @@ class _RequestDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class PermissionRequestDecision(SpecificOutput, frozen=True, kw_only=True):
-    """Answer a permission request instead of `can_use_tool`, whose question is then withdrawn. [05o]"""
+    """Output of a PermissionRequest hook: answer the permission request instead of `can_use_tool`, whose callback is then cancelled. Make
+    it with `allow()` and `deny()`. [05o]
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PERMISSION_REQUEST})
 
@@ -585,17 +670,23 @@ class PermissionRequestDecision(SpecificOutput, frozen=True, kw_only=True):
         updated_input: Mapping[str, Any] | None = None,
         updated_permissions: Sequence[PermissionUpdate | Mapping[str, Any]] | None = None,
     ) -> Self:
-        """Let the tool run."""
+        """Return the decision to run the tool. `updated_input` replaces the arguments that the model wrote; `updated_permissions` are
+        changes of the permission rules, as in `Allow`.
+        """
         return cls(decision=_RequestDecision(behavior="allow", updated_input=updated_input, updated_permissions=updated_permissions))
 
     @classmethod
     def deny(cls, message: str | None = None, *, interrupt: bool = False) -> Self:
-        """Stop the tool; with `interrupt=True` also end the turn."""
+        """Return the decision not to run the tool, with `message` as the reason. `interrupt=True` also ends the turn."""
         return cls(decision=_RequestDecision(behavior="deny", message=message, interrupt=interrupt or None))
 
 
 class AdditionalContext(SpecificOutput, frozen=True):
-    """Give the model more information: `AdditionalContext("…")`."""
+    """Output of a hook that gives the model more information: `return AdditionalContext("…")`.
+
+    Accepted at Notification, PostModelSwitch, PostToolBatch, PostToolUse, PostToolUseFailure, PreToolUse, SessionStart, Setup, Stop,
+    SubagentStart, SubagentStop, UserPromptExpansion and UserPromptSubmit.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset(
         {
@@ -619,9 +710,11 @@ class AdditionalContext(SpecificOutput, frozen=True):
 
 
 class PostToolUseOutput(SpecificOutput, frozen=True, kw_only=True):
-    """Comment on what a tool returned, or replace it with `updated_tool_output`.
+    """Output of a PostToolUse hook: add information for the model (`additional_context`), or replace the result of the tool by
+    `updated_tool_output`.
 
-    The permission classifier of the auto mode trusts `classifier_context` (*declared*): never put the output of a tool there.
+    `updated_mcp_tool_output` is a replacement for tools of MCP servers only. Never put the output of a tool into `classifier_context`: the
+    type declarations say that the permission classifier of the mode "auto" trusts it.
     """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.POST_TOOL_USE})
@@ -633,7 +726,11 @@ class PostToolUseOutput(SpecificOutput, frozen=True, kw_only=True):
 
 
 class UserPromptExpansionOutput(SpecificOutput, frozen=True, kw_only=True):
-    """Give the model more information. With `decision="block"`, `suppress_original_prompt` leaves the prompt out of the message."""
+    """Output of a UserPromptExpansion hook: give the model more information (`additional_context`).
+
+    `suppress_original_prompt=True` matters only together with `HookOutput(decision="block")`: the message about the refusal then does not
+    repeat the prompt.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.USER_PROMPT_EXPANSION})
 
@@ -642,7 +739,11 @@ class UserPromptExpansionOutput(SpecificOutput, frozen=True, kw_only=True):
 
 
 class UserPromptSubmitOutput(SpecificOutput, frozen=True, kw_only=True):
-    """Give the model more information, and set the title of the session."""
+    """Output of a UserPromptSubmit hook: give the model more information (`additional_context`), or set the title of the session.
+
+    `suppress_original_prompt=True` matters only together with `HookOutput(decision="block")`: the message about the refusal then does not
+    repeat the prompt.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.USER_PROMPT_SUBMIT})
 
@@ -652,7 +753,11 @@ class UserPromptSubmitOutput(SpecificOutput, frozen=True, kw_only=True):
 
 
 class SessionStartOutput(SpecificOutput, frozen=True, kw_only=True):
-    """Set what a session begins with. `watch_paths` are files whose changes fire FileChanged."""
+    """Output of a SessionStart hook: set what the session begins with.
+
+    `additional_context` is information for the model, `initial_user_message` a first prompt. `watch_paths` are files: when one changes,
+    FileChanged hooks are called. `reload_skills=True` has the skills read again.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.SESSION_START})
 
@@ -664,7 +769,9 @@ class SessionStartOutput(SpecificOutput, frozen=True, kw_only=True):
 
 
 class PermissionDeniedOutput(SpecificOutput, frozen=True, kw_only=True):
-    """Decide whether the model may try the tool again. *Declared.*"""
+    """Output of a PermissionDenied hook: `retry=True` lets the model try the denied tool call again. Published in the CLI's type
+    declarations; never seen in a recording.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PERMISSION_DENIED})
 
@@ -672,10 +779,11 @@ class PermissionDeniedOutput(SpecificOutput, frozen=True, kw_only=True):
 
 
 class ElicitationReply(SpecificOutput, frozen=True, kw_only=True):
-    """Answer an MCP server in place of the user (Elicitation), or replace the user's answer (ElicitationResult).
+    """Output that answers an MCP server in place of the user (Elicitation), or replaces the user's answer (ElicitationResult).
 
-    CLI 2.1.329 accepts it only from command hooks in settings files, and silently drops it from a hook of the host. A hook of the host can
-    decline with `HookOutput.block`. To accept, answer the request `elicitation` with the `on_request` of `Query`.
+    CLI 2.1.329 accepts it only from command hooks in settings files. When a hook callback of this program returns it, the CLI silently
+    drops it. Such a hook can only decline, with `HookOutput.block`. To accept, answer the request `elicitation` with the `on_request` of
+    `Query`.
     """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.ELICITATION, HookEvent.ELICITATION_RESULT})
@@ -685,7 +793,10 @@ class ElicitationReply(SpecificOutput, frozen=True, kw_only=True):
 
 
 class WatchPaths(SpecificOutput, frozen=True):
-    """Set the files whose changes fire FileChanged: `WatchPaths(["…"])`. *Declared.*"""
+    """Output of a CwdChanged or FileChanged hook: `return WatchPaths(["…"])` names files; when one of them changes, FileChanged hooks are
+    called. Published in the CLI's type declarations; never seen in a recording. So it is not known whether the list replaces an earlier
+    one.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.CWD_CHANGED, HookEvent.FILE_CHANGED})
 
@@ -693,7 +804,7 @@ class WatchPaths(SpecificOutput, frozen=True):
 
 
 class WorktreeCreateOutput(SpecificOutput, frozen=True):
-    """Report the path of the worktree that the hook created: `WorktreeCreateOutput("/…")`."""
+    """Output of a WorktreeCreate hook: the path of the worktree that the hook has created: `return WorktreeCreateOutput("/…")`."""
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.WORKTREE_CREATE})
 
@@ -701,7 +812,9 @@ class WorktreeCreateOutput(SpecificOutput, frozen=True):
 
 
 class MessageDisplayOutput(SpecificOutput, frozen=True):
-    """Show this text in place of the piece: `MessageDisplayOutput("…")`. *Declared.*"""
+    """Output of a MessageDisplay hook: show this text to the user instead of `MessageDisplayInput.delta`. Published in the CLI's type
+    declarations; never seen in a recording.
+    """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.MESSAGE_DISPLAY})
 
@@ -709,11 +822,15 @@ class MessageDisplayOutput(SpecificOutput, frozen=True):
 
 
 class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The output of a hook: fields that all events accept, and `specific` for what only some accept. A field that is None is not sent.
+    """What a hook callback may return at every event; `specific` holds a part that only some events accept. A field that is None is not
+    sent.
 
     `decision="block"` with a `reason` refuses a prompt (UserPromptSubmit [05e]), keeps the turn going (Stop [05j]), or declines the
-    question of an MCP server (Elicitation, ElicitationResult). `continue_=False` ends the turn after the current tool; it does *not* stop
-    that tool [05f]. `system_message` is shown to the user. `extra` is sent unchecked, for fields that only a newer CLI knows.
+    question of an MCP server (Elicitation, ElicitationResult). `continue_=False` with a `stop_reason` ends the turn after the current tool;
+    it does *not* stop that tool [05f]. `system_message` is shown to the user.
+
+    `suppress_output` and `terminal_sequence` are sent as they are; no recording shows what they do for a hook of a program. `extra` is sent
+    unchecked, for fields that only a newer CLI knows.
     """
 
     continue_: bool | None = field(name="continue", default=None)
@@ -728,17 +845,24 @@ class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
 
     @classmethod
     def block(cls, reason: str) -> Self:
-        """Refuse the prompt, keep the turn going, or decline in place of the user, depending on the event."""
+        """Return an output that says no, because of `reason`: it refuses the prompt (UserPromptSubmit), keeps the turn going (Stop,
+        SubagentStop), or declines in place of the user (Elicitation, ElicitationResult). A PreToolUse hook returns
+        `PreToolUseDecision.deny` instead.
+        """
         return cls(decision="block", reason=reason)
 
     @classmethod
     def stop(cls, reason: str) -> Self:
-        """End the turn. Its result has `terminal_reason` `hook_stopped` and is not an error. [05f]"""
+        """Return an output that ends the turn after the current tool. The result has `terminal_reason` `hook_stopped` and is not an error.
+        [05f]
+        """
         return cls(continue_=False, stop_reason=reason)
 
 
 class AsyncHookOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Let the CLI go on while the hook still works; what the hook does later cannot stop anything. `timeout` in seconds. *Declared.*"""
+    """Output that lets the CLI continue at once, without the decision of this hook: whatever the hook does later cannot stop anything.
+    `timeout` is the time for that work, in seconds. Published in the CLI's type declarations; never seen in a recording.
+    """
 
     timeout: float | None = None
 
@@ -765,13 +889,16 @@ _SPECIFIC: Final = "hookSpecificOutput"
 
 
 def encode_hook_output(event: str, output: object, *, strict: bool = True) -> dict[str, Any]:
-    """Encode what a hook callback returned as the payload of the response.
+    """Encode what a hook callback returned as the payload of the control response. `Query` calls it after each hook callback.
 
     Args:
         event: the wire name of the event.
         output: None, a `HookOutput`, a `SpecificOutput`, an `AsyncHookOutput`, or a mapping in wire spelling. A mapping is checked as
             strictly as a class; its `hookEventName` may be missing.
-        strict: False passes on the keys of a mapping that are not known here.
+        strict: False passes on the keys of a mapping that are not known here, instead of raising `UsageError`.
+
+    Returns:
+        A dict that can be written as JSON; {} for None.
 
     Raises:
         UsageError: the event is unknown, or the output has a wrong type, an unknown key, a wrong value, a part that this event does not
