@@ -150,7 +150,7 @@ def structs_of(module: Any, base: type) -> list[type[Any]]:
 def message_classes() -> list[type[Message]]:
     """Return all messages with a `type` of their own on the wire, except `system`, which has a section of its own."""
     found = [cls for module in (messages, control) for cls in structs_of(module, Message) if cls.__struct_config__.tag]
-    return [cls for cls in found if cls is not SystemMessage]
+    return [cls for cls in found if not issubclass(cls, SystemMessage)]
 
 
 def message_table(classes: Iterable[type[Message]]) -> str:
