@@ -163,9 +163,7 @@ class MockTransport(ScriptBuilder, Transport):
         self._wake()
 
     async def close(self) -> None:
-        """End the stream: a waiting reader's iteration ends, and later reads and writes raise `TransportClosed`. A second call does
-        nothing.
-        """
+        """End the stream: a waiting reader's iteration ends, and later reads and writes raise `TransportClosed`."""
         self._closed = True
         self._wake()
         await anyio.lowlevel.checkpoint()

@@ -112,10 +112,10 @@ class NetworkTransport(StreamTransport):
         self._exposes_token = token is not None and not (self._address.is_encrypted or self._address.stays_here)
 
     def attach(self, client: Client) -> SessionTerms:
-        """Keep what `client`, the layer above, answers, and its trace, to tell the gateway at the next `connect()`. Returns `SessionTerms`.
+        """Note which questions of the CLI `client`, the layer above, answers, and its trace. Returns `SessionTerms`.
 
-        The gateway starts its CLI so that it asks `client`, and with that trace. A plain server learns only the answers, together with the
-        token or the options, and nothing when there is neither.
+        The next `connect()` tells the gateway, which starts its CLI so that it asks `client`, and with that trace. A plain server learns
+        only the answers, together with the token or the options, and nothing when there is neither.
         """
         if self._link is not None:
             self._link.set_option("answers", sorted(client.answers))

@@ -75,7 +75,7 @@ class ReplayTransport(Transport):
 
     @property
     def tape(self) -> Tape:
-        """The tape that is played; it was read when the transport was made."""
+        """The `Tape` that is played, with its header and all records."""
         return self._tape
 
     @property
@@ -92,7 +92,7 @@ class ReplayTransport(Transport):
             raise ExpectationFailed.at(self._playback.whereabouts, expected="to be played to its end", actual="a host that left before")
 
     async def connect(self) -> None:
-        """Begin to play the tape, and its time. It starts no process. A second call does nothing.
+        """Begin to play the tape; its recorded times count from here. It starts no process. A second call does nothing.
 
         Raises:
             TransportClosed: `close()` was called.
@@ -132,7 +132,9 @@ class ReplayTransport(Transport):
             self._change.set()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return an iterator over the recorded lines of the CLI, in batches, without newlines. At the end it raises what the tape says.
+        """Return an iterator over the recorded lines of the CLI, in batches, without newlines.
+
+        It ends, or raises an error, as the recorded stream did. It raises `ExpectationFailed` when your program has deviated from the tape.
 
         Raises:
             NotConnected: `connect()` was not called.
@@ -142,9 +144,10 @@ class ReplayTransport(Transport):
         return LineBatches(self.next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Return an iterator over the recorded messages of the CLI, as dicts. At the end it raises what the tape says.
+        """Return an iterator over the recorded messages of the CLI, as dicts.
 
-        Lines that hold no message are left out; `info` counts them.
+        Lines that hold no message are left out; `info` counts them. It ends, or raises an error, as the recorded stream did. It raises
+        `ExpectationFailed` when your program has deviated from the tape.
 
         Raises:
             NotConnected: `connect()` was not called.
@@ -167,8 +170,7 @@ class ReplayTransport(Transport):
         self._change.set()
 
     async def close(self) -> None:
-        """Stop playing: a waiting reader's iteration ends, and later reads and writes raise `TransportClosed`. A second call does nothing.
-        """
+        """Stop playing: a waiting reader's iteration ends, and later reads and writes raise `TransportClosed`."""
         self._closed = True
         if self._sleeping is not None:
             self._sleeping.cancel()

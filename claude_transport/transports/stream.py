@@ -128,7 +128,7 @@ class StreamTransport(Transport):
             raise TransportClosed("the transport was closed while it was connecting")
 
     def is_ready(self) -> bool:
-        """Return True while the stream is open, not closed, writable, and the peer is not known to be gone."""
+        """Return True while the stream is open, and neither it nor the peer is known to be broken or gone."""
         broken = self._torn or self._write_failure is not None or self._read_end is not None
         return self._stream is not None and not self._closed and not broken and not self._fact(StreamAttribute.ended, False)
 
@@ -140,7 +140,7 @@ class StreamTransport(Transport):
         It waits while the peer does not read. A call that is cancelled while it sends leaves the transport broken for writing.
 
         Raises:
-            UsageError: `data` is not text.
+            UsageError: `data` is neither `str` nor bytes, or cannot be encoded as UTF-8.
             InputClosed, NotConnected: after `end_input()`, before `connect()`.
             TransportClosed: the peer is gone, or `close()` was called. It has the exit code, the signal and the end of standard error, if
                 known.

@@ -188,8 +188,7 @@ class Metrics:
         self._on_result = listener
 
     def begin_connection(self) -> None:
-        """Begin a new connection: forget the open prompts, because the new peer does not know them. Called by each new `MetricsTransport`.
-        """
+        """Begin a new connection: forget the open prompts, which the new peer does not know. Called by each new `MetricsTransport`."""
         self._watch = PromptWatch()
         self._tokens.begin_process()
         self._asked.clear()
