@@ -269,7 +269,7 @@ class Transport(ABC):
         `Query` calls this before `connect()`. A transport that starts a CLI turns on what `client.answers` needs. It also hands
         `client.trace` on: to a process in its environment (`TRACEPARENT`, `TRACESTATE`), to a server in the request. The method may be
         called again, and the last call counts. A wrapper attaches the wrapped transport and may add to its terms. The default ignores
-        `client` and returns empty terms.
+        `client` and returns empty `SessionTerms`.
 
         Raises:
             ConfigurationError: the CLI already runs without what `client` needs, or an option prevents it; the error names the option.

@@ -168,7 +168,7 @@ class StreamTransport(Transport):
             self._bytes_written += len(payload)
 
     async def end_input(self) -> None:
-        """Close the writing direction, after the writes that came before. Reading goes on. Does nothing when the peer is gone.
+        """Close the writing direction, after the writes that came before. Reading continues. Does nothing when the peer is gone.
 
         Raises:
             NotConnected: `connect()` was not called.

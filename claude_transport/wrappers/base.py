@@ -83,7 +83,7 @@ class TransportWrapper(Transport):
         return read_lines_of(self._transport)
 
     async def end_input(self) -> None:
-        """End the input of the wrapped transport: its peer learns that nothing more will be written. Reading goes on."""
+        """End the input of the wrapped transport: its peer learns that nothing more will be written. Reading continues."""
         await self._transport.end_input()
 
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class TransportWrapper(Transport):
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
         `Query` calls it before `connect()`. Override it to change `client`, or the `SessionTerms` that are returned. A wrapped transport
-        that has only the six methods is not told, and the returned terms are empty.
+        that has only the six methods is not told, and the returned `SessionTerms` are empty.
         """
         return attach_to(self._transport, client)
 
@@ -158,7 +158,7 @@ class LineWrapper(TransportWrapper):
     def attach(self, client: Client) -> SessionTerms:
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
-        This class also keeps the terms, because they say how `read_messages()` treats a line that holds no message.
+        This class also keeps them, because they say how `read_messages()` treats a line that holds no message.
         """
         self._terms = super().attach(client)
         return self._terms
@@ -379,7 +379,7 @@ class ObservingWrapper(LineWrapper):
         return batch
 
     async def end_input(self) -> None:
-        """End the input of the wrapped transport, then call `on_input_ended`. Reading goes on."""
+        """End the input of the wrapped transport, then call `on_input_ended`. Reading continues."""
         await super().end_input()
         if not self.is_idle:
             self._tell(self.on_input_ended)

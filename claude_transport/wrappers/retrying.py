@@ -138,7 +138,7 @@ class RetryingTransport(TransportWrapper):
     def attach(self, client: Client) -> SessionTerms:
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
-        `client` is kept for the transports that `reconnect()` makes. The `session_id` of the terms is kept for an `OutcomeUncertain`.
+        `client` is kept for the transports that `reconnect()` makes. The `session_id` of the `SessionTerms` is kept for an `OutcomeUncertain`.
         """
         terms = super().attach(client)
         self._client = client
@@ -194,7 +194,7 @@ class RetryingTransport(TransportWrapper):
                 self._unsent = None
 
     async def end_input(self) -> None:
-        """End the input of the wrapped transport. It waits for the writes that came before, with all their attempts. Reading goes on."""
+        """End the input of the wrapped transport. It waits for the writes that came before, with all their attempts. Reading continues."""
         async with self._write_lock:
             await super().end_input()
 

@@ -162,7 +162,7 @@ class StatefulTransport(ObservingWrapper):
         return super().read_messages()
 
     async def end_input(self) -> None:
-        """End the input of the wrapped transport: its peer learns that nothing more will be written. Reading goes on.
+        """End the input of the wrapped transport: its peer learns that nothing more will be written. Reading continues.
 
         Raises:
             NotConnected: there has been no connection yet.
