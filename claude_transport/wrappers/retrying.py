@@ -138,7 +138,7 @@ class RetryingTransport(TransportWrapper):
     def attach(self, client: Client) -> SessionTerms:
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
-        `client` is kept for the transports that `reconnect()` makes. The `session_id` of the `SessionTerms` is kept for an `OutcomeUncertain`.
+        `client` is kept for the transports that `reconnect()` makes, and `session_id` of the `SessionTerms` for an `OutcomeUncertain`.
         """
         terms = super().attach(client)
         self._client = client
