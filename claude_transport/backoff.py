@@ -41,8 +41,9 @@ _CONNECTION_FAILED: Final = "result.connection_failed"
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule of delays in seconds: they grow from `first` by `factor`, up to `maximum`. Iterating gives the delays, without end.
 
-    Each delay varies at random by the share `jitter`, but is never longer than `maximum`. `random` returns numbers from 0 to 1;
-    `random.Random(7)` gives the same delays every time. Raises `ConfigurationError` for invalid values.
+    Each delay is varied at random by up to the share `jitter` (0.25 is ± 25 %), but is never longer than `maximum`. `random` returns
+    numbers from 0 to 1; `random.Random(7)` gives the same delays every time. It only calculates; the caller waits. Raises
+    `ConfigurationError` for invalid values.
     """
 
     first: float = 1.0
@@ -65,8 +66,12 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"random must be a random.Random or a callable, not {source!r}", option="random")
 
     def delay(self, retry: int) -> float:
-        """Return the seconds to wait before retry number `retry`, counted from 0: `first * factor**retry` with jitter, at most
-        `maximum`.
+        """Return the seconds to wait before retry number `retry`, counted from 0. It does not wait.
+
+        That is `first * factor**retry`, varied at random, and at most `maximum`.
+
+        Raises:
+            UsageError: `retry` is not a whole number of 0 or more.
         """
         if isinstance(retry, bool) or not isinstance(retry, int) or retry < 0:
             raise UsageError(f"retry must be a whole number of 0 or more, not {retry!r}")
@@ -85,7 +90,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a failed call is made again, for each kind of failure, and how long to wait before.
+    """How often a failed call is made again, for each kind of failure, and how long to wait before. It only decides; the caller waits.
+
+    Each number is how many times a call may be made again after failures of this kind:
 
     * `rate_limit`, `overloaded`: the API reports it (429, 529).
     * `api`: the API failed in a way that may pass (500 to 504).
@@ -118,7 +125,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def none(cls) -> RetryPolicy:
-        """Return a policy without any retries."""
+        """Return a policy that never retries: the number of retries is 0 for each kind of failure."""
         return cls(rate_limit=0, overloaded=0, api=0, transport=0, connection=0)
 
     def next_delay(
@@ -130,7 +137,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         side_effects: bool | None = None,
         now: dt.datetime | None = None,
     ) -> float | None:
-        """Return the seconds to wait before the failed call is made again; None when it must not be.
+        """Return the seconds to wait before the failed call is made again; None when it must not be. It does not wait.
 
         Args:
             error: the error of the failed call.
@@ -154,7 +161,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def kind_of(error: BaseException, *, side_effects: bool | None = None) -> FailureKind | None:
-        """Return the kind of failure whose retries `error` uses up; None when it must never be retried."""
+        """Return the kind of failure that `error` is, whose number of retries counts for it; None when it must never be retried.
+
+        `side_effects` says whether the failed attempt had any. True gives None. False: known to have none, so a broken conversation is of
+        the kind `transport`. None: unknown; only errors with `retryable` have a kind.
+        """
         if side_effects or not isinstance(error, ClaudeTransportError):
             return None
         if error.category in _NEVER or isinstance(error, _NEVER_CLASSES):
@@ -175,7 +186,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_retry_after(value: str | None, *, now: dt.datetime | None = None) -> float | None:
-    """Return the seconds that a `retry-after` header asks for: a number or an HTTP date. None for anything else; never negative."""
+    """Return the seconds that a `retry-after` header asks for, never negative; None when `value` is neither a number nor an HTTP date.
+
+    Args:
+        value: the value of the header, or None when there was none.
+        now: the current time in UTC, subtracted from a date; None reads the clock.
+    """
     if value is None:
         return None
     try:

@@ -47,16 +47,18 @@ def query(
         prompt: text, content blocks, or an async iterable of them: each is sent when the one before has its result.
         options: how to run the CLI.
         transport: a transport to talk through, instead of a CLI that runs as `options` say.
-        exit_timeout: seconds of silence before a peer that has nothing left to do, and does not end, is ended. After the last result,
+        exit_timeout: seconds of silence that a peer with nothing left to do has to end by itself; then it is closed. After the last result,
             the iteration takes at most these seconds and the `close_timeout` of the transport.
-        background_timeout: seconds of silence that background agents get once every prompt has its result. Then the input ends
-            and they are cut off, with a warning that names them. `math.inf` waits for as long as they take.
+        background_timeout: seconds of silence that background agents get once every prompt has its result. Then the input ends and they are
+            cut off, with a warning that names them. `math.inf` waits for as long as they take.
         query_options: callbacks and other arguments of `Query`.
 
-    The input ends when every prompt has its result and no turn, callback or background agent is at work. It does not wait for
-    background shells, which may never end. Leaving the loop early, by `break`, an exception or a cancellation, closes everything.
+    The CLI starts with the first step of the iteration. The input ends when every prompt has its result and no turn, callback or background
+    agent is at work. It does not wait for background shells, which may never end. Leaving the loop early, by `break`, an exception or a
+    cancellation, closes everything.
 
     Raises:
+        UsageError: both `options` and `transport` are given.
         MissingResult: the conversation ended without the result of a prompt; its `messages` hold the last messages.
         ClaudeTransportError: everything that `Query.start()` and `Query.messages()` raise.
     """
@@ -67,7 +69,11 @@ def query(
 
 
 class OneShot:
-    """The iteration that `query()` returns. `aclose()` ends it early; so does dropping it."""
+    """The conversation that `query()` returns: iterate over it with `async for`, once, to get its messages.
+
+    The CLI starts with the first step. `aclose()` ends the conversation early. When the last reference to the object is dropped, as after
+    `break`, closing begins without a wait. `query()` explains the arguments and the errors; do not create it yourself.
+    """
 
     def __init__(
         self,
@@ -123,7 +129,11 @@ class OneShot:
         return message
 
     async def aclose(self) -> None:
-        """End the conversation now."""
+        """End the conversation now: a running turn is interrupted, and the CLI is closed. Returns when everything is closed.
+
+        The CLI gets `exit_timeout` seconds to end by itself, or none if its input has ended before. Then the transport is closed. An async
+        iterable of prompts is closed as well. A second call does no harm.
+        """
         self._closed = True
         # a peer whose input has ended has had its time already
         await self._query.aclose(timeout=0.0 if self._input_ended else self._exit_timeout)

@@ -29,7 +29,10 @@ OnFailure: TypeAlias = Callable[[DecodeFailure | OversizedMessage], object]
 
 
 class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of what is known about a connection. Sizes are in bytes, `started_at` is in UTC.
+    """A snapshot of what is known about a connection: the class of the transport (`kind`), the process, how it ended, and counts.
+
+    Sizes are in bytes, `started_at` is in UTC. A field that is not known, or does not exist for this kind of transport, keeps its default.
+    `address` is that of a server, `pgid` the process group.
 
     `noise_lines` counts all lines that held no JSON object and were left out. `malformed_lines` counts those of them that began like an
     object. `oversized_lines` counts the lines over the limit. `killed` is True when `close()` had to send a signal.
@@ -65,10 +68,11 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PermissionSetting(msgspec.Struct, frozen=True):
-    """One statement about permissions in the options of a transport.
+    """One statement about permissions in the options of a transport. `SessionTerms.permissions` lists them for a `Query`.
 
-    `what` is `mode`, `allow`, `ask`, `prompt_tool`, `prompts`, `agent_mode` or `sandbox`. `value` is its value. `option` names the option
-    that it comes from.
+    `what` says what `value` is: the permission mode at the start (`mode`), a rule (`allow`, `ask`), what answers permission prompts
+    (`prompt_tool`, `prompts`), the mode of a subagent (`agent_mode`), or `allows` when commands in the sandbox need no permission
+    (`sandbox`). `option` names the option that says it.
     """
 
     what: str
@@ -77,10 +81,11 @@ class PermissionSetting(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """What the layer above a transport says about itself when it attaches.
+    """What the layer above a transport, such as a `Query` or a gateway, tells the transport about itself with `attach()`.
 
-    `answers` names the control requests that it answers: "can_use_tool", "hooks", "mcp". `trace` holds the W3C trace context of the
-    session, under the lower-case names `traceparent` and `tracestate`. `initializes` is False for a layer that does not send `initialize`.
+    `answers` names the kinds of questions of the CLI that the layer answers: "can_use_tool", "hooks", "mcp". `trace` holds the W3C trace
+    context of the session, under the lower-case names `traceparent` and `tracestate`. `initializes` is False for a layer that does not send
+    `initialize`.
     """
 
     answers: frozenset[str] = frozenset()
@@ -97,13 +102,13 @@ class FindCLIVersion(Protocol):
 
 
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transport asks of the layer above it, and the callbacks that this layer should call.
+    """What a transport asks of the layer above it (usually a `Query`), and the callbacks that this layer should call.
 
-    `initialize` holds fields for the `initialize` request. `verbatim_prompts` asks to mark every prompt `client_composed`, so that the CLI
-    expands neither `@path` nor slash commands in it. `permissions` lists what the options say about permissions. `session_id` is the
-    session that the options name by its id, and `forks_session` is True when the CLI continues a copy of it under a new id.
-    `structured_output` is True when results must match a JSON schema. `billing` says who may pay. `strict` is True when the first bad line
-    must end the reading with an error.
+    `attach()` returns it. `initialize` holds fields for the `initialize` request. `verbatim_prompts` asks to mark every prompt
+    `client_composed`, so that the CLI expands neither `@path` nor slash commands in it. `permissions` lists what the options say about
+    permissions. `session_id` is the session that the options name by its id, and `forks_session` is True when the CLI continues a copy of
+    it under a new id. `structured_output` is True when results must match a JSON schema. `billing` is the option that says which account
+    may pay. `strict` is True when the first line that holds no message must end the reading with an error.
 
     The callbacks are optional and must not block. `on_prompt(uuid)` is called in the task that sends a prompt, before the prompt is
     written; the prompt may still be withdrawn after that. `on_failure(failure)` is called for each line of `read_lines()` that held no
@@ -125,7 +130,11 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class TransportLike(Protocol):
-    """Any object with the six methods of a transport. `Query` and the wrappers accept it."""
+    """Any object with the six methods of a transport: the type of what `Query` and the wrappers accept.
+
+    The methods are `connect`, `write`, `read_messages`, `end_input`, `close` and `is_ready`. Transports of the official SDK have them, too.
+    `isinstance()` checks only that the methods exist.
+    """
 
     async def connect(self) -> None: ...
     async def write(self, data: str) -> None: ...
@@ -136,7 +145,7 @@ class TransportLike(Protocol):
 
 
 class Transport(ABC):
-    """A two-way stream of JSON lines to one Claude. It connects once and closes once.
+    """The base class of all transports: a two-way stream of JSON lines to one Claude. It connects once and closes once.
 
     * `truth.always`: it is true in a boolean context, whatever its state, and has no length.
 
@@ -145,7 +154,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def connect(self) -> None:
-        """Make the connection. When it returns, `is_ready()` is True.
+        """Make the connection, for example start the process. When it returns, `is_ready()` is True.
 
         * `connect.not-ready-before`: `is_ready()` is False until then.
         * `connect.ready-after`: and True from then on.
@@ -162,7 +171,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def write(self, data: str | bytes) -> None:
-        """Send one or more whole lines.
+        """Send `data` to the peer: one or more whole lines of JSON.
 
         * `write.whole-lines`: text is encoded as UTF-8, and a missing final newline is added; exactly one ends each line.
         * `write.order`: lines arrive in the order of the calls.
@@ -177,13 +186,13 @@ class Transport(ABC):
           this side reads.
 
         Raises:
-            UsageError: the transport is not open for writing, or the data is not text.
+            UsageError: the transport is not open for writing (`NotConnected`, `InputClosed`), or the data is not text.
             TransportClosed: the peer is gone. It carries the exit code, the signal and the end of standard error, when they are known.
         """
 
     @abstractmethod
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over the messages as dicts, one at a time: the simple view, also used by the official SDK.
+        """Return an iterator over the messages of the peer, one at a time, as dicts. The official SDK reads this way.
 
         * `read.order`: in the order they were sent.
         * `read.any-chunking`: however the bytes were cut on their way, also inside a UTF-8 sequence.
@@ -207,7 +216,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def end_input(self) -> None:
-        """Tell the peer that nothing more will be written.
+        """End the input of the peer: tell it that nothing more will be written.
 
         * `end.half-close`: reading goes on until the peer ends.
         * `end.idempotent`: ending twice does nothing.
@@ -218,7 +227,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Release everything, in bounded time, whatever the peer does.
+        """Close the connection and release everything that belongs to it, in bounded time, whatever the peer does.
 
         * `close.idempotent`: closing twice does nothing, closing what was never connected neither.
         * `close.peer-sees-the-end`: the peer sees the end of its input.
@@ -239,10 +248,10 @@ class Transport(ABC):
         """
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """Iterate over the lines as they came, in batches, undecoded and without terminators: one batch for each chunk that was read.
+        """Return an iterator over the lines as they came, in batches: raw bytes without newlines, one batch for each chunk that was read.
 
-        `Query`, recorders, metrics and gateways read this way. The default encodes the dicts of `read_messages()`. So a transport with
-        only the six methods works everywhere, at the price of decoding twice.
+        `Query`, recorders, metrics and gateways read this way. It ends and fails as `read_messages()` does. The default encodes the dicts
+        of `read_messages()`. So a transport with only the six methods works everywhere, at the price of decoding twice.
 
         * `lines.same-messages`: it gives the same messages: batches of one line each or more, without terminators.
         * `lines.same-position`: both views are of one stream: what one of them has read, the other does not repeat or lose.
@@ -251,19 +260,19 @@ class Transport(ABC):
 
     @property
     def info(self) -> TransportInfo:
-        """What is known of the connection at this moment."""
+        """What is known about the connection at this moment. The default knows only the name of the class."""
         return TransportInfo(kind=type(self).__name__)
 
     def attach(self, client: Client) -> SessionTerms:
-        """Tell the transport about the layer above it, and return the terms of the transport.
+        """Tell the transport about `client`, the layer above it. Returns what the transport asks of that layer, as `SessionTerms`.
 
         `Query` calls this before `connect()`. A transport that starts a CLI turns on what `client.answers` needs. It also hands
         `client.trace` on: to a process in its environment (`TRACEPARENT`, `TRACESTATE`), to a server in the request. The method may be
-        called again, and the last call counts. A wrapper attaches the transport inside and adds to its terms. The default ignores
-        `client` and returns empty terms.
+        called again, and the last call counts. A wrapper attaches the wrapped transport and may add to its terms. The default ignores
+        `client` and returns empty `SessionTerms`.
 
         Raises:
-            ConfigurationError: it is too late, or an option stands in the way; the error names the option.
+            ConfigurationError: the CLI already runs without what `client` needs, or an option prevents it; the error names the option.
         """
         return SessionTerms()
 

@@ -3,7 +3,7 @@
 The contract: `Transport` is the base class. `TransportLike` is its shape, for type checkers. `TransportInfo` is what a transport tells
     about itself. `Client` describes the layer above a transport, which attaches to it and gets `SessionTerms` with `PermissionSetting`s.
 To a process: `SubprocessTransport` starts one here. `NetworkTransport` reaches one elsewhere. `open_transport` chooses by URL.
-    `session_terms` reads the terms from options. `options_to_resume` returns options that resume a saved session.
+    `session_terms` returns what options ask of a `Query`. `options_to_resume` returns options that resume a saved session.
     `StartGate` limits how many processes start at once.
 Over your own stream: `StreamTransport` makes a transport of an opener of byte streams.
 Without a process: `MockTransport` answers from a list or a script. `ReplayTransport` plays a recorded tape.

@@ -37,14 +37,18 @@ _POLITENESS = 10
 
 
 class MockTransport(ScriptBuilder, Transport):
-    """Plays `responses` (dicts, or raw lines as bytes) and records in `written` what is written to it.
+    """A transport for tests: plays `responses` (dicts, or raw lines as bytes), and records in `written` what is written to it.
 
-    Without the control protocol it plays all responses and then ends the stream. Under the control protocol (`Query`, or the official SDK)
-    it behaves like the CLI. It answers `initialize` and other control requests. Each user message releases the responses up to the next
-    `result`. A `control_request` among the responses holds back the following ones until it is answered. When a prompt comes and no
-    responses are left, the stream ends, so that a test with too few responses fails instead of hanging.
+    If no control request is written, it plays all responses and then ends the stream. `Query` and the official SDK write control requests,
+    and then it behaves like the CLI. It answers `initialize` and every other control request with a success. Each user message releases the
+    responses up to the next `result`. A `control_request` among the responses holds back the following ones until it is answered. When a
+    prompt comes and no responses are left, the stream ends, so that a test with too few responses fails instead of hanging.
 
-    With a `script` it plays that instead: `MockTransport.script().expect(type="user").reply({...})` (see `MockScript`).
+    With a `MockScript` as `script`, it plays that, and no `responses`. `MockTransport.script().expect(type="user").reply({...})` makes a
+    mock and its script at once.
+
+    Raises:
+        ConfigurationError: `responses` is one message and not a list, or holds something else than dicts and bytes.
     """
 
     def __init__(self, responses: Iterable[Mapping[str, Any] | bytes] = (), *, script: MockScript | None = None) -> None:
@@ -71,7 +75,10 @@ class MockTransport(ScriptBuilder, Transport):
 
     @classmethod
     def script(cls) -> Self:
-        """Return a mock with an empty script: chain `expect`, `reply`, `emit` and `end` to write it."""
+        """Return a new mock with an empty script. Chain `expect`, `reply`, `emit` and `end` to write the script; each returns the mock.
+
+        `MockScript` says how a script is played.
+        """
         return cls(script=MockScript())
 
     @property
@@ -81,23 +88,36 @@ class MockTransport(ScriptBuilder, Transport):
         return self._script
 
     async def connect(self) -> None:
-        """Make the mock ready."""
+        """Make the mock ready for reading and writing. It starts nothing.
+
+        Raises:
+            TransportClosed: `close()` was called.
+        """
         await anyio.lowlevel.checkpoint()
         if self._closed:
             raise TransportClosed("the transport is closed")
         self._connected = True
 
     def is_ready(self) -> bool:
-        """Return True between `connect()` and `close()`."""
+        """Return True between `connect()` and `close()`, also when all responses were played."""
         return self._connected and not self._closed
 
     def attach(self, client: Client) -> SessionTerms:
-        """Keep `client`, and return terms that count bad lines for `info`."""
+        """Keep `client`, the layer above (usually a `Query`), in the attribute `client`, for the test to look at.
+
+        Returns `SessionTerms` that only make the layer above report lines that hold no message, so that `info` counts them.
+        """
         self.client = client
         return SessionTerms(on_failure=self._failures)
 
     async def write(self, data: str | bytes) -> None:
-        """Record the messages and react to them. Raises `UsageError` for a line that would end the CLI (recording 18a)."""
+        """Add each message in `data` to `written`, and react to it as the CLI would, or as the script says.
+
+        Raises:
+            UsageError: a line is not a JSON object; it would end the CLI (recording 18a).
+            ExpectationFailed: the script does not expect the message.
+            InputClosed, NotConnected, TransportClosed: after `end_input()`, before `connect()`, after `close()`.
+        """
         # first, so that a cancelled write has written nothing, and a finished one returns before the reader reacts
         await anyio.lowlevel.checkpoint()
         self._refuse_unless_open()
@@ -111,31 +131,46 @@ class MockTransport(ScriptBuilder, Transport):
         self._wake()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return the responses as lines, one per batch."""
+        """Return an iterator over the responses as raw lines without newlines, one in each batch.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         self._refuse_unless_open()
         return LineBatches(self.next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Return the responses as dicts. Lines that hold no message are left out and counted."""
+        """Return an iterator over the responses as dicts. Raw lines that hold no message are left out; `info` counts them.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         self._refuse_unless_open()
         return DecodedLines(self.next_batch, pending=self._pending, decoder=self._decoder, on_failure=self._failures)
 
     async def end_input(self) -> None:
-        """End the input. The stream ends when everything that was released has been played."""
+        """End the input. The stream ends when everything that was released has been played.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         await anyio.lowlevel.checkpoint()
         self._refuse_unless_open()
         self._input_ended = True
         self._wake()
 
     async def close(self) -> None:
-        """End the stream."""
+        """End the stream: a waiting reader's iteration ends, and later reads and writes raise `TransportClosed`."""
         self._closed = True
         self._wake()
         await anyio.lowlevel.checkpoint()
 
     @property
     def info(self) -> TransportInfo:
-        """Sizes and counts."""
+        """The bytes that were read and written, and the numbers of lines that held no message. There is no process."""
         return TransportInfo(
             kind=type(self).__name__,
             bytes_read=self._bytes_read,
@@ -198,7 +233,12 @@ class MockTransport(ScriptBuilder, Transport):
         return not self._conversing or self._input_ended or self._prompts > 0
 
     async def next_batch(self) -> Sequence[bytes]:
-        """Return the next line without its newline, as a batch; raise `StopAsyncIteration` at the end. Called by the views."""
+        """Return the next line without its newline, as a batch. The iterators call it. It raises `StopAsyncIteration` at the end.
+
+        Raises:
+            Busy: another task is reading.
+            ExpectationFailed, ProcessError: the script has failed, or ends the stream with this error.
+        """
         if self._reading:
             raise Busy("another task is already reading from this transport")
         self._reading = True

@@ -40,8 +40,9 @@ _FORCE_AFTER = 1.0
 class NetworkTransport(StreamTransport):
     """A transport to a remote Claude at `url`: `tcp://host:port`, `tls://host:port`, `unix:///path`, `ws://host[:port]/path`, `wss://…`.
 
-    With `resume` (the default) it speaks the link protocol of a gateway. Connections may be cut, and each line still arrives exactly once;
-    `info` reports the end of the remote process as of a local one. Without `resume` it is *plain*: bare lines of JSON, as the CLI speaks.
+    With `resume` (the default) it speaks the link protocol of a gateway of this library. Connections may be cut, and each line still
+    arrives exactly once; `info` reports the end of the remote process as of a local one. Without `resume` it is *plain*: bare lines of
+    JSON, as the CLI speaks.
 
     Args:
         url: the address, without user, password or token.
@@ -54,10 +55,11 @@ class NetworkTransport(StreamTransport):
         resume: speak the link protocol; False for a plain server.
         heartbeat: seconds of silence until the server is asked whether it is alive. Only with `resume`; TCP watches plain connections.
         compression: `"zstd"` on tcp, tls and unix, `"deflate"` on ws and wss. The gateway detects it.
-        max_line_bytes: a longer line is reported as an `OversizedMessage`; the stream goes on.
+        max_line_bytes: the most bytes of a line. A longer line is left out and reported to a `Query` as an `OversizedMessage`; the next
+            line is read as usual.
         connect_timeout: seconds for each step of connecting: the host, TLS, WebSocket, the gateway's welcome.
         close_timeout: seconds for `close()`. With `resume`, the remote process must end in this time.
-        strict: raise an error for a bad line instead of leaving it out.
+        strict: raise `CLIJSONDecodeError` or `LineTooLong` for a line that holds no message, instead of leaving it out.
 
     Raises:
         ConfigurationError: the arguments contradict each other, or need an extra that is not installed.
@@ -110,9 +112,10 @@ class NetworkTransport(StreamTransport):
         self._exposes_token = token is not None and not (self._address.is_encrypted or self._address.stays_here)
 
     def attach(self, client: Client) -> SessionTerms:
-        """Tell the gateway, at the next `connect()`, what `client` answers and which trace the CLI goes on with.
+        """Note which questions of the CLI `client`, the layer above, answers, and its trace. Returns `SessionTerms`.
 
-        A plain server learns the answers with the token or the options, and no trace.
+        The next `connect()` tells the gateway, which starts its CLI so that it asks `client`, and with that trace. A plain server learns
+        only the answers, together with the token or the options, and nothing when there is neither.
         """
         if self._link is not None:
             self._link.set_option("answers", sorted(client.answers))
@@ -122,7 +125,15 @@ class NetworkTransport(StreamTransport):
         return msgspec.structs.replace(super().attach(client), structured_output=self._structured_output)
 
     async def connect(self) -> None:
-        """Open the connection. With `resume`, the gateway has started a CLI when this returns."""
+        """Open the connection. With `resume`, the gateway has started a CLI when this returns. A token without encryption is warned about.
+
+        Raises:
+            CLIConnectionError: the connection could not be made, or the server refused it; `code` says why.
+            ConnectTimeout: a step took longer than `connect_timeout`.
+            AuthenticationError: the token is missing or wrong.
+            ConfigurationError: the gateway has refused an option.
+            TransportClosed: `close()` was called, before or meanwhile.
+        """
         if self._exposes_token:
             self._exposes_token = False  # once is enough
             logger.warning("the token for %s is sent unencrypted: use tls:// or wss://", self._address)
@@ -148,7 +159,7 @@ class NetworkTransport(StreamTransport):
 
     @property
     def info(self) -> TransportInfo:
-        """What is known at this moment; `address` is the URL, without its query."""
+        """What is known about the connection and the remote process now; `address` is the URL, without its query."""
         return msgspec.structs.replace(super().info, address=str(self._address))
 
 

@@ -23,7 +23,13 @@ def open_transport(
 ) -> StreamTransport:
     """Return a transport, not connected: a `NetworkTransport` for a URL, a `SubprocessTransport` for options or None.
 
-    A program can so take the place where its Claude runs from its configuration. `token`, `ssl_context` and `resume` apply to URLs only.
+    So the configuration of a program can say where its Claude runs, as one value.
+
+    Args:
+        target: the URL of a server, or the options for a local CLI; None is a local CLI with default options.
+        token, ssl_context: see `NetworkTransport`. Only for a URL.
+        resume: see `NetworkTransport`. A local CLI ignores it.
+        max_line_bytes, strict: as for both transports.
 
     Raises:
         ConfigurationError: the URL is not valid, or `token` or `ssl_context` is given without a URL.

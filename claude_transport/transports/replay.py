@@ -27,19 +27,19 @@ _MAX_BATCH = 256
 
 
 class ReplayTransport(Transport):
-    """Plays `tape`, a `Tape` or the path of one, to a host that does what the recorded host did.
+    """Plays `tape`, a `Tape` or the path of one, in place of the CLI. Your program must write what the recorded program wrote.
 
     Args:
-        speed: 0 plays as fast as the host allows, 1 in the recorded time, 2 in half of it.
+        speed: 0 plays as fast as your program allows, 1 in the recorded time, 2 in half of it.
         sleep: waits the given seconds, when `speed` is not 0.
 
-    The lines of the CLI come in their order. Before each recorded line of the host, it waits for the live host to write a matching line.
-    The type, the subtype of a request, and the question that an answer belongs to must match; the wording need not. Request ids and
-    uuids of prompts are those of the live host. A line that is not on the tape raises `ExpectationFailed`, in `write()` and in the reader.
-    `initialize` is always answered. What the CLI ignores is ignored.
+    The lines of the CLI come in their order. Before it plays on past a recorded line of the program, it waits until your program writes a
+    matching line. The type, the subtype of a request, and the question that an answer belongs to must match; the wording need not. Request
+    ids and uuids of prompts are those of your program. A line that is not on the tape raises `ExpectationFailed`, in `write()` and in the
+    reader. `initialize` is always answered. What the CLI ignores is ignored.
 
-    The stream ends as the tape does. A recorded exit ends it, as `ProcessError` when the exit was a failure. When the recorded host closed
-    the transport, or the tape just stops, it ends with the input of the live host.
+    The stream ends as the tape does. A recorded exit ends it, as `ProcessError` when the exit was a failure. When the recorded program
+    closed the transport, or the tape just stops, the stream ends when your program ends its input.
 
     Raises:
         ConfigurationError: `tape` cannot be read, or `speed` is not 0 or more.
@@ -75,7 +75,7 @@ class ReplayTransport(Transport):
 
     @property
     def tape(self) -> Tape:
-        """The tape."""
+        """The `Tape` that is played, with its header and all records."""
         return self._tape
 
     @property
@@ -84,12 +84,19 @@ class ReplayTransport(Transport):
         return self._playback.whereabouts
 
     def assert_played(self) -> None:
-        """Raise `ExpectationFailed` unless the tape was played to its end and the host wrote nothing else."""
+        """Raise `ExpectationFailed` unless every record of the tape was played. Call it at the end of a test.
+
+        A line that is not on the tape has raised `ExpectationFailed` before, when it was written.
+        """
         if not self._playback.is_complete:
             raise ExpectationFailed.at(self._playback.whereabouts, expected="to be played to its end", actual="a host that left before")
 
     async def connect(self) -> None:
-        """Make the tape ready to play."""
+        """Begin to play the tape; its recorded times count from here. It starts no process. A second call does nothing.
+
+        Raises:
+            TransportClosed: `close()` was called.
+        """
         if self._closed:
             raise TransportClosed("the transport is closed")
         if not self._connected:
@@ -102,7 +109,13 @@ class ReplayTransport(Transport):
         return self._connected and not self._closed and not self._ended
 
     async def write(self, data: str | bytes) -> None:
-        """Match each line with the tape. Raises `ExpectationFailed`, naming the step, for a line that is not on it."""
+        """Match each line in `data` with the tape, so that the lines that were recorded after it can be read.
+
+        Raises:
+            ExpectationFailed: the tape has no such line left; the error names the step.
+            TransportClosed: the tape is over, or `close()` was called.
+            InputClosed, NotConnected: after `end_input()`, before `connect()`.
+        """
         await anyio.lowlevel.checkpoint()  # first, so that a cancelled call has done nothing
         self._refuse_unless_open()
         if self._input_ended:
@@ -119,17 +132,37 @@ class ReplayTransport(Transport):
             self._change.set()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return the recorded lines, in batches."""
+        """Return an iterator over the recorded lines of the CLI, in batches, without newlines.
+
+        It ends, or raises an error, as the recorded stream did. It raises `ExpectationFailed` when your program has deviated from the tape.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         self._refuse_unless_open()
         return LineBatches(self.next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Return the recorded messages as dicts. Lines that hold no message are left out and counted."""
+        """Return an iterator over the recorded messages of the CLI, as dicts.
+
+        Lines that hold no message are left out; `info` counts them. It ends, or raises an error, as the recorded stream did. It raises
+        `ExpectationFailed` when your program has deviated from the tape.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         self._refuse_unless_open()
         return DecodedLines(self.next_batch, pending=self._pending, decoder=self._decoder, on_failure=self._failures)
 
     async def end_input(self) -> None:
-        """End the input. The part of the tape after the end of the recorded input can play now."""
+        """End the input. What was recorded after the end of the recorded input can be read now.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         await anyio.lowlevel.checkpoint()  # as in write()
         self._refuse_unless_open()
         self._input_ended = True
@@ -137,7 +170,7 @@ class ReplayTransport(Transport):
         self._change.set()
 
     async def close(self) -> None:
-        """Stop playing."""
+        """Stop playing: a waiting reader's iteration ends, and later reads and writes raise `TransportClosed`."""
         self._closed = True
         if self._sleeping is not None:
             self._sleeping.cancel()
@@ -146,7 +179,7 @@ class ReplayTransport(Transport):
 
     @property
     def info(self) -> TransportInfo:
-        """Sizes and counts of what was played, and what the tape says about its process."""
+        """What was played so far (bytes, lines, standard error), the recorded version of the CLI and, at the end, its exit."""
         exit_code, signal = self._playback.exit_status
         return TransportInfo(
             kind=type(self).__name__,
@@ -161,11 +194,20 @@ class ReplayTransport(Transport):
         )
 
     def attach(self, client: Client) -> SessionTerms:
-        """Return terms that count bad lines for `info`."""
+        """Return `SessionTerms` that only make the layer above report lines that hold no message, so that `info` counts them.
+
+        `client` is not used.
+        """
         return SessionTerms(on_failure=self._failures)
 
     async def next_batch(self) -> Sequence[bytes]:
-        """Return at least one line. Called by the views."""
+        """Return the next recorded lines, at least one. The iterators call it. It raises `StopAsyncIteration` or the recorded error at the
+        end.
+
+        Raises:
+            Busy: another task is reading.
+            ExpectationFailed: your program wrote a line that is not on the tape, or ended its input too early.
+        """
         if self._pending:
             batch = list(self._pending)
             self._pending.clear()

@@ -39,13 +39,14 @@ _PAUSE: Final = 0.05
 
 
 class StartGate:
-    """Lets one start at a time through `async with gate.turn(): ...`, in any process, task or event loop of this machine.
+    """Lets one CLI start at a time on this machine: `async with gate.turn(): ...`, in any process, task or event loop.
 
-    Put everything up to the first message of the first turn inside, because the CLI renews its login at its first API request.
+    CLIs that share a login and start at once may all renew it, and then all but one are logged out. Put everything up to the first message
+    of the first turn inside the block, because the CLI renews its login at its first API request.
 
     Args:
         path: the file to lock, created when missing. All programs that share a login must use the same one. It stays, empty.
-        timeout: seconds to wait for a turn; `math.inf` for no limit.
+        timeout: seconds that `turn()` waits; `math.inf` for no limit.
         sleep: waits the given seconds; pass your own function to wait without time passing.
 
     Raises:
@@ -65,10 +66,10 @@ class StartGate:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
-        """Wait until the lock is free and hold it inside the block. Yields the seconds of waiting.
+        """Wait until no other program holds the lock on the file, and hold it inside the `async with` block. Yields the seconds of waiting.
 
         Raises:
-            ConnectTimeout: the lock was not free in time.
+            ConnectTimeout: the lock was not free in `timeout` seconds.
             ConfigurationError: the file cannot be created or locked.
         """
         try:

@@ -51,13 +51,15 @@ _LOGGED_ONE_BY_ONE = 10
 
 
 class StreamTransport(Transport):
-    """A `Transport` over any byte stream that `connectable` opens.
+    """A `Transport` over any byte stream that `connectable` opens. The other end must speak JSON lines.
 
     Args:
-        connectable: the opener. Its `connect()` is called once for each attempt to connect.
-        max_line_bytes: a longer line is reported as an `OversizedMessage`; the stream goes on.
+        connectable: the opener: an object whose `await connect()` returns an `anyio.abc.ByteStream`. It is called once for each attempt to
+            connect.
+        max_line_bytes: the most bytes of a line. A longer line is left out and reported to a `Query` as an `OversizedMessage`; the next
+            line is read as usual.
         close_timeout: seconds for the stream's own `aclose()`, before it is closed by force.
-        strict: raise `CLIJSONDecodeError` or `LineTooLong` for a bad line instead of leaving it out.
+        strict: raise `CLIJSONDecodeError` or `LineTooLong` for a line that holds no message, instead of leaving it out.
 
     Raises:
         ConfigurationError: a limit or timeout is not a sensible number.
@@ -94,11 +96,19 @@ class StreamTransport(Transport):
         self._bytes_read = self._bytes_written = self._lines_read = 0
 
     def attach(self, client: Client) -> SessionTerms:
-        """Return terms that say whether this transport is strict, and that count bad lines for `info`."""
+        """Return `SessionTerms` that say whether this transport is strict, and that make the layer above report lines that hold no message.
+
+        `info` counts these lines. `client` is not used here.
+        """
         return SessionTerms(strict=self._strict, on_failure=self._failures)
 
     async def connect(self) -> None:
-        """Open the stream."""
+        """Open the stream. Does nothing when it is open.
+
+        Raises:
+            CLIConnectionError: the stream could not be opened. Nothing was sent, and `connect()` may be tried again.
+            TransportClosed: `close()` was called, before or meanwhile.
+        """
         if self._stream is not None and not self._closed:
             return  # no checkpoint here: a cancelled `async with` over a connected transport must still reach its `close()`
         async with self._connect_lock:
@@ -118,14 +128,23 @@ class StreamTransport(Transport):
             raise TransportClosed("the transport was closed while it was connecting")
 
     def is_ready(self) -> bool:
-        """Return True while it is connected, not closed, and the peer is not known to be gone."""
+        """Return True while the stream is open, and neither it nor the peer is known to be broken or gone."""
         broken = self._torn or self._write_failure is not None or self._read_end is not None
         return self._stream is not None and not self._closed and not broken and not self._fact(StreamAttribute.ended, False)
 
     # Writing.
 
     async def write(self, data: str | bytes) -> None:
-        """Send whole lines. A missing final newline is added, and a final CRLF becomes a newline."""
+        """Send `data`, one or more whole lines. A missing final newline is added, and a final CRLF becomes a newline.
+
+        It waits while the peer does not read. A call that is cancelled while it sends leaves the transport broken for writing.
+
+        Raises:
+            UsageError: `data` is neither `str` nor bytes, or cannot be encoded as UTF-8.
+            InputClosed, NotConnected: after `end_input()`, before `connect()`.
+            TransportClosed: the peer is gone, or `close()` was called. It has the exit code, the signal and the end of standard error, if
+                known.
+        """
         payload = _whole_lines(data)
         stream = self._stream
         if stream is None or self._closed:
@@ -149,7 +168,12 @@ class StreamTransport(Transport):
             self._bytes_written += len(payload)
 
     async def end_input(self) -> None:
-        """Close the writing direction, after the writes that came before."""
+        """Close the writing direction, after the writes that came before. Reading continues. Does nothing when the peer is gone.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         stream = self._open_stream()
         async with self._write_lock:
             if self._input_ended or self._closed:
@@ -179,14 +203,30 @@ class StreamTransport(Transport):
     # Reading.
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return the lines in batches, as they were read."""
+        """Return an iterator over the lines as they come, in batches, raw and without newlines: one batch for each chunk of bytes.
+
+        It ends when the peer has ended well or `close()` is called, and raises `ConnectionLost`, `ProcessError` or `TruncatedStream`
+        otherwise.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         stream: object = self._open_stream()
         if isinstance(stream, Pourable):
             return _PouredBatches(self._next_batch, functools.partial(self._pour, stream))
         return LineBatches(self._next_batch)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Return the messages one by one, as dicts."""
+        """Return an iterator over the messages, one by one, as dicts. Lines that hold no message are left out; `info` counts them.
+
+        It ends when the peer has ended well or `close()` is called, and raises `ConnectionLost`, `ProcessError` or `TruncatedStream`
+        otherwise.
+
+        Raises:
+            NotConnected: `connect()` was not called.
+            TransportClosed: `close()` was called.
+        """
         self._open_stream()
         return DecodedLines(self._next_batch, pending=self._pending, decoder=self._decoder, on_failure=self._failures)
 
@@ -271,7 +311,10 @@ class StreamTransport(Transport):
     # Closing.
 
     async def close(self) -> None:
-        """End the input, wake waiting readers and writers, and release the stream. A cancelled close still closes."""
+        """End the input, wake waiting readers and writers, and release the stream. A cancelled close still closes.
+
+        Later calls wait for the first one.
+        """
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -306,7 +349,7 @@ class StreamTransport(Transport):
 
     @property
     def info(self) -> TransportInfo:
-        """What is known at this moment."""
+        """What is known about the connection now: address, process and how it ended, as far as there is one, and the counts."""
         fact = self._fact
         return TransportInfo(
             kind=type(self).__name__,

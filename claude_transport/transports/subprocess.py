@@ -58,17 +58,19 @@ _UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'=\n]+)")  # so
 
 
 class SubprocessTransport(StreamTransport):
-    """A transport to a child process: the `claude` CLI with `options`, or any program that speaks NDJSON.
+    """A transport to a child process: the `claude` CLI with `options`, or any program that speaks JSON lines.
 
     Args:
         options: how to run the CLI. They are checked before anything is started.
-        command: replaces the whole argv. `cwd` and the environment still come from `options`.
+        command: a program and its arguments, to run in place of the CLI. No flag is added to it. `cwd` and the environment still come from
+            `options`.
         launcher: where or behind which program to run it: `Launcher.ssh(host)`, `.docker(container)`, `.local(prefix)`, … On another
             machine, the paths in the options are paths of that machine, and its environment is inherited.
-        max_line_bytes: a longer line is reported as an `OversizedMessage`; the stream goes on.
+        max_line_bytes: the most bytes of a line. A longer line is left out and reported to a `Query` as an `OversizedMessage`; the next
+            line is read as usual.
         close_timeout: seconds for `close()` in all: end of input, a grace period, SIGTERM, SIGKILL, each to the whole process group.
         on_stderr: called with each line of standard error.
-        strict: raise an error for a bad line instead of leaving it out.
+        strict: raise `CLIJSONDecodeError` or `LineTooLong` for a line that holds no message, instead of leaving it out.
 
     `connect()` raises `CLINotFoundError`, `ConfigurationError` (an option that the CLI would refuse), `WorkingDirectoryError`,
     `NotExecutableError`, `WrongLibcError` or `SpawnError`. With a launcher to another machine it also raises `AuthenticationError`,
@@ -112,12 +114,14 @@ class SubprocessTransport(StreamTransport):
 
     @property
     def options(self) -> ClaudeOptions:
-        """The options it was made with."""
+        """The `ClaudeOptions` that this transport was made with, unchanged."""
         return self._options
 
     @property
     def confidential(self) -> Sequence[str] | None:
-        """The texts of the settings files that the session reads, for redactors. None when they are on another machine."""
+        """The texts of the settings files that the session reads, in which redactors look for secrets. None when they are on another
+        machine.
+        """
         if self._launcher is not None and self._launcher.supervised:
             return None
         if self._confidential is None:
@@ -125,9 +129,13 @@ class SubprocessTransport(StreamTransport):
         return self._confidential
 
     def attach(self, client: Client) -> SessionTerms:
-        """Turn on permission prompts when `client` answers them, and put its trace into the environment of the process.
+        """Prepare the next `connect()` for `client`, the layer above (usually a `Query`), and return the `SessionTerms` of the options.
 
-        The trace replaces an inherited one; the option `env` wins over it. Returns the terms of the options.
+        If `client` answers `can_use_tool`, the CLI is started so that it asks for permissions. The trace of `client` goes into the
+        environment of the process, in place of an inherited one; a variable in the option `env` wins over it.
+
+        Raises:
+            ConfigurationError: the CLI runs already, and was started without permission prompts that `client` wants to answer.
         """
         if self.is_ready() and "can_use_tool" in client.answers and self._permission_prompt() is None and self._command is None:
             raise ConfigurationError(
@@ -150,7 +158,7 @@ class SubprocessTransport(StreamTransport):
         )
 
     async def open(self) -> ProcessStream | LaunchedStream:
-        """Start the process. Called by `connect()`."""
+        """Start the process and return its stream. `connect()` calls it, and raises the same errors. Do not call it yourself."""
         client = self._client or Client(initializes=False)
         # in a thread, because looking for the binary and reading settings files may meet a slow disk
         plan = functools.partial(
@@ -232,17 +240,18 @@ class SubprocessTransport(StreamTransport):
 
     @property
     def info(self) -> TransportInfo:
-        """What is known at this moment, including the path and the version of the CLI."""
+        """What is known about the process and the connection now, including the path and the version of the CLI."""
         path = None if self._cli is None else self._cli.path
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
 
 
 def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> SessionTerms:
-    """Return what `options` ask of a `Query`, for the `attach()` of a transport of your own.
+    """Return what `options` ask of a `Query`, as `SessionTerms`: return them from the `attach()` of a transport of your own.
 
-    `build_launch` says what to run, and these terms say what to send, so give both the same `delivery`. With them, a `Query` sends the
-    fields of `initialize` that the options need, refuses settings that would prevent `can_use_tool` from being called, and checks
-    `billing`. Wrong options are not refused here, but by `build_launch`.
+    `build_launch` says what to run, and these terms say what to send, so give both the same `delivery`: `"files"` puts large options into
+    files on this machine, `"initialize"` sends them in the `initialize` request. With the terms, a `Query` sends the fields of `initialize`
+    that the options need, refuses settings that would prevent `can_use_tool` from being called, and checks `billing`. Wrong options are not
+    refused here, but by `build_launch`.
     """
     return SessionTerms(
         initialize=_initialize(options, delivery),
@@ -258,8 +267,8 @@ def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> Se
 def options_to_resume(options: ClaudeOptions, *, is_saved: bool | None = None) -> ClaudeOptions:
     """Return options that resume the session that `options.session_id` names, if the CLI has saved it; otherwise `options`.
 
-    The CLI saves a session with its first prompt, and refuses to begin a second one under the same id (2.1.329, real). So give a second
-    transport for the same session these options. A fork is not forked again.
+    The CLI saves a session with its first prompt, and refuses to begin a second one under the same id (2.1.329, real). So make a second
+    transport for the same session with these options. A fork is not forked again.
 
     Args:
         is_saved: whether the session has been saved. By default this machine's disk is searched, which is quick unless the disk is slow.

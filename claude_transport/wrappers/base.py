@@ -37,10 +37,10 @@ P = ParamSpec("P")
 
 
 class TransportWrapper(Transport):
-    """A `Transport` that forwards every call to `transport`, which may be any object with the six methods.
+    """A `Transport` that forwards every call to the wrapped transport: `transport`, any object with the six methods of `TransportLike`.
 
-    It adds nothing and costs nothing: its iterators are those of the transport inside, and errors pass unchanged. It closes the transport
-    inside exactly once, however often `close()` is called. A subclass overrides the methods that it changes.
+    By itself it changes nothing: its iterators are those of the wrapped transport, and errors pass unchanged. It closes the wrapped
+    transport exactly once, however often `close()` is called. A subclass overrides the methods that it changes.
     """
 
     def __init__(self, transport: TransportLike) -> None:
@@ -51,34 +51,43 @@ class TransportWrapper(Transport):
 
     @property
     def transport(self) -> TransportLike:
-        """The transport inside."""
+        """The wrapped transport, as it was given."""
         return self._transport
 
     async def connect(self) -> None:
-        """Connect the transport inside."""
+        """Connect the wrapped transport. Its errors pass unchanged."""
         await self._transport.connect()
 
     async def write(self, data: str | bytes) -> None:
-        """Write to the transport inside."""
+        """Write `data`, one or more whole lines, to the wrapped transport. Its errors pass unchanged.
+
+        A wrapped transport that is not a `Transport` of this library takes only text, so bytes are decoded for it.
+
+        Raises:
+            UsageError: bytes for such a transport are not UTF-8. Nothing was sent.
+        """
         if self._wants_bytes or isinstance(data, str):
             await self._transport.write(data)  # type: ignore[arg-type]
         else:
             await self._transport.write(_text_of(data))
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Return the messages of the transport inside."""
+        """Return the wrapped transport's iterator over messages, as dicts. It ends, or raises an error, as that iterator does."""
         return self._transport.read_messages()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return the lines of the transport inside, or its encoded messages when it has no lines."""
+        """Return the wrapped transport's iterator over batches of raw lines, without newlines.
+
+        For a transport without `read_lines()`, it encodes the dicts of `read_messages()`, one line in each batch.
+        """
         return read_lines_of(self._transport)
 
     async def end_input(self) -> None:
-        """End the input of the transport inside."""
+        """End the input of the wrapped transport: its peer learns that nothing more will be written. Reading continues."""
         await self._transport.end_input()
 
     async def close(self) -> None:
-        """Close the transport inside. A second call waits for the first one, and closes if the first one was cancelled."""
+        """Close the wrapped transport; later calls do nothing and wait for the first. If the first was cancelled, the next one closes."""
         while self._close_attempt is not None:
             await self._close_attempt.wait()
         if self._closed:
@@ -95,16 +104,20 @@ class TransportWrapper(Transport):
             attempt.set()
 
     def is_ready(self) -> bool:
-        """Return whether the transport inside is ready."""
+        """Return `is_ready()` of the wrapped transport: True while it is connected, and neither closed nor known to be broken."""
         return self._transport.is_ready()
 
     @property
     def info(self) -> TransportInfo:
-        """What is known about the transport inside."""
+        """What the wrapped transport knows about its connection now; if it has no `info`, only the name of its class."""
         return info_of(self._transport)
 
     def attach(self, client: Client) -> SessionTerms:
-        """Attach the transport inside and return its terms. Override it to change `client` on the way in, or the terms on the way out."""
+        """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
+
+        `Query` calls it before `connect()`. Override it to change `client`, or the `SessionTerms` that are returned. A wrapped transport
+        that has only the six methods is not told, and the returned `SessionTerms` are empty.
+        """
         return attach_to(self._transport, client)
 
     def __repr__(self) -> str:
@@ -119,10 +132,11 @@ def _text_of(data: bytes) -> str:
 
 
 class LineWrapper(TransportWrapper):
-    """A `TransportWrapper` whose subclasses override `read_batch` to see or change what is read.
+    """A `TransportWrapper` whose subclasses override `read_batch` to see or change the lines that are read.
 
-    Both views consist of the lines that `read_batch` returns. Lines that one view has not handed out yet stay here for the next view.
-    While `is_idle` is True, a new view is that of the transport inside, and costs nothing.
+    `read_lines()` and `read_messages()` both give the lines that `read_batch` returns. Lines that an iterator has not handed out when it is
+    left are kept for the next iterator. While `is_idle` is True, a new iterator is that of the wrapped transport, so reading costs nothing
+    extra.
     """
 
     def __init__(self, transport: TransportLike) -> None:
@@ -134,21 +148,32 @@ class LineWrapper(TransportWrapper):
 
     @property
     def is_idle(self) -> bool:
-        """True while there is nothing to do for what is read. It is asked once per iteration, at its beginning. Default: always False."""
+        """True while this wrapper has nothing to do for the lines that are read. Override it; the default is always False.
+
+        It is checked at each call of `read_lines()` and `read_messages()`. If it is True, the caller gets the iterator of the wrapped
+        transport, unless lines of an earlier iterator are left. A later change has no effect on an iterator that was already returned.
+        """
         return False
 
     def attach(self, client: Client) -> SessionTerms:
-        """Attach the transport inside and return its terms."""
+        """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
+
+        This class also keeps them, because they say how `read_messages()` treats a line that holds no message.
+        """
         self._terms = super().attach(client)
         return self._terms
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return the lines in batches."""
+        """Return an iterator over the lines that `read_batch` returns, in batches, raw and without newlines."""
         source = read_lines_of(self.transport)
         return source if self.is_idle and not self._pending else _Batches(self, source)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Return the messages one by one, as dicts. Lines that hold no message are left out and counted."""
+        """Return an iterator over the messages on the lines that `read_batch` returns, one by one, as dicts.
+
+        A line that holds no message is left out; the wrapped transport is told and counts it. If that transport is strict, such a line
+        raises `CLIJSONDecodeError` or `LineTooLong`.
+        """
         if self.is_idle and not self._pending:
             return self.transport.read_messages()
         # without a layer above that has attached, this wrapper is the one that decodes
@@ -158,11 +183,15 @@ class LineWrapper(TransportWrapper):
         return _Messages(self, read_lines_of(self.transport), pending=self._pending, decoder=self._decoder, terms=terms)
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """Return at least one line of `source`, the lines of the transport inside. Raises what ended the stream."""
+        """Return the next lines, at least one. Override it to see or change them; the default returns the next batch of `source`.
+
+        `source` gives the batches of the wrapped transport. At the end of the stream it raises `StopAsyncIteration` or the error that ended
+        the stream; let that pass.
+        """
         return await anext(source)
 
     async def next_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """Return the rest of an earlier batch, or the next batch. Called by the views.
+        """Return the lines that an earlier iterator has left, or else the next batch of `read_batch(source)`. Called by the iterators.
 
         Raises:
             Busy: another task is reading.
@@ -225,13 +254,15 @@ async def _aclose(source: AsyncIterator[Sequence[bytes]]) -> None:
 
 
 class ObservingWrapper(LineWrapper):
-    """A `TransportWrapper` whose subclasses override the `on_…` methods they want; the other ones do nothing.
+    """A `LineWrapper` that only watches: subclasses override the `on_…` methods that they want; the other ones do nothing.
 
-    Each of these methods is an ordinary method and must not block. It is called between the event and the caller that caused the event.
-    An exception in it is logged once per wrapper and changes nothing. An `async` one is refused when the class is created (`UsageError`).
-    Lines come as they were read, in batches, without terminators. The `data` of a write comes as it was given.
+    `connect()`, `write()`, `end_input()`, `close()` and the iterators call these methods, before they return to their own caller. So each
+    is an ordinary method and must not block. Of the exceptions that they raise, the first one of each wrapper is logged; none changes
+    anything. An `async` one raises `UsageError` when the subclass is defined. Lines come in batches as they were read, without newlines.
+    The `data` of a write comes as it was given.
 
-    While `is_idle` is True, none of them is called and reading costs nothing.
+    While `is_idle` is True, none of them is called, and reading costs nothing extra. An iterator that was returned before continues to call
+    them.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -251,42 +282,56 @@ class ObservingWrapper(LineWrapper):
     # The methods to override.
 
     def on_connecting(self) -> None:
-        """Called when an attempt to connect begins. Not called again once an attempt has succeeded."""
+        """Called by `connect()` when an attempt begins, until one has succeeded. Override it; the default does nothing."""
 
     def on_connected(self) -> None:
-        """Called when the attempt has succeeded."""
+        """Called by `connect()` when the first attempt has succeeded, and never again. Override it; the default does nothing."""
 
     def on_connect_failed(self, error: BaseException) -> None:
-        """Called when the attempt has failed or was cancelled."""
+        """Called by `connect()` when an attempt has failed or was cancelled, with its exception. Override it; the default does nothing."""
 
     def on_writing(self, data: str | bytes) -> None:
-        """Called when a write begins."""
+        """Called by `write()` before it gives `data` to the wrapped transport. Override it; the default does nothing."""
 
     def on_written(self, data: str | bytes) -> None:
-        """Called when the write has been handed over."""
+        """Called by `write()` when the wrapped transport has taken `data`. Override it; the default does nothing."""
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """Called when the write was refused, failed or was cancelled."""
+        """Called by `write()` when it failed or was cancelled. Override it; the default does nothing.
+
+        `error` is the exception: the wrapped transport refused `data`, or failed, or the call was cancelled. A part of `data` may have been
+        sent.
+        """
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
-        """Called for each batch of lines that was read."""
+        """Called with each batch of lines that was read, before the reader gets it. Override it; the default does nothing."""
 
     def on_read_end(self, error: Exception | None) -> None:
-        """Called once when there is nothing more to read, with the error that ended the stream, or None. A `UsageError` does not count."""
+        """Called once, when there is nothing more to read. Override it; the default does nothing.
+
+        `error` is the exception that ended the stream; None when the stream ended well. A `UsageError`, such as that of a second reader, is
+        not an end.
+        """
 
     def on_input_ended(self) -> None:
-        """Called when `end_input()` has ended the input."""
+        """Called by `end_input()` when the wrapped transport has ended its input. Override it; the default does nothing."""
 
     def on_closing(self) -> None:
-        """Called once, when closing begins."""
+        """Called once, by the first `close()`, before it closes the wrapped transport. Override it; the default does nothing."""
 
     def on_closed(self, error: BaseException | None) -> None:
-        """Called once, when closing is over. `error` is the exception that closing raised, or the cancellation that cut it short."""
+        """Called once, by the first `close()`, when it is over. Override it; the default does nothing.
+
+        `error` is the exception that closing raised, or the cancellation that cut it short; None when closing went well.
+        """
 
     # The contract.
 
     async def connect(self) -> None:
-        """Connect the transport inside."""
+        """Connect the wrapped transport; call `on_connecting` before, and `on_connected` or `on_connect_failed` after.
+
+        Errors of the wrapped transport pass unchanged.
+        """
         if self._connect_told or self.is_idle:
             await super().connect()
             return
@@ -300,7 +345,10 @@ class ObservingWrapper(LineWrapper):
         self._tell(self.on_connected)
 
     async def write(self, data: str | bytes) -> None:
-        """Write to the transport inside."""
+        """Write `data` to the wrapped transport; call `on_writing` before, and `on_written` or `on_write_failed` after.
+
+        Errors of the wrapped transport pass unchanged.
+        """
         if self.is_idle:
             await super().write(data)
             return
@@ -313,7 +361,10 @@ class ObservingWrapper(LineWrapper):
         self._tell(self.on_written, data)
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """Return the next lines of the transport inside."""
+        """Return the next batch of `source`, the lines of the wrapped transport, after `on_lines` was called with it.
+
+        At the end of the stream it calls `on_read_end`, and then raises what `source` raised.
+        """
         try:
             batch = await anext(source)
         except StopAsyncIteration:
@@ -328,13 +379,13 @@ class ObservingWrapper(LineWrapper):
         return batch
 
     async def end_input(self) -> None:
-        """End the input of the transport inside."""
+        """End the input of the wrapped transport, then call `on_input_ended`. Reading continues."""
         await super().end_input()
         if not self.is_idle:
             self._tell(self.on_input_ended)
 
     async def close(self) -> None:
-        """Close the transport inside."""
+        """Close the wrapped transport; call `on_closing` before and `on_closed` after. Later calls do nothing and wait for the first."""
         if self._close_told or self.is_idle:
             await super().close()
             return

@@ -35,11 +35,11 @@ class FaultyTransport(LineWrapper):
     Args:
         seed: decides everything that the faults leave open. The same faults and seed on the same stream do the same.
         sleep: waits the given seconds for `Delay`; pass your own function to wait without time passing.
-        done: the list to which each fault that happened is added, in words. Give the list of an earlier transport to count on in it:
-            `FailConnect` then counts the attempts of both.
+        done: the list to which a text is added for each fault that happened; by default a new one, in the attribute `done`. Give the list
+            of an earlier transport to another one, and `FailConnect` counts the attempts of both together.
 
-    The lines that are read are joined to a stream of bytes, changed, and framed again, so a fault can hit any byte of any transport. First
-    lines are dropped, duplicated and delayed; then bytes are corrupted, cut and split. Without faults for reading, lines pass unchanged.
+    The lines that are read are joined to a stream of bytes, changed, and framed again, so a fault can hit any byte of any transport. Whole
+    lines are dropped, duplicated and delayed before bytes are corrupted, cut and split. Without faults for reading, lines pass unchanged.
 
     Raises:
         ConfigurationError: an item of `faults` is not a fault.
@@ -74,16 +74,20 @@ class FaultyTransport(LineWrapper):
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """The faults to inject."""
+        """The faults that this transport injects, as they were given."""
         return self._faults
 
     @property
     def is_idle(self) -> bool:
-        """True when no fault is about reading."""
+        """True when every fault is about connecting or writing. Readers then get the iterator of the wrapped transport."""
         return not self._line_faults.any and not self._byte_faults.any
 
     async def connect(self) -> None:
-        """Fail as often as asked, then connect the transport inside."""
+        """Connect the wrapped transport, after as many failed attempts as the fault `FailConnect` asks for.
+
+        Raises:
+            CLIConnectionError: this attempt is one of those that must fail. The wrapped transport was not called.
+        """
         attempt = sum(each.startswith(_CONNECT) for each in self.done) + 1
         times = max((fault.times for fault in self._faults if isinstance(fault, FailConnect)), default=0)
         if attempt <= times:
@@ -93,11 +97,16 @@ class FaultyTransport(LineWrapper):
         await super().connect()
 
     def is_ready(self) -> bool:
-        """Return whether the transport inside is ready and no fault has broken the connection."""
+        """Return True while the wrapped transport is ready and no fault has broken the connection."""
         return not self._write_broken and self._end is None and super().is_ready()
 
     async def write(self, data: str | bytes) -> None:
-        """Write to the transport inside, unless this is the call that fails."""
+        """Write `data` to the wrapped transport, unless a fault `FailWrite` names this call.
+
+        Raises:
+            TransportClosed: this call must fail (before or after `data` was written, as the fault says), or a fault has broken the
+                connection.
+        """
         if self._write_broken or self._end is not None:
             await anyio.lowlevel.checkpoint()
             raise TransportClosed("injected fault: the connection is broken")
@@ -114,14 +123,18 @@ class FaultyTransport(LineWrapper):
             raise TransportClosed(f"injected fault: write {number} fails {moment} it was handed over")
 
     async def close(self) -> None:
-        """Close the transport inside. A reader that waits for a delayed line is woken."""
+        """Close the wrapped transport, and end the iteration of a reader that waits for a delayed line. Later calls wait for the first."""
         self._closing = True
         if self._delay is not None:
             self._delay.cancel()
         await super().close()
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """Return the next lines that the faults leave."""
+        """Return the next lines, at least one, as the faults have changed them. `source` gives the lines of the wrapped transport.
+
+        At the end it raises what ended the stream: `StopAsyncIteration`, the error of `source`, or that of a fault (`ConnectionLost`,
+        `TruncatedStream`).
+        """
         if self.is_idle:  # a view of the rest of an earlier batch
             return await super().read_batch(source)
         while not self._ready:

@@ -30,16 +30,16 @@ _MAX_ERROR_CHARS = 500
 
 
 class LoggingTransport(ObservingWrapper):
-    """Logs the lines and events of `transport`, one record each.
+    """Logs what happens on `transport`: a record for each line and for each event, such as connecting and closing.
 
     Args:
         logger: a `logging.Logger` or its name.
-        level: a level, as a number or a name.
+        level: the level of the records, as a number or a name.
         bodies: log the text of each line as well, redacted.
-        max_body_chars: the most characters of each text. Of a line over 64 KiB only the beginning is redacted; a few characters less may
-            be shown then, and never a part of a secret (of up to 64 KiB).
-        redactor: the `Redactor` for texts. The default one removes what looks secret, and the secrets in this process's environment and
-            in the transport's options.
+        max_body_chars: the most characters that a record has of a text. Of a line over 64 KiB only the beginning is redacted; a few
+            characters less may be shown then, and never a part of a secret (of up to 64 KiB).
+        redactor: the `Redactor` for texts. The default one removes what looks secret, and the secrets in this process's environment and in
+            the transport's options.
 
     The fields of a record, for formatters, filters and other logging libraries:
 
@@ -51,7 +51,8 @@ class LoggingTransport(ObservingWrapper):
     * for a failure: `claude_error` (the class), `claude_code`, `claude_reason` (its text, redacted)
 
     A line is logged as sent before it is written, so that its answer is logged after it. While the logger is not enabled for the level, the
-    wrapper does nothing. Enabling it takes effect with the next iteration of a reader. A handler that raises an exception breaks nothing.
+    wrapper does nothing. After it was enabled, writes and events are logged at once, and lines that are read from the next iterator on. A
+    log handler that raises an exception breaks nothing.
 
     Raises:
         ConfigurationError: an argument has the wrong type or is out of range.
@@ -82,15 +83,15 @@ class LoggingTransport(ObservingWrapper):
 
     @property
     def is_idle(self) -> bool:
-        """True while the logger is not enabled for the level."""
+        """True while the logger is not enabled for the level. Then nothing is logged, and reading costs nothing extra."""
         return not self._logger.isEnabledFor(self._level)
 
     def on_connecting(self) -> None:
-        """Log the event."""
+        """Log a record `connecting`. Called by `connect()` when an attempt begins."""
         self._log("connecting", "connecting")
 
     def on_connected(self) -> None:
-        """Log the event, with the process id if there is one."""
+        """Log a record `connected`, with the id of the process if there is one. Called by `connect()`."""
         pid = self.info.pid
         if pid is None:
             self._log("connected", "connected")
@@ -98,30 +99,30 @@ class LoggingTransport(ObservingWrapper):
             self._log("connected", "connected to process %d", pid, pid=pid)
 
     def on_connect_failed(self, error: BaseException) -> None:
-        """Log the event."""
+        """Log a record `connect_failed` with `error`, redacted. Called by `connect()`."""
         self._log_failure("connect_failed", "connecting failed", error)
 
     def on_writing(self, data: str | bytes) -> None:
-        """Log each line."""
+        """Log a record `line` for each line of `data`, as sent. Called by `write()` before it writes."""
         for line in (data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)).split(b"\n"):
             if line.strip():
                 self._tell(self._log_line, "sent", line)
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """Log the event."""
+        """Log a record `write_failed` with `error`, redacted; `data` is not logged again. Called by `write()`."""
         self._log_failure("write_failed", "the write failed", error)
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
-        """Log each line."""
+        """Log a record `line` for each of `lines`, as received. Called when a reader gets lines."""
         for line in lines:
             self._tell(self._log_line, "received", line)
 
     def on_input_ended(self) -> None:
-        """Log the event."""
+        """Log a record `input_ended`. Called by `end_input()`."""
         self._log("input_ended", "the input has ended")
 
     def on_read_end(self, error: Exception | None) -> None:
-        """Log the event, with how the peer ended."""
+        """Log a record `output_ended`, with the exit code, the signal and `error` if there are any. Called when reading has ended."""
         info = self.info
         ended = {
             "exit_code": getattr(error, "exit_code", info.exit_code),
@@ -134,11 +135,11 @@ class LoggingTransport(ObservingWrapper):
             self._log_failure("output_ended", "the output has ended", error, **known)
 
     def on_closing(self) -> None:
-        """Log the event."""
+        """Log a record `closing`. Called by `close()` when it begins."""
         self._log("closing", "closing")
 
     def on_closed(self, error: BaseException | None) -> None:
-        """Log the event."""
+        """Log a record `closed`, with `error` if closing has failed. Called by `close()` at its end."""
         if error is None:
             self._log("closed", "closed")
         else:

@@ -51,14 +51,17 @@ _MAX_MODELS = 100
 
 
 class MetricsTransport(ObservingWrapper):
-    """Counts what passes through `transport`. `metrics.snapshot()` returns the counts.
+    """Counts what passes through `transport`: bytes, lines, messages, tokens, cost and times. `metrics.snapshot()` returns the counts.
 
     Args:
-        metrics: the counts to add to; by default new ones. Give the same `Metrics` to each transport of a session that reconnects, and
-            the counts go on.
-        registry: adds this session to the sum of all its sessions, and keeps it there when the session is over.
+        metrics: the `Metrics` to count into; by default a new one. Give the same one to each transport of a session that reconnects, and
+            the counts continue.
+        registry: a `MetricsRegistry` that adds the counts of this session to its sum, and keeps them there when the session is over.
 
-    Counting changes nothing, and never fails a session.
+    Counting changes nothing of what passes, and never fails a session.
+
+    Raises:
+        ConfigurationError: `metrics` is not a `Metrics`.
     """
 
     def __init__(self, transport: TransportLike, *, metrics: Metrics | None = None, registry: MetricsRegistry | None = None) -> None:
@@ -78,49 +81,52 @@ class MetricsTransport(ObservingWrapper):
 
     @property
     def metrics(self) -> Metrics:
-        """The counts."""
+        """The `Metrics` that this transport counts into: the given one, or its own."""
         return self._metrics
 
     def on_connecting(self) -> None:
-        """Remember when the attempt began."""
+        """Note the time at which connecting begins. Called by `connect()`."""
         self._connecting_since = None if self.is_ready() else anyio.current_time()
 
     def on_connected(self) -> None:
-        """Count how long it took."""
+        """Count the seconds that connecting took, as `connect` of the snapshot. Called by `connect()`."""
         if self._connecting_since is not None:
             self._metrics.connected(anyio.current_time() - self._connecting_since)
 
     def on_writing(self, data: str | bytes) -> None:
-        """Note the prompts in it."""
+        """Note the time of each prompt in `data`, to measure how long its result takes. Called by `write()` before it writes."""
         self._metrics.writing(data)
 
     def on_written(self, data: str | bytes) -> None:
-        """Count it."""
+        """Count the bytes, lines, messages and prompts of `data`, which the wrapped transport has taken. Called by `write()`."""
         self._metrics.written(data)
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """Forget the prompts in it."""
+        """Stop measuring the prompts in `data`, whose write has failed; `data` is not counted. Called by `write()`."""
         self._metrics.not_written(data)
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
-        """Count them."""
+        """Count the lines that were read, and the messages, results, tokens and costs on them. Called when a reader gets lines."""
         self._metrics.read(lines)
 
     def on_read_end(self, error: Exception | None) -> None:
-        """Forget the prompts without a result."""
+        """Stop measuring the prompts that will get no result. Called when there is nothing more to read."""
         self._metrics.ended()
 
     def on_closed(self, error: BaseException | None) -> None:
-        """Move the session from the running ones to the finished ones of the registry."""
+        """Tell the registry, if there is one, that this session no longer runs. Its counts stay in the sum. Called by `close()`."""
         if self._retire is not None:
             self._retire()
 
 
 class Metrics:
-    """The counts of one session. A `MetricsTransport` counts into it; call `snapshot()` at any time, from any thread.
+    """The counts of one session, also over several connections. A `MetricsTransport` counts into it.
+
+    Call `snapshot()` to read the counts, at any time and from any thread. The other methods, except `prometheus_text()` and `on_result()`,
+    are for `MetricsTransport`.
 
     Args:
-        clock: returns the current time in seconds; by default that of the event loop.
+        clock: returns the current time in seconds, to measure prompts; by default that of the event loop.
     """
 
     def __init__(self, *, clock: Callable[[], float] = anyio.current_time) -> None:
@@ -139,7 +145,7 @@ class Metrics:
         self._on_result: Callable[[float, ResultMessage], None] | None = None
 
     def snapshot(self) -> MetricsSnapshot:
-        """Return the counts until now."""
+        """Return the counts of this session until now, as a `MetricsSnapshot` that no longer changes. May be called from any thread."""
         read = dict(self._read)
         if self._deltas:
             read["stream_event"] = read.get("stream_event", 0) + self._deltas
@@ -164,32 +170,45 @@ class Metrics:
         )
 
     def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
-        """Return the counts until now in the Prometheus text format; see `prometheus_text`."""
+        """Return the counts of this session until now as text in the Prometheus format, as the function `prometheus_text` does.
+
+        `labels` are added to every sample.
+
+        Raises:
+            ConfigurationError: the name of a label is not valid in Prometheus.
+        """
         return prometheus_text(self.snapshot(), labels=labels)
 
     def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
-        """Call `listener(seconds, result)` for every prompt that gets a result, with the seconds since the prompt."""
+        """Call `listener(seconds, result)` for every prompt that gets a result; `seconds` is the time since the prompt was written.
+
+        It replaces the listener before it. A `MetricsRegistry` sets one, so add yours to the registry when there is one. `listener` must
+        not block or raise: after an exception, the rest of the lines that were read together is not counted.
+        """
         self._on_result = listener
 
     def begin_connection(self) -> None:
-        """Begin a new connection. Its peer knows nothing of earlier prompts and costs. Called by `MetricsTransport`, like what follows."""
+        """Begin a new connection: forget the open prompts, which the new peer does not know. Called by each new `MetricsTransport`."""
         self._watch = PromptWatch()
         self._tokens.begin_process()
         self._asked.clear()
         self._silent.clear()
 
     def connected(self, seconds: float) -> None:
-        """Count a successful connect that took this many seconds."""
+        """Count a successful connect that took this many seconds. Called by `MetricsTransport`."""
         self._connect = _timed(self._connect, seconds)
 
     def writing(self, data: str | bytes) -> None:
-        """Note the prompts in `data`, which is about to be written. An answer may come before `written()` is called."""
+        """Note the time of each prompt in `data`, which is about to be written. Called by `MetricsTransport`.
+
+        `written()` or `not_written()` must follow. The answer may come before that.
+        """
         for prompt in self._watch.writing(data):
             self._asked[prompt.uuid] = self._clock()
             self._silent.add(prompt.uuid)
 
     def written(self, data: str | bytes) -> None:
-        """Count `data`, which has been written."""
+        """Count the bytes, lines, messages and prompts of `data`, which has been written. Called by `MetricsTransport`."""
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         self._bytes_written += len(raw) + (not raw.endswith(b"\n"))
         for line in raw.removesuffix(b"\n").split(b"\n"):
@@ -202,12 +221,12 @@ class Metrics:
         self._prompts += len(self._watch.written(data))
 
     def not_written(self, data: str | bytes) -> None:
-        """Forget the prompts in `data`, whose write has failed."""
+        """Stop measuring the prompts in `data`, whose write has failed. Called by `MetricsTransport`."""
         for prompt in self._watch.not_written(data):
             self._forget(prompt.uuid)
 
     def read(self, lines: Sequence[bytes]) -> None:
-        """Count lines that were read."""
+        """Count `lines`, which were read, and the messages, results, tokens and costs on them. Called by `MetricsTransport`."""
         telling = without_deltas(lines)
         self._bytes_read += size_of(lines)
         self._lines_read += len(lines)
@@ -216,7 +235,7 @@ class Metrics:
             self._look_at(line)
 
     def ended(self) -> None:
-        """Forget the prompts that will get no result, because nothing more will be read."""
+        """Stop measuring the prompts without a result, because nothing more will be read. Called by `MetricsTransport`."""
         for settled in self._watch.ended():
             self._forget(settled.uuid)
 
@@ -277,9 +296,9 @@ class Metrics:
 
 
 class MetricsRegistry:
-    """Sums up the sessions of every `MetricsTransport` that it is given to. The sum only grows: finished sessions stay in it.
+    """The sum of the counts of many sessions: give it as `registry` to the `MetricsTransport` of each session.
 
-    Two registries are independent of each other.
+    The sum only grows, because finished sessions stay in it. A program may have several registries; they are independent of each other.
     """
 
     def __init__(self) -> None:
@@ -294,11 +313,15 @@ class MetricsRegistry:
 
     @property
     def running(self) -> int:
-        """The number of sessions that are not over."""
+        """The number of sessions that are running: each was added, and its transport is not closed yet."""
         return len(self._running)
 
     def add(self, metrics: Metrics) -> None:
-        """Add a session, or go on with one whose transport was closed."""
+        """Add the session that `metrics` counts to the sum and to the running ones. Each new `MetricsTransport` with a registry calls it.
+
+        A session that is in the sum already, because it reconnects, is running again and is not added twice. From now on the listeners of
+        this registry get its results, in place of a listener of `metrics`.
+        """
         with self._lock:
             if self._paused.pop(id(metrics), None) is None and id(metrics) not in self._running:
                 weakref.finalize(metrics, self._forget, id(metrics)).atexit = False
@@ -306,7 +329,10 @@ class MetricsRegistry:
         metrics.on_result(self._tell)
 
     def retire(self, metrics: Metrics) -> None:
-        """Take a session whose transport is closed out of the running ones; its counts stay in the sum. The second call does nothing."""
+        """Take the session of `metrics` out of the running ones; its counts stay in the sum. Called at the end of its transport.
+
+        A second call does nothing.
+        """
         with self._lock:
             if self._running.pop(id(metrics), None) is not None:
                 self._paused[id(metrics)] = metrics.snapshot()
@@ -319,7 +345,7 @@ class MetricsRegistry:
                 self._over = self._over.plus(snapshot)
 
     def snapshot(self) -> MetricsSnapshot:
-        """Return the sum of all sessions."""
+        """Return the sum of the counts of all sessions until now, running and finished. May be called from any thread."""
         with self._lock:
             while True:
                 over, paused, running = self._over, tuple(self._paused.values()), tuple(self._running.values())
@@ -328,21 +354,28 @@ class MetricsRegistry:
         return MetricsSnapshot.total([over, *paused, *(metrics.snapshot() for metrics in running)])
 
     def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
-        """Return the sum of all sessions in the Prometheus text format; see `prometheus_text`."""
+        """Return the sum of the counts of all sessions as text in the Prometheus format, as the function `prometheus_text` does.
+
+        `labels` are added to every sample.
+
+        Raises:
+            ConfigurationError: the name of a label is not valid in Prometheus.
+        """
         return prometheus_text(self.snapshot(), labels=labels)
 
     def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
-        """Call `listener(seconds, result)` for every prompt of any session that gets a result, with the seconds since the prompt.
+        """Call `listener(seconds, result)` for every prompt of any session that gets a result; `seconds` is the time since the prompt.
 
-        The first exception of a listener is logged; it changes nothing.
+        Several listeners may be added. `listener` must not block. The first exception of a listener is logged; none changes anything.
         """
         self._listeners.append(listener)
 
     def instrument(self, *, meter_provider: MeterProvider | None = None) -> None:
-        """Export all counts through OpenTelemetry. Call it once. Without `meter_provider`, the global one is used.
+        """Export the counts of all sessions through OpenTelemetry, with the given `meter_provider` or the global one. Call it once.
 
-        It creates an observable counter `claude_transport.NAME` for each family of counts, `claude_transport.sessions.running`, and the
-        histogram `gen_ai.client.operation.duration` of OpenTelemetry's conventions. They are read at an export, so counting costs no more.
+        It creates an observable counter `claude_transport.NAME` for each family of counts (`claude_transport.tokens`, …), the up-down
+        counter `claude_transport.sessions.running`, and the histogram `gen_ai.client.operation.duration` of OpenTelemetry's conventions.
+        The counters are read at an export, so counting costs no more.
 
         Raises:
             ConfigurationError: OpenTelemetry is not installed (`pip install claude-transport[otel]`).

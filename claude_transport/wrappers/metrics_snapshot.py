@@ -11,7 +11,10 @@ from claude_transport.prometheus import Sample, check_labels, family_text
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of tokens, by kind. The kinds have different prices."""
+    """Numbers of tokens of a turn, a session or a model, by the kinds that the API has different prices for.
+
+    No token is in two of them: `input_tokens` does not include those that were written to the cache or read from it.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -19,7 +22,7 @@ class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_input_tokens: int = 0
 
     def plus(self, other: Self) -> Self:
-        """Return the sum of both."""
+        """Return a new `TokenCounts` with the sum of both for each kind."""
         return type(self)(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -29,18 +32,21 @@ class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens and the cost of one model, in US dollars."""
+    """The tokens that one model has used, and their cost in US dollars."""
 
     tokens: TokenCounts = TokenCounts()
     cost_usd: float = 0.0
 
     def plus(self, other: Self) -> Self:
-        """Return the sum of both."""
+        """Return a new `ModelCounts` with the sum of both."""
         return type(self)(tokens=self.tokens.plus(other.tokens), cost_usd=self.cost_usd + other.cost_usd)
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in seconds of something that happened `count` times: their `total`, the `longest` and the `last` one."""
+    """The durations of something that happened `count` times, in seconds: their sum `total`, the `longest` and the `last` one.
+
+    `last` is None when it never happened.
+    """
 
     count: int = 0
     total: float = 0.0
@@ -49,11 +55,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mean(self) -> float | None:
-        """The average in seconds; None when it never happened."""
+        """The average duration in seconds; None when it never happened."""
         return self.total / self.count if self.count else None
 
     def plus(self, other: Self) -> Self:
-        """Return the sum of both; `other` is the later one."""
+        """Return a new `Timing` of everything in both; its `last` is that of `other`, which is the later one."""
         return type(self)(
             count=self.count + other.count,
             total=self.total + other.total,
@@ -67,13 +73,13 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     Bytes and lines are those that passed the wrapper, each line with its newline. `messages_read` and `messages_written` count by the
     `type` of the message. `unreadable_lines` held no message. `prompts` counts user messages that were written. `results` counts outcomes
-    by code (`ok`, `result.overloaded`, …).
+    by code (`ok`, `result.overloaded`, …). `sessions` is the number of sessions that are counted.
 
     `tokens` is the sum of `result.usage`: the main conversation turn by turn, without subagents, and 0 for an interrupted turn [07a].
     `models` and `cost_usd` count everything that was paid since the session began, with subagents and interrupted turns [15a, 10c], but
     without the earlier use of a resumed session [16b]. `tokens_in_progress` is the use of running turns so far, each API message once. Its
-    output tokens are exact only with `include_partial_messages`, and too low without. `api_messages` counts the messages of the model,
-    subagents' included.
+    output tokens are exact only with the option `include_partial_messages`, and too low without. `api_messages` counts the messages of the
+    model, subagents' included.
 
     `connect` has the durations of connecting. `first_message` and `result` have the times from a prompt until the model began to speak, and
     until its result.
@@ -99,13 +105,13 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     result: Timing = Timing()
 
     def plus(self, other: Self) -> Self:
-        """Return the sum of both."""
+        """Return a new snapshot with the sum of both. `other` is the later one: its `Timing.last` counts, if it has one."""
         names = self.__struct_fields__
         return type(self)(**{name: _sum(getattr(self, name), getattr(other, name)) for name in names})
 
     @classmethod
     def total(cls, snapshots: Iterable[MetricsSnapshot]) -> MetricsSnapshot:
-        """Return the sum of `snapshots`; all zero when there are none."""
+        """Return a new snapshot with the sum of `snapshots`, the latest one last. Everything is 0 when there are none."""
         sum_ = MetricsSnapshot(sessions=0)
         for snapshot in snapshots:
             sum_ = sum_.plus(snapshot)
@@ -175,9 +181,9 @@ _PREFIX = "claude_transport_"
 
 
 def prometheus_text(snapshot: MetricsSnapshot, *, labels: Mapping[str, str] | None = None) -> str:
-    """Write `snapshot` in the Prometheus text format, version 0.0.4.
+    """Return `snapshot` as text in the Prometheus format, version 0.0.4, for the answer to a scrape.
 
-    `labels` are added to every sample, before its own labels.
+    `labels` are added to every sample. A sample's own label of the same name wins.
 
     Raises:
         ConfigurationError: the name of a label is not valid in Prometheus.

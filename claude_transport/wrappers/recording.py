@@ -56,10 +56,13 @@ _EXIT_PATIENCE = 1.0
 
 
 class TapeSeries:
-    """The paths of the tapes of one session: `x.ndjson`, `x.2.ndjson`, `x.3.ndjson`, …
+    """The paths of the tapes of one session, one for each connection: `x.ndjson`, `x.2.ndjson`, `x.3.ndjson`, …
 
-    Give the same object to each `RecordingTransport` of a session that reconnects. Every connection then has a tape of its own, and none is
-    overwritten.
+    Give the same object, as `path`, to each `RecordingTransport` of a session that reconnects. Then every connection has a tape of its own,
+    and none is overwritten.
+
+    Args:
+        path: the path of the first tape, here `x.ndjson`. Existing files of these names are overwritten.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -68,11 +71,11 @@ class TapeSeries:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The paths that were given out, in order."""
+        """The paths that `next()` has returned so far, in order. A path is given out before its file exists."""
         return tuple(self._paths)
 
     def next(self) -> Path:
-        """Return the path for the next tape."""
+        """Return the path for the next tape, and count it as used. A `RecordingTransport` calls it once. It creates no file."""
         number = len(self._paths) + 1
         path = self._first if number == 1 else self._first.with_suffix(f".{number}{self._first.suffix}")
         self._paths.append(path)
@@ -128,23 +131,26 @@ class RecordingTransport(LineWrapper):
 
     @property
     def path(self) -> Path:
-        """The file of the tape."""
+        """The file that this transport records to; `connect()` creates it. From a `TapeSeries`, the first look takes the next path."""
         if self._path is None:
             self._path = self._series.next()
         return self._path
 
     @property
     def failure(self) -> Exception | None:
-        """The exception that stopped the recording; None while it goes on."""
+        """The exception of the disk that stopped the recording; None while the recording continues, and when it has ended well."""
         return None if self._file is None else self._file.failure
 
     @property
     def is_complete(self) -> bool:
-        """True once the transport is closed and the file is complete, as far as it ever will be (see `failure`)."""
+        """True once `close()` is over: the file is complete, or will never be (see `failure`)."""
         return self._complete
 
     async def connect(self) -> None:
-        """Connect the transport inside. A failure is recorded as well."""
+        """Connect the wrapped transport, then create the tape. The errors of the wrapped transport pass unchanged.
+
+        A failed attempt creates no file. It is recorded when a later attempt succeeds, or at the latest by `close()`.
+        """
         self._elapsed()
         try:
             await super().connect()
@@ -155,7 +161,7 @@ class RecordingTransport(LineWrapper):
         self._open_file()
 
     async def write(self, data: str | bytes) -> None:
-        """Record the lines, then write them, so that an answer never comes before its question on the tape.
+        """Record the lines in `data`, then write them to the wrapped transport. So an answer never comes before its question on the tape.
 
         When the write fails or is cancelled, and certainly nothing was sent, a note on the tape withdraws the lines.
         """
@@ -180,7 +186,10 @@ class RecordingTransport(LineWrapper):
                 raise
 
     async def end_input(self) -> None:
-        """Record the end of the input, after the writes that came before, then end it."""
+        """End the input of the wrapped transport, after the writes that came before, and record that.
+
+        When it fails, its exception is recorded as well and passes unchanged.
+        """
         async with self._write_lock:
             await self._end_input()
 
@@ -199,7 +208,10 @@ class RecordingTransport(LineWrapper):
             raise
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
-        """Return the next lines, and record them."""
+        """Return the next batch of `source`, the lines of the wrapped transport, and record it.
+
+        At the end of the stream it records how that ended, and raises what `source` raised.
+        """
         try:
             batch = await super().read_batch(source)
         except StopAsyncIteration:
@@ -214,7 +226,10 @@ class RecordingTransport(LineWrapper):
         return batch
 
     async def close(self) -> None:
-        """Close the transport inside, then the tape."""
+        """Close the wrapped transport, then the tape. Later calls do nothing and wait for the first.
+
+        It waits up to `flush_timeout` seconds for the disk.
+        """
         if not self._closing and (self._file is not None or self._failed_attempts):
             self._put("note", CLOSED)
         self._closing = True

@@ -44,10 +44,11 @@ _Action: TypeAlias = Literal["connect", "reconnect", "write"]
 
 
 class RetryAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One finished attempt: number `number`, counted from 1, of at most `attempts`.
+    """One finished attempt of a `RetryingTransport`, given to its `on_attempt`: number `number`, counted from 1, of at most `attempts`.
 
-    `error` is the exception of the attempt, None when it succeeded. `delay` is the time until the next attempt in seconds. It is None when
-    there is no next attempt: this one succeeded, was the last one, or failed in a way that is not tried again.
+    `action` says what was attempted. `error` is the exception of the attempt, None when it succeeded. `delay` is the time until the next
+    attempt in seconds. It is None when there is no next attempt: this one succeeded, was the last one, or failed in a way that is not tried
+    again.
     """
 
     action: _Action
@@ -60,7 +61,8 @@ class RetryAttempt(msgspec.Struct, frozen=True, kw_only=True):
 class WriteUncertain(OutcomeUncertain, TransportClosed):
     """The connection broke during a write, and it is unknown whether the peer has received the line.
 
-    It can be caught as `OutcomeUncertain` and as `TransportClosed`, and carries the exit code and the signal of the latter.
+    It can be caught as `OutcomeUncertain` and as `TransportClosed`. Check the conversation `session_id`, if known, before you repeat the
+    line. `exit_code` and `signal` say how the process ended, if that is known.
     """
 
     category = "transport"
@@ -84,6 +86,9 @@ class RetryingTransport(TransportWrapper):
     A failed `write()` is repeated only if nothing of it was sent and the connection still works. If nothing was sent but the connection is
     gone, its error is raised with a note. In all other cases `OutcomeUncertain` is raised; it is a `WriteUncertain` when the write raised
     `TransportClosed`. Lines stay in the order of the calls.
+
+    Raises:
+        ConfigurationError: an argument has the wrong type or is out of range.
     """
 
     def __init__(
@@ -131,9 +136,9 @@ class RetryingTransport(TransportWrapper):
         self._unsent: Exception | None = None  # the error of a write that provably sent nothing
 
     def attach(self, client: Client) -> SessionTerms:
-        """Attach the transport inside and return its terms.
+        """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
-        `client` is kept for the transports that `reconnect()` makes. An `OutcomeUncertain` will name the session of the terms.
+        `client` is kept for the transports that `reconnect()` makes, and `session_id` of the `SessionTerms` for an `OutcomeUncertain`.
         """
         terms = super().attach(client)
         self._client = client
@@ -141,7 +146,11 @@ class RetryingTransport(TransportWrapper):
         return terms
 
     async def connect(self) -> None:
-        """Connect the transport inside, in several attempts if necessary."""
+        """Connect the wrapped transport, in up to `attempts` attempts. Does nothing when it is connected.
+
+        When all attempts fail, or one fails in a way that is not tried again, it raises the error of the last attempt. `close()` ends the
+        waiting with `TransportClosed`.
+        """
         if self.is_ready():
             await super().connect()
             return
@@ -149,14 +158,15 @@ class RetryingTransport(TransportWrapper):
             await self._persist(_Run("connect", is_over=self._closing), super().connect, may_repeat=self._is_worth_it)
 
     async def reconnect(self) -> RetryingTransport:
-        """Close this transport, and return a new connected one around what `make_transport` returns.
+        """Close this transport, and return a new connected `RetryingTransport` around what `make_transport` returns.
 
         The new one has the same settings, and is attached to the layer above as this one was. Each attempt makes a new transport. Nothing
         that was written is written again. `close()` of this transport ends a `reconnect()` that is under way, with `TransportClosed`. After
-        a failure or a cancellation nothing is open, and `reconnect()` may be called again.
+        a failure or a cancellation nothing is open, and `reconnect()` may be called again. When all attempts fail, it raises the error of
+        the last one.
 
         Raises:
-            UsageError: there is no `make_transport`. Nothing has happened.
+            UsageError: there is no `make_transport`, and nothing has happened; or it returned something that is not a transport.
         """
         if self._make_transport is None:
             raise UsageError("this RetryingTransport cannot reconnect: give it make_transport=, a function that returns the next transport")
@@ -169,7 +179,13 @@ class RetryingTransport(TransportWrapper):
         return await self._persist(run, replace, may_repeat=self._is_worth_it)
 
     async def write(self, data: str | bytes) -> None:
-        """Write to the transport inside. The class says what happens when that fails."""
+        """Write `data` to the wrapped transport; write it again when that failed, nothing was sent, and the connection still works.
+
+        Raises:
+            OutcomeUncertain: it is unknown whether the data has arrived; a `WriteUncertain` when the connection is closed.
+            TransportClosed: the connection is gone. Nothing was sent, as with every error except `OutcomeUncertain`.
+            UsageError: the wrapped transport has refused `data`, for example before `connect()` or after `end_input()`.
+        """
         async with self._write_lock:
             run = _Run("write", is_over=self._closing)
             try:
@@ -178,12 +194,15 @@ class RetryingTransport(TransportWrapper):
                 self._unsent = None
 
     async def end_input(self) -> None:
-        """End the input of the transport inside, after every write that waits for its next attempt."""
+        """End the input of the wrapped transport. It waits for the writes that came before, with all their attempts. Reading continues."""
         async with self._write_lock:
             await super().end_input()
 
     async def close(self) -> None:
-        """Close the transport inside, and end all attempts that are under way, those of `reconnect()` included."""
+        """Close the wrapped transport, and end all attempts that are under way, those of `reconnect()` included.
+
+        Those calls raise `TransportClosed` if they were waiting for the next attempt. Later calls do nothing and wait for the first.
+        """
         self._closing = True
         runs = tuple(self._runs)
         for run in runs:

@@ -13,13 +13,15 @@ from claude_transport.wrappers.base import ObservingWrapper
 
 
 class TransportState(StrEnum):
-    """The states of a transport."""
+    """The states of a `StatefulTransport`. Each is a string: `TransportState.CONNECTED == "connected"`."""
 
     DISCONNECTED = "disconnected"
     """There is no connection: not yet, after an attempt that failed, or because the peer is gone."""
     CONNECTING = "connecting"
+    """`connect()` is running."""
     CONNECTED = "connected"
     CLOSING = "closing"
+    """`close()` is running."""
     CLOSED = "closed"
     """Final: this transport never connects again."""
 
@@ -28,10 +30,13 @@ OnChange: TypeAlias = Callable[[TransportState, TransportState], object]
 
 
 class ConnectionState:
-    """The state of one transport after another: give the same object to each `StatefulTransport`, so that it goes on across a reconnect.
+    """The state of a connection across reconnects: give the same object, as `connection`, to each `StatefulTransport` of a session.
+
+    Then `on_change` gets one series of changes for all of them.
 
     Args:
-        on_change: called with the old and the new state at each change. It must not block. What it raises is logged once.
+        on_change: called with the old and the new state at each change. It must not block. What it raises is logged, once for each
+            transport, and changes nothing.
 
     Raises:
         ConfigurationError: `on_change` is not an ordinary function.
@@ -49,18 +54,20 @@ class ConnectionState:
 
 
 class StatefulTransport(ObservingWrapper):
-    """Wraps `transport` and knows its `state`.
+    """Wraps `transport`, knows its `state`, reports each change of it, and refuses calls that make no sense in that state.
 
     Args:
         on_change: called with the old and the new state at each change. It must not block. What it raises is logged once.
         connection: the `ConnectionState` to report to, in place of `on_change`.
 
-    Calls that make no sense in a state are refused, whatever the transport inside would do. Writing, reading and ending the input raise
-    `NotConnected` before there is a connection. Everything raises `TransportClosed` once closing has begun, and writing raises
-    `InputClosed` after the end of the input.
+    Calls are refused whatever the wrapped transport would do. Writing, reading and ending the input raise `NotConnected` before there is a
+    connection. They and connecting raise `TransportClosed` once closing has begun. Writing raises `InputClosed` after the end of the input.
 
-    A connection counts as lost when `is_ready()` of the transport inside is False. That is noticed when `state` is read. With an
+    A connection counts as lost when `is_ready()` of the wrapped transport is False. That is noticed when `state` is read. With an
     `on_change` it is also noticed when a read or a write fails.
+
+    Raises:
+        ConfigurationError: `on_change` is not an ordinary function, or `connection` is given as well.
     """
 
     def __init__(self, transport: TransportLike, *, on_change: OnChange | None = None, connection: ConnectionState | None = None) -> None:
@@ -78,13 +85,13 @@ class StatefulTransport(ObservingWrapper):
 
     @property
     def state(self) -> TransportState:
-        """The state of this transport now."""
+        """The state of this transport now. Reading it also notices a lost connection, which then becomes `DISCONNECTED`."""
         self._notice_loss()
         return self._state
 
     @property
     def on_change(self) -> OnChange | None:
-        """The function that is called at each change. It may be replaced at any time."""
+        """The function that is called with the old and the new state at each change, or None. It may be replaced at any time."""
         return self.connection.on_change
 
     @on_change.setter
@@ -93,11 +100,17 @@ class StatefulTransport(ObservingWrapper):
 
     @property
     def is_idle(self) -> bool:
-        """True while there is no `on_change`, so that reading needs no attention."""
+        """True while there is no `on_change`. Readers then get the iterator of the wrapped transport, so reading costs nothing extra."""
         return self.on_change is None
 
     async def connect(self) -> None:
-        """Connect the transport inside. Refused once closing has begun."""
+        """Connect the wrapped transport. `state` becomes `CONNECTING`, then `CONNECTED`, or `DISCONNECTED` when that fails.
+
+        The errors of the wrapped transport pass unchanged.
+
+        Raises:
+            TransportClosed: closing has begun.
+        """
         self._refuse_if_closed()
         if self._state is TransportState.CONNECTED and self.is_ready():
             await super().connect()
@@ -116,30 +129,54 @@ class StatefulTransport(ObservingWrapper):
                     self._change(TransportState.DISCONNECTED)
 
     async def write(self, data: str | bytes) -> None:
-        """Write to the transport inside. Refused without a connection, and after the end of the input."""
+        """Write `data`, one or more whole lines, to the wrapped transport.
+
+        Raises:
+            NotConnected: there has been no connection yet.
+            InputClosed: `end_input()` was called.
+            TransportClosed: closing has begun; or the wrapped transport raised it, because the connection is lost.
+        """
         self._refuse_unless_connected()
         if self._input_ended:
             raise InputClosed("end_input() was called: nothing more can be written")
         await super().write(data)
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return the lines of the transport inside. Refused without a connection."""
+        """Return an iterator over the lines of the wrapped transport, in batches, raw and without newlines.
+
+        Raises:
+            NotConnected: there has been no connection yet.
+            TransportClosed: closing has begun.
+        """
         self._refuse_unless_connected()
         return super().read_lines()
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Return the messages of the transport inside. Refused without a connection."""
+        """Return an iterator over the messages of the wrapped transport, one by one, as dicts.
+
+        Raises:
+            NotConnected: there has been no connection yet.
+            TransportClosed: closing has begun.
+        """
         self._refuse_unless_connected()
         return super().read_messages()
 
     async def end_input(self) -> None:
-        """End the input of the transport inside. Refused without a connection."""
+        """End the input of the wrapped transport: its peer learns that nothing more will be written. Reading continues.
+
+        Raises:
+            NotConnected: there has been no connection yet.
+            TransportClosed: closing has begun.
+        """
         self._refuse_unless_connected()
         await super().end_input()
         self._input_ended = True
 
     async def close(self) -> None:
-        """Close the transport inside."""
+        """Close the wrapped transport. `state` becomes `CLOSING`, then `CLOSED`, also when closing fails or is cancelled.
+
+        Later calls do nothing and wait for the first. If the first was cancelled, the next one closes.
+        """
         if self._state is not TransportState.CLOSED:
             self._change(TransportState.CLOSING)
         try:
@@ -148,11 +185,11 @@ class StatefulTransport(ObservingWrapper):
             self._change(TransportState.CLOSED)  # also when it was cancelled: a cancelled close still closes
 
     def on_read_end(self, error: Exception | None) -> None:
-        """Notice a lost connection."""
+        """Notice a lost connection: set `state` to `DISCONNECTED` if the wrapped transport is not ready. Called when reading has ended."""
         self._notice_loss()
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """Notice a lost connection."""
+        """Notice a lost connection: set `state` to `DISCONNECTED` if the wrapped transport is not ready. Called by `write()`."""
         self._notice_loss()
 
     def _change(self, new: TransportState) -> None:

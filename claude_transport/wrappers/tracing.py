@@ -35,7 +35,7 @@ _SILENT: Final = (b'{"type":"stream_event"', b'{"type":"transcript_mirror"', b'{
 
 
 class TracingTransport(ObservingWrapper):
-    """Makes OpenTelemetry spans of the turns and tool calls that pass through `transport`, and hands the current trace on to it.
+    """Makes OpenTelemetry spans of the turns and tool calls that pass through `transport`, and hands the current trace on to the CLI.
 
     Args:
         tracer_provider: makes the spans, in place of the global provider.
@@ -50,10 +50,11 @@ class TracingTransport(ObservingWrapper):
     call that started it. A turn that failed or was lost has the status ERROR and `error.type`. Attributes have the names of OpenTelemetry's
     conventions for generative AI.
 
-    The span that is current at `connect()` becomes the parent of the peer's spans: a child process gets `TRACEPARENT` and `TRACESTATE`.
+    The span that is current at `connect()` becomes the parent of the spans that the CLI makes: a child process gets `TRACEPARENT` and
+    `TRACESTATE`.
 
-    Without OpenTelemetry, or while no SDK is configured, the wrapper does nothing and costs nothing. An SDK that is configured later takes
-    effect with the next iteration of a reader.
+    Without OpenTelemetry, or while no SDK is configured, the wrapper does nothing and costs nothing. After an SDK was configured, prompts
+    are traced at once, and lines that are read from the next iterator on.
 
     Raises:
         ConfigurationError: `max_content_chars` is not a whole number of at least 1.
@@ -89,11 +90,14 @@ class TracingTransport(ObservingWrapper):
 
     @property
     def is_idle(self) -> bool:
-        """True while there is no OpenTelemetry SDK that would get the spans."""
+        """True while there is no OpenTelemetry SDK that would get the spans. Then no spans are made, and reading costs nothing extra."""
         return self._spans is None or (self._provider is None and _is_unconfigured())
 
     async def connect(self) -> None:
-        """Hand on the current trace, and connect the transport inside."""
+        """Connect the wrapped transport, after telling it the trace of the current span, so that the CLI's spans go below that span.
+
+        The errors of the wrapped transport pass unchanged.
+        """
         if self._spans is not None and not self.is_ready():
             self._tell(self._keep_context)
             if self._traced(self._client) != (self._attached or self._client):
@@ -101,7 +105,11 @@ class TracingTransport(ObservingWrapper):
         await super().connect()
 
     def attach(self, client: Client) -> SessionTerms:
-        """Attach the transport inside with the current trace, and add an `on_prompt` that remembers the current span of each prompt."""
+        """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, with the trace of the current span.
+
+        `client` is the layer above, usually a `Query`. If a span is current, its trace replaces that of `client`. The returned terms have
+        an `on_prompt` that remembers the current span where each prompt is sent, because another task may write the prompt.
+        """
         self._client = client
         if self._spans is None:
             return super().attach(client)
@@ -118,22 +126,22 @@ class TracingTransport(ObservingWrapper):
         return msgspec.structs.replace(terms, on_prompt=remember)
 
     def on_writing(self, data: str | bytes) -> None:
-        """Begin the spans of the prompts in `data`."""
+        """Begin a span for each prompt in `data`. Called by `write()` before it writes."""
         if self._spans is not None:
             self._spans.writing(data, context=_current_context() or self._context)
 
     def on_written(self, data: str | bytes) -> None:
-        """Note that the prompts were written."""
+        """Note that the prompts in `data` were written, so their spans stay open until their results. Called by `write()`."""
         if self._spans is not None:
             self._spans.written(data)
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
-        """End the spans of the prompts with the error."""
+        """End the spans of the prompts in `data` with the status ERROR; `error` gives their `error.type`. Called by `write()`."""
         if self._spans is not None:
             self._spans.not_written(data, error)
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
-        """Begin and end the spans that the lines concern."""
+        """Begin and end the spans of the turns and tool calls that `lines` are about. Called when a reader gets lines."""
         spans = self._spans
         if spans is None:
             return
@@ -142,12 +150,18 @@ class TracingTransport(ObservingWrapper):
                 self._tell(spans.received, decode_message(line), context=self._context)  # an error in one message affects no other
 
     def on_read_end(self, error: Exception | None) -> None:
-        """End all spans that are still open."""
+        """End all spans that are still open, with the status ERROR. Called when there is nothing more to read.
+
+        Their `error.type` is the code of `error` or its class; `session_ended` when the stream ended well.
+        """
         if self._spans is not None:
             self._spans.ended(error)
 
     def on_closed(self, error: BaseException | None) -> None:
-        """End all spans that are still open."""
+        """End all spans that are still open, with the status ERROR. Called by `close()` at its end.
+
+        Their `error.type` is the code of `error` or its class; `session_ended` when closing went well.
+        """
         if self._spans is not None:
             self._spans.ended(error)
 
