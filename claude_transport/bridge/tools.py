@@ -102,7 +102,7 @@ class HostTool(msgspec.Struct, frozen=True, kw_only=True):
         """Return the names of arguments that the `input_schema` requires and that `arguments` does not have; an empty list when all are
         there.
 
-        The host calls it before each call. When names are missing, the model gets an error, and the tool is not called.
+        The host calls it before each call. When names are missing, the CLI gets an error, and the tool is not called.
         """
         required = self.input_schema.get("required", ())
         return [name for name in required if name not in arguments]
