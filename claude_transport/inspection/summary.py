@@ -20,7 +20,7 @@ class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
       of the first one.
     * `outcome`: `ok`, the code of the failure (`result.overloaded`), or `result.missing` when the tape ends first. `detail`: more about a
       failure.
-    * `first_output`: seconds from the beginning to the first words of the model; None when it said nothing.
+    * `first_output`: seconds from the beginning to the first words of the model; None when it said nothing in this turn.
     * `api_messages`: answers of the API. `tool_calls`, `tool_errors`: calls of tools, and those that failed.
     * `tokens`: as the result says, or those of the API messages where it says none (an interrupted turn [07a]).
     * `cost_usd`: paid since the result before.

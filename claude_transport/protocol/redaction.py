@@ -106,10 +106,10 @@ class Redactor:
         return Redactor(secrets=self._secrets, users={*self._users, *users}, homes=self._homes)
 
     def line(self, line: bytes) -> bytes:
-        """Return one line of a conversation without its secrets and personal data; the same object when it has none. Never adds or removes
-        JSON fields.
+        """Return one line of a conversation without its secrets and personal data; the same object when it has none.
 
-        The line may be JSON or not, whole or cut, UTF-8 or not. In JSON, the values of fields with a secret name are removed as a whole.
+        The line may be JSON or not, whole or cut, UTF-8 or not. JSON keeps its fields; the value of a field with a secret name is replaced
+        as a whole.
         """
         if not self._may_hold_something(line):
             return line
@@ -122,7 +122,9 @@ class Redactor:
         return OversizedLine(redacted, size=line.size, limit=line.limit) if isinstance(line, OversizedLine) else redacted
 
     def text(self, text: str) -> str:
-        """Return plain text without secrets, home directories, known user names and e-mail addresses. A fixed word stands in place of each.
+        """Return plain text without secrets, home directories, known user names and e-mail addresses.
+
+        A fixed word stands in place of each. Text that has none of them is returned as it is.
         """
         low = text.lower()
         if not any(hint in low for hint in self._hints):
