@@ -212,9 +212,7 @@ class BridgeHost:
 
     @property
     def failed_calls(self) -> int:
-        """How often a tool, a server or the connection of a bridge has raised an exception since the host was made. Each exception is
-        logged.
-        """
+        """How often a tool, a server or the connection of a bridge has raised an exception. Each exception is logged."""
         return self._failures.failed
 
     async def _attend(self, stream: SocketStream, _address: Address, _peer: str) -> None:

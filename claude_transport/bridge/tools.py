@@ -91,16 +91,16 @@ class HostTool(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def described(self) -> dict[str, Any]:
-        """Return what the CLI is told about this tool: its entry in the MCP answer to `tools/list`, with name, description and input
-        schema.
+        """Return what the CLI is told about this tool: its entry in the MCP answer to `tools/list`.
+
+        It has the name, the description, the input schema, and with `read_only` a hint about that.
         """
         words = self.description or inspect.getdoc(self.call) or ""
         whole: dict[str, Any] = {"name": self.name, "description": words, "inputSchema": dict(self.input_schema)}
         return {**whole, "annotations": {"readOnlyHint": True}} if self.read_only else whole
 
     def missing(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Return the names of arguments that the `input_schema` requires and that `arguments` does not have; an empty list when all are
-        there.
+        """Return the names of arguments that the `input_schema` requires and that `arguments` does not have.
 
         The host calls it before each call. When names are missing, the CLI gets an error, and the tool is not called.
         """

@@ -207,8 +207,9 @@ class GatewayTokens:
         return cls({variable: value})
 
     def joined(self, other: GatewayTokens) -> GatewayTokens:
-        """Return a new object with these tokens and those of `other`. Raises `ConfigurationError` when both have the same name or the same
-        token.
+        """Return a new object with these tokens and those of `other`. Both stay as they are.
+
+        Raises `ConfigurationError` when both have the same name or the same token.
         """
         both = GatewayTokens(compare=self._compare)
         for name, digest in (*self.digests.items(), *other.digests.items()):
@@ -306,10 +307,10 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: float = 20.0
 
     def check(self) -> None:
-        """Raise `ConfigurationError` for a limit that is not a positive number. `Gateway` calls it. The `option` of the error names the
-        limit.
+        """Raise `ConfigurationError` for a limit that is not a positive number. `Gateway` calls it.
 
-        Sizes and counts must be whole numbers. None is allowed for `starts_per_minute`, `bytes_per_second` and `session_bytes`.
+        The `option` of the error names the limit. Sizes and counts must be whole numbers. None is allowed for `starts_per_minute`,
+        `bytes_per_second` and `session_bytes`.
         """
         for name in self.__struct_fields__:
             value = getattr(self, name)

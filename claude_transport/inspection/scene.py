@@ -48,8 +48,7 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened on a tape, as a timeline shows it: a prompt, a text of the model, a tool call, a control request, a result,
-    ….
+    """One thing that happened on a tape, as a timeline shows it: a prompt, a text of the model, a tool call, a control request, ….
 
     * `id`: number of the event. `record`: the number of the tape's record that began it, from 1. `t`: seconds after the start of the tape.
     * `lane`: the row of the timeline: `user`, `assistant`, `tools`, `control` or `session` (reports of the CLI, its process, and the

@@ -113,8 +113,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         arguments: Sequence[str] = (),
         program: str = "bwrap",
     ) -> Launcher:
-        """Return a launcher that starts the CLI in a sandbox of bubblewrap. The CLI sees the files of this machine, and may change only
-        some.
+        """Return a launcher that starts the CLI in a sandbox of bubblewrap. The CLI sees the files of this machine, but may change few.
 
         The kernel must let users make namespaces.
 

@@ -172,10 +172,10 @@ class SessionPool:
         raise ConnectTimeout(f"the pool was not warm after {timeout:g} s: {self.snapshot()}", code="pool.not_warm", waited=timeout)
 
     async def aclose(self, *, drain_timeout: float = _DRAIN_TIMEOUT) -> None:
-        """End every session, and hand out no more. Returns when all have ended. Callable from any task of the event loop, and more than
-        once.
+        """End every session, and hand out no more. Returns when all have ended.
 
-        Calls of `acquire()` that wait get `TransportClosed`. When this call is cancelled, the pool still closes, without waiting for users.
+        Callable from any task of the event loop, and more than once. Calls of `acquire()` that wait get `TransportClosed`. When this call
+        is cancelled, the pool still closes, without waiting for users.
 
         Args:
             drain_timeout: seconds for users to leave their `acquire()` blocks; then their sessions are ended, too.
@@ -305,8 +305,9 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> int:
-        """The number of sessions that count against `cap`: idle, starting, in use and ending. Each has a process, or is about to start or
-        end one.
+        """The number of sessions that count against `cap`: idle, starting, in use and ending.
+
+        Each has a process, or is about to start or end one.
         """
         return self.idle + self.starting + self.in_use + self.ending
 

@@ -32,8 +32,8 @@ class ExpectationFailed(UsageError, AssertionError):
 
     @classmethod
     def at(cls, step: str, *, expected: str, actual: str, why: str = "") -> ExpectationFailed:
-        """Return the error for one step. Its message contains the four texts, and its attributes `step`, `expected` and `actual` hold the
-        first three.
+        """Return the error for one step, whose message contains all four texts. Its attributes `step`, `expected` and `actual` hold three
+        of them.
 
         `step` names the place in the script or tape, `expected` what should have come, `actual` what came; `why` may say what is wrong with
         it.

@@ -197,8 +197,9 @@ class Tape:
         return f"<Tape of {len(self.records)} records{', torn' if self.is_torn else ''}>"
 
     def lines(self, direction: Direction) -> list[bytes]:
-        """Return the lines of one direction, in order, without their times: `in` (host to CLI), `out` (CLI to host), `err` (standard error)
-        or `note`.
+        """Return the lines of one direction, in order, without their times.
+
+        `direction` is `in` (host to CLI), `out` (CLI to host), `err` (standard error) or `note` (another event).
         """
         return [record.line for record in self.records if record.dir == direction]
 

@@ -94,7 +94,10 @@ class FakeClaude:
 
     @property
     def directory(self) -> Path:
-        """The private directory of this fake, in which relative paths of the scenario's steps start. Raises `UsageError` after `close()`."""
+        """The private directory of this fake. Relative paths in the steps of the scenario start here.
+
+        Raises `UsageError` after `close()`.
+        """
         self._check_open()
         return self._directory
 
@@ -109,8 +112,9 @@ class FakeClaude:
 
     @property
     def path(self) -> Path:
-        """The path of an executable file that starts a run of the fake, for arguments such as `cli_path`. Raises `UsageError` after
-        `close()`.
+        """The path of an executable file that starts a run of the fake, for arguments such as `cli_path`.
+
+        Raises `UsageError` after `close()`.
         """
         self._check_open()
         return self._path
@@ -142,8 +146,9 @@ class FakeClaude:
         return [run for run in runs if run is not None]
 
     def close(self) -> None:
-        """Delete the private directory with the program and its journal. Runs that are still alive are not ended. A second call does
-        nothing.
+        """Delete the private directory with the program and its journal. A second call does nothing.
+
+        Runs that are still alive are not ended.
         """
         self._remove()
 

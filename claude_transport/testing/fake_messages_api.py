@@ -79,8 +79,9 @@ class RecordedRequest(msgspec.Struct, kw_only=True):
 
     @property
     def agent_id(self) -> str:
-        """The id of the subagent of the CLI that sent the request (header `x-claude-code-agent-id`); an empty string for the main
-        conversation.
+        """The id of the subagent of the CLI that sent the request; an empty string for the main conversation.
+
+        It comes from the header `x-claude-code-agent-id`.
         """
         return self.headers.get("x-claude-code-agent-id", "")
 
@@ -536,12 +537,11 @@ SIDE_REPLIES = {
 
 
 class FakeMessagesAPI:
-    """Serves a fake Messages API on this machine, which answers by a script, for tests of the CLI or the anthropic SDK without network or
-    key.
+    """Serves a fake Messages API on this machine, for tests of the CLI or the anthropic SDK without network or key.
 
-    Every request is recorded in `requests`. Needs `pip install 'claude-transport[testing]'`. Use it with `async with`, or with `start()`
-    and `aclose()`, which may be called from any task, on asyncio and on trio. Closing drops unfinished replies at once. When a scripted
-    function raised, the client gets status 500, and closing raises that exception again.
+    It answers by a script, and records every request in `requests`. Needs `pip install 'claude-transport[testing]'`. Use it with
+    `async with`, or with `start()` and `aclose()`, which may be called from any task, on asyncio and on trio. Closing drops unfinished
+    replies at once. When a scripted function raised, the client gets status 500, and closing raises that exception again.
 
     Args:
         script: answers the conversation: a reply or text for every request, a sequence of them, a mapping from a part of the prompt to
@@ -645,8 +645,9 @@ class FakeMessagesAPI:
 
     @property
     def conversation(self) -> list[RecordedRequest]:
-        """The recorded model requests that `script` answered, in the order of arrival. Side requests of the CLI and other requests are left
-        out.
+        """The recorded model requests that `script` answered, in the order of arrival.
+
+        Side requests of the CLI and all other requests are left out; `requests` has them.
         """
         return [request for request in self.requests if request.kind == "conversation"]
 
@@ -658,8 +659,9 @@ class FakeMessagesAPI:
         self._script = Script(script, default=self._default)
 
     def open_gate(self, name: str = "main") -> None:
-        """Open the gate with this name: replies made with `gated()` that wait at it, or reach it later, continue. Gates are closed at
-        first.
+        """Open the gate with this name: replies made with `gated()` that wait at it, or reach it later, continue.
+
+        Every gate is closed at first.
         """
         self._open_gates.add(name)
         self._notify()

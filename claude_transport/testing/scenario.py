@@ -142,11 +142,10 @@ class Scenario(_Struct, frozen=True, kw_only=True):
 
     @classmethod
     def simulated(cls, *, pace: float = 0.03) -> Scenario:
-        """Return the scenario of `claude-transport ask --offline`: its answers are the same each time, labelled as simulated, and done in
-        less than 1.5 s.
+        """Return the scenario of `claude-transport ask --offline`. Its answers are labelled as simulated, and done in less than 1.5 s.
 
-        The prompt "use a tool" makes it ask for permission to run `echo hello` (recording 04a); "simulate an error" makes it fail with a
-        rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
+        The same prompt gets the same answer. The prompt "use a tool" makes it ask for permission to run `echo hello` (recording 04a);
+        "simulate an error" makes it fail with a rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
         """
         return cls(
             otherwise=ScriptedTurn((_simulated(GREETING, pace=pace), FREE)),

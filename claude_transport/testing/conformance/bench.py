@@ -226,8 +226,9 @@ class Bench:
             raise Violation(f"{what}: not within {bound:g} s")
 
     def start(self, call: Callable[[], Awaitable[T]]) -> Attempt[T]:
-        """Start `call()` in a task of its own, beside the clause, and return an `Attempt`: it gives the result of the call, and can cancel
-        it.
+        """Start `call()` in a task of its own, beside the clause. Does not wait for it.
+
+        The returned `Attempt` can cancel the call, and gives its result.
         """
         attempt = Attempt(self, call)
         self._tasks.start_soon(attempt.run)

@@ -115,8 +115,9 @@ class ByteStreamMedium(LiveMedium):
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
-        """Give the `async with` block a new `Subject`: a transport over a new pair of streams, and its peer. The streams are broken after
-        the block.
+        """Give the `async with` block a new `Subject`: a transport over a new pair of streams, and its peer.
+
+        The streams are broken after the block.
         """
         async with MemoryPeer.pair(capacity=self._capacity) as (stream, peer):
             transport = self._make(stream)

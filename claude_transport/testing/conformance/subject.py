@@ -66,8 +66,9 @@ class Peer(ABC):
 
     @abstractmethod
     async def stop_reading(self) -> None:
-        """Stop reading what the transport writes, until `resume_reading()`. Its writes must then wait, once the buffers on the way are
-        full.
+        """Stop reading what the transport writes, until `resume_reading()`.
+
+        Its writes must then wait, once the buffers on the way are full.
         """
 
     @abstractmethod
