@@ -40,9 +40,9 @@ class RecordedRequest(msgspec.Struct, kw_only=True):
     """One HTTP request that a `FakeMessagesAPI` received, and how its answer ended.
 
     `kind` says what the request was for: `conversation` (a model request that `script` answers), `side` (one of the CLI's own, with its
-    `purpose`), `count_tokens`, `models`, `probe` (is the server there?), `malformed` (no valid JSON request), or `other`. `prompt` is the
-    text of the last user message that has text, `credential` which header carried the key, and `outcome` how the answer ended; `pending`
-    until then.
+    `purpose`), `count_tokens`, `models`, `probe` (is the server there?), `malformed` (a model request whose body is not valid), or `other`.
+    `prompt` is the text of the last user message that has text, `credential` says which header carried a key, and `outcome` how the answer
+    ended; `pending` until then.
     """
 
     method: str
