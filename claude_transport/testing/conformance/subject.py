@@ -78,7 +78,8 @@ class Peer(ABC):
     async def persist(self) -> None:  # noqa: B027 - a peer that never exits by itself has nothing to do
         """Make the peer stay when its input ends or when it is asked to exit: from now on only `finish()`, `fail()` and force end it.
 
-        The kit uses it to test a `close()` that has to use force. By default it does nothing, for peers that never exit by themselves.
+        The kit uses it to test what happens after the end of input, and a `close()` that must use force. By default it does nothing, for
+        peers that never exit by themselves.
         """
 
     @property
