@@ -42,12 +42,13 @@ class BridgeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bridge_config(url: str, *, token: str, server: str, command: Sequence[str] = _PROGRAM) -> dict[str, Any]:
-    """Return an entry for `ClaudeOptions(mcp_servers=…)` that makes the CLI start a bridge.
+    """Return an entry for `ClaudeOptions(mcp_servers=…)` that makes the CLI start a bridge to a `BridgeHost`, as a stdio MCP server.
 
-    The token is in the `env` of the entry: a private file, and later the environment of the bridge. It is never on a command line.
+    `BridgeHost.mcp_servers` calls it; call it yourself when the host is in another program. The token is in the `env` of the entry: it
+    reaches the bridge in a private file and in its environment, never on a command line.
 
     Args:
-        url: address of the host: `unix:///path`, or `tcp://host:port` on loopback.
+        url: the address of the host: `unix:///path`, or `tcp://host:port` on loopback.
         token: the token of the host.
         server: the name of the host's server that the bridge serves.
         command: the command that starts a bridge; by default with this Python.

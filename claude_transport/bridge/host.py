@@ -93,16 +93,19 @@ _Make: TypeAlias = Callable[[Tell, OnFailure], HostSession]
 
 
 class BridgeHost:
-    """Serves tools of this program to any number of bridges at once. Each bridge has a session of its own.
+    """Serves tools of this program to `claude` processes on this machine. Use it with `async with`, or with `start()` and `aclose()`.
+
+    A bridge is a small program that the CLI starts as an MCP server; it connects to this host over a local socket. Give `mcp_servers` of
+    the host to the options of the CLI. Any number of bridges may be connected at once, up to `max_bridges`; each has a session of its own.
 
     Args:
         servers: MCP servers by name: each a `mcp.server.Server`, an `MCPServer`, or a collection of `HostTool`s.
         listen: `unix:///path` (made with mode 0600) or `tcp://127.0.0.1:port`. By default a socket in a private directory, or a free port
             where the system has no Unix sockets.
         token: the token that bridges must show; a random one by default.
-        max_bridges: bridges at the same time.
-        max_calls: open calls of one bridge.
-        max_line_bytes: bytes of one message.
+        max_bridges: bridges at the same time; more are refused.
+        max_calls: open calls of one bridge; further calls get an error at once.
+        max_line_bytes: bytes of one message; a longer one gets an error.
         compare: compares two digests of tokens in constant time.
 
     Raises:
@@ -145,11 +148,11 @@ class BridgeHost:
         return f"BridgeHost({', '.join(self._makers)})"
 
     async def start(self) -> None:
-        """Listen. Bridges can connect when this returns.
+        """Open the socket, and serve bridges in the background. They can connect when this returns.
 
         Raises:
             ConfigurationError: the address is taken or not allowed.
-            UsageError: the host was started or closed before.
+            UsageError: the host was started or closed before; make a new one.
         """
         if self._server is not None or self._closed:
             raise UsageError("this host was started or closed before: make a new one")
@@ -161,7 +164,10 @@ class BridgeHost:
         self._server = BackgroundTask.spawn(partial(accept_all, self._listeners, self._attend), name="bridge host")
 
     async def aclose(self) -> None:
-        """Stop listening, close all connections and cancel their tools. Callable from any task, and more than once."""
+        """Stop listening, close the connections of all bridges, and cancel the tools that run for them. Returns when all has ended.
+
+        Callable from any task, and more than once.
+        """
         self._closed = True
         for listener in self._listeners:
             listener.close()
@@ -181,29 +187,32 @@ class BridgeHost:
 
     @property
     def url(self) -> str:
-        """The URL at which bridges connect. Raises `UsageError` before `start()`."""
+        """The URL at which bridges connect, with the real port. Raises `UsageError` before `start()`."""
         if not self._listeners:
             raise UsageError("the host has not been started: use `async with host`, or start()")
         return str(self._listeners[0].address)
 
     @property
     def token(self) -> str:
-        """The token that bridges must show."""
+        """The token that a bridge must show to be admitted: the argument `token`, or the random one that was made in its place."""
         return self._token
 
     @property
     def mcp_servers(self) -> dict[str, dict[str, Any]]:
-        """The entries for `ClaudeOptions(mcp_servers=…)`: for each server one that makes the CLI start a bridge to it."""
+        """The value for `ClaudeOptions(mcp_servers=…)`: for each server of the host, an entry that makes the CLI start a bridge to it.
+
+        The entries hold the token. Raises `UsageError` before `start()`.
+        """
         return {name: bridge_config(self.url, token=self._token, server=name) for name in self._makers}
 
     @property
     def bridges(self) -> int:
-        """The number of bridges that are connected and admitted."""
+        """The number of bridges that are connected and admitted at this moment."""
         return self._bridges
 
     @property
     def failed_calls(self) -> int:
-        """The number of tools and servers that have raised. Each is in the log, too."""
+        """How often a tool, a server or the connection of a bridge has raised an exception. Each exception is logged."""
         return self._failures.failed
 
     async def _attend(self, stream: SocketStream, _address: Address, _peer: str) -> None:

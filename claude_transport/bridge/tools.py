@@ -29,7 +29,11 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 class ToolContext:
-    """One call of a tool: the name of the tool, the JSON-RPC id of the call, and a way to report progress."""
+    """One call of a tool. The host makes it and passes it to the function of a `HostTool`, as the second argument.
+
+    `tool` is the name of the tool, `request_id` the JSON-RPC id of the call. `tell_progress` sends a progress report to the CLI; None when
+    the CLI did not ask for progress.
+    """
 
     def __init__(self, tool: str, *, request_id: str | int, tell_progress: Callable[[dict[str, Any]], None] | None) -> None:
         self.tool = tool
@@ -37,9 +41,12 @@ class ToolContext:
         self._tell_progress = tell_progress
 
     def report_progress(self, done: float, *, total: float | None = None, message: str | None = None) -> None:
-        """Tell the caller how far the call is: `done` of `total`, with a text. Does nothing when the caller did not ask for it.
+        """Tell the CLI how far this call is. Never waits. Does nothing when the CLI did not ask for progress.
 
-        Never waits.
+        Args:
+            done: how much is done, in any unit.
+            total: how much there is to do, in the same unit; None when unknown.
+            message: a text about what is being done.
         """
         if self._tell_progress is not None:
             told = {"progress": done, "total": total, "message": message}
@@ -50,15 +57,15 @@ ToolFunction: TypeAlias = Callable[[dict[str, Any], ToolContext], Awaitable[Any]
 
 
 class HostTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool for `BridgeHost`: an async function and the schema of its arguments. It does not need the package `mcp`.
+    """A tool for `BridgeHost`: an async function of this program that the model may call. It does not need the package `mcp`.
 
     * `name`: 1 to 128 letters, digits and `_ . -`.
     * `call`: called as `await call(arguments, context)`. It returns what the model gets: a text, a mapping (structured content, also given
-      as JSON text), a list of MCP content blocks, or None. An exception becomes a failed tool result with its text. A cancelled call is
-      cancelled.
+      as JSON text), a list of MCP content blocks, or None. An exception becomes a failed tool result with its text. When the CLI cancels
+      the call, the function is cancelled.
     * `description`: for the model; by default the docstring of `call`.
     * `input_schema`: JSON schema of an object. Only its `required` is checked here; the rest is for the model.
-    * `read_only`: the CLI may run the tool beside other tools.
+    * `read_only`: tells the CLI that the tool changes nothing, so it may run beside other tools.
 
     Raises:
         ConfigurationError: a field is not valid.
@@ -84,13 +91,19 @@ class HostTool(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def described(self) -> dict[str, Any]:
-        """Return the entry of this tool in the answer to `tools/list`."""
+        """Return what the CLI is told about this tool: its entry in the MCP answer to `tools/list`.
+
+        It has the name, the description, the input schema, and with `read_only` a hint about that.
+        """
         words = self.description or inspect.getdoc(self.call) or ""
         whole: dict[str, Any] = {"name": self.name, "description": words, "inputSchema": dict(self.input_schema)}
         return {**whole, "annotations": {"readOnlyHint": True}} if self.read_only else whole
 
     def missing(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Return the names of required arguments that are not in `arguments`."""
+        """Return the names of arguments that the `input_schema` requires and that `arguments` does not have.
+
+        The host calls it before each call. When names are missing, the CLI gets an error, and the tool is not called.
+        """
         required = self.input_schema.get("required", ())
         return [name for name in required if name not in arguments]
 

@@ -36,11 +36,12 @@ _POLICY_VIOLATION: Final = 1008
 
 
 class GatewayApplication:
-    """An ASGI 3 callable that serves `gateway`: its WebSocket at every path below its mount point, `/healthz` and `/metrics` over HTTP.
+    """Serves a gateway inside an ASGI server that runs already: it is an ASGI 3 application.
 
-    These two pages are answered under loopback host names, under the address in `server` of the scope, and under the gateway's `hosts`.
+    A WebSocket at any path below its mount point is a connection to the gateway. `/healthz` and `/metrics` are answered over HTTP, under
+    loopback host names, under the address in `server` of the scope, and under the gateway's `hosts`; other paths get 404.
 
-    The server's lifespan events drain and close the gateway at the end. Without lifespan events, close the gateway yourself.
+    At the end of the server, its lifespan events drain and close the gateway. Without lifespan events, close the gateway yourself.
 
     Args:
         gateway: a gateway without `listen`, or with listeners that were started.

@@ -135,13 +135,13 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")  # the characters that fit into an HTTP hea
 
 
 class GatewayTokens:
-    """The bearer tokens that a gateway accepts, each with the name of its owner. Names appear in logs and limits.
+    """The bearer tokens that a gateway accepts, each with the name of its owner. Names appear in logs, and limits count for each name.
 
     Only SHA-256 digests are kept, so a core dump or a `repr` shows no token. `bool(tokens)` is False when there are none.
 
     Args:
-        tokens: token by name.
-        compare: compares two digests in constant time.
+        tokens: token by name. A token has at least 16 visible ASCII characters.
+        compare: compares two digests; the default takes the same time whether they are equal or not.
 
     Raises:
         ConfigurationError: a token is too short or has characters that a header cannot carry, a name is not valid, or two owners have the
@@ -156,10 +156,14 @@ class GatewayTokens:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> GatewayTokens:
-        """Read tokens from a file with `NAME TOKEN`, or only a token, on each line. Blank lines and lines that begin with `#` are ignored.
+        """Return the tokens in a text file that has `NAME TOKEN`, or only a token, on each line.
+
+        A token without a name belongs to the owner `token-N`, where N is the number of its line. Blank lines and lines that begin with `#`
+        are ignored. A file that its group can read is logged as a warning.
 
         Raises:
-            ConfigurationError: the file cannot be read, holds no token, or can be read by every user of this system (`chmod 600`).
+            ConfigurationError: the file cannot be read, holds no token or one that is not valid, or can be read by every user of this
+                system (`chmod 600`).
         """
         shown = repr(os.fspath(path))
         try:
@@ -188,7 +192,7 @@ class GatewayTokens:
 
     @classmethod
     def from_environment(cls, variable: str, *, env: Mapping[str, str] | None = None) -> GatewayTokens:
-        """Read one token from an environment variable; the name of its owner is `variable`.
+        """Return the one token that is in an environment variable. Its owner has the name of the variable.
 
         Args:
             variable: the name of the variable.
@@ -203,14 +207,20 @@ class GatewayTokens:
         return cls({variable: value})
 
     def joined(self, other: GatewayTokens) -> GatewayTokens:
-        """Return a new object with the tokens of both. Raises `ConfigurationError` when a name or a token is in both."""
+        """Return a new object with these tokens and those of `other`. Both stay as they are.
+
+        Raises `ConfigurationError` when both have the same name or the same token.
+        """
         both = GatewayTokens(compare=self._compare)
         for name, digest in (*self.digests.items(), *other.digests.items()):
             both._keep(name, digest)
         return both
 
     def owner(self, presented: str | None) -> str | None:
-        """Return the owner of the token `presented`, or None. The time it takes tells nothing about the accepted tokens."""
+        """Return the name of the owner of the token that a client has `presented`, or None when the token is not accepted.
+
+        It compares with every token, so the time that it takes tells nothing about the accepted tokens.
+        """
         digest = _digest(presented or "")
         found = None
         for name, known in self.digests.items():
@@ -254,29 +264,29 @@ _MINUTE = 60.0
 
 
 class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a gateway: numbers, sizes in bytes, times in seconds.
+    """The limits of a gateway: numbers, sizes in bytes, times in seconds. A client that goes beyond one is refused, slowed or disconnected.
 
     Of the whole gateway:
 
-    * `half_open`: connections that are not admitted yet, and refused ones that are not closed yet. From half of it on, a new connection
-      may close one of them; at the limit it does (see `Crowd`).
-    * `half_open_per_address`: the same, of one IP address; with IPv6, of one network of 64 bits. Behind a proxy, all clients have the
+    * `half_open`: connections that are not admitted yet, and refused ones that are not closed yet. When more than half as many are open, a
+      new connection may close an older one of them; at the limit it always does.
+    * `half_open_per_address`: the same, from one IP address; with IPv6, from one network of 64 bits. Behind a proxy, all clients have the
       address of the proxy.
     * `handshake_timeout`: seconds for everything before admission: TLS, the WebSocket upgrade, the first line.
-    * `first_line_bytes`: size of the first line.
-    * `total_sessions`: processes.
+    * `first_line_bytes`: size of the first line of a connection.
+    * `total_sessions`: sessions at the same time. Each has a process.
 
-    Of each token:
+    Of each token (without tokens: of each name in a client certificate, or of all clients together):
 
-    * `connections` and `sessions` at the same time; `starts_per_minute`: new processes (None: no limit).
+    * `connections`, `sessions`: how many at the same time. `starts_per_minute`: new sessions in a minute (None: no limit).
     * `bytes_per_second`: from its clients (None: no limit). A faster client waits; nothing is dropped.
     * `line_bytes`: size of one line from a client. A longer line ends the session.
     * `session_bytes`: all bytes of one session in both directions (None: no limit). More bytes end the session.
 
     Of each session in link mode:
 
-    * `replay_bytes`: output kept for a client that is away. When this is full, the gateway stops reading from the process. With less than
-      a quarter of the client's window (1 MiB by default), each fill also delays the process by some milliseconds.
+    * `replay_bytes`: output kept for a client that is away. When this is full, the gateway stops reading from the process. With less than a
+      quarter of the client's window (1 MiB by default), each fill also delays the process by some milliseconds.
     * `lease`: seconds that the session lives without a client.
     * `heartbeat`: seconds of silence after which the gateway sends a ping. After twice as many it closes the connection.
     """
@@ -297,7 +307,11 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: float = 20.0
 
     def check(self) -> None:
-        """Raise `ConfigurationError` for a limit that is not a positive number. The `option` of the error is the name of the limit."""
+        """Raise `ConfigurationError` for a limit that is not a positive number. `Gateway` calls it.
+
+        The `option` of the error names the limit. Sizes and counts must be whole numbers. None is allowed for `starts_per_minute`,
+        `bytes_per_second` and `session_bytes`.
+        """
         for name in self.__struct_fields__:
             value = getattr(self, name)
             optional = name in {"starts_per_minute", "bytes_per_second", "session_bytes"}

@@ -60,12 +60,15 @@ _TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 
 
 class Gateway:
-    """Runs processes and carries their lines to clients. In plain mode a process ends with its connection; in link mode it outlives it.
+    """Runs `claude` processes on this machine for clients on other machines or in other programs, and carries the lines between them.
+
+    Use it with `async with`, or with `start()` and `aclose()`. In plain mode, a process ends when the connection of its client ends. In
+    link mode, the process outlives a lost connection, and the client can come back to it.
 
     Args:
         options: how each `claude` is run.
-        listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`. Port 0 is any free port.
-            A gateway behind a `GatewayApplication` needs none.
+        listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`. Port 0 is any free port. A
+            gateway behind a `GatewayApplication` needs none.
         command: an NDJSON program to run in place of `claude`.
         tokens: the tokens of the clients. Without tokens the gateway listens on this machine only, or asks for client certificates.
         ssl_context: the certificate for `tls://` and `wss://`. With `verify_mode = CERT_REQUIRED` clients need a certificate, too.
@@ -130,11 +133,11 @@ class Gateway:
         self._closed = False
 
     async def start(self) -> None:
-        """Listen at every address. Clients can connect when this returns.
+        """Listen at every address of `listen`. Clients can connect when this returns.
 
         Raises:
             ConfigurationError: an address is taken or not allowed. Nothing stays open.
-            UsageError: the gateway was started or closed before.
+            UsageError: the gateway was started or closed before; make a new one.
         """
         if self._server is not None or self._closed:
             raise UsageError("this gateway was started or closed before: make a new one")
@@ -150,37 +153,38 @@ class Gateway:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The URLs it listens at, with the real ports."""
+        """The URLs at which the gateway listens, with the real port in place of port 0. Empty before `start()`."""
         return tuple(str(listener.address) for listener in self._listeners)
 
     @property
     def sessions(self) -> tuple[SessionInfo, ...]:
-        """The state of every session, the oldest first."""
+        """One `SessionInfo` for each running session, the oldest first: its owner, mode, process id, and whether a turn runs."""
         return tuple(session.info for session in self._roster.sessions)
 
     @property
     def needs_token(self) -> bool:
-        """True when a client without a token is refused."""
+        """True when the gateway has tokens, so that a client without one is refused."""
         return self._door.needs_token
 
     @property
     def draining(self) -> bool:
-        """True when new sessions are refused, because the gateway is about to end."""
+        """True once `drain()` or `aclose()` was called: the gateway refuses new sessions."""
         return self._roster.draining
 
     def prometheus_text(self) -> str:
-        """Write the counters and gauges of this moment in the Prometheus text format."""
+        """Return the counters and gauges of the gateway at this moment, in the Prometheus text format. `/metrics` serves the same text."""
         self._roster.count()
         self.metrics.half_open = self._door.half_open
         return self.metrics.prometheus_text()
 
     async def drain(self, *, timeout: float | None = None) -> None:
-        """Refuse new sessions, wait for running turns, then close all sessions.
+        """Refuse new sessions, wait for running turns to finish, then close all sessions. Returns when they are closed.
 
-        A client that lost its connection may still come back to a session whose turn runs.
+        A session without a running turn is closed at once. A client that lost its connection may still come back to a session whose turn
+        runs. The gateway goes on listening: call `aclose()` afterwards.
 
         Args:
-            timeout: seconds that running turns get; `drain_timeout` by default.
+            timeout: seconds that running turns get; by default the `drain_timeout` of the gateway. Then their sessions are closed, too.
         """
         self._roster.draining = True
         running = sum(session.activity.busy for session in self._roster.sessions)
@@ -192,7 +196,11 @@ class Gateway:
         await self._close_sessions("drained")
 
     async def aclose(self) -> None:
-        """Stop listening, end every session, and wait until all is closed. Bounded by the close of the transports."""
+        """Stop listening, end every session at once, and return when all is closed. Call `drain()` before it to let running turns finish.
+
+        It takes as long as the transports of the sessions need to close, which each of them bounds. A cancellation of the caller does not
+        stop it.
+        """
         self._closed = self._roster.draining = True
         self._close_listeners()
         with anyio.CancelScope(shield=True):
@@ -203,7 +211,7 @@ class Gateway:
         self._stopped.set()
 
     async def wait_closed(self) -> None:
-        """Wait until `aclose()` has finished. Not bounded."""
+        """Wait until another task has called `aclose()` and it has finished. Closes nothing itself, and has no time limit."""
         await self._stopped.wait()
 
     async def __aenter__(self) -> Self:
@@ -235,9 +243,14 @@ class Gateway:
                 await anyio.aclose_forcefully(stream)
 
     async def attend(self, arrival: Arrival) -> None:
-        """Serve a connection that another server has accepted, until it is over, and close its stream.
+        """Serve a connection that another server has accepted, until it ends; then close its stream, also after a cancellation.
 
-        For adapters such as `GatewayApplication`. Before, the adapter must call `check_upgrade()` and answer plain HTTP with `page()`.
+        For adapters such as `GatewayApplication`; `start()` is not needed. The adapter answers plain HTTP with `page()`. It must call
+        `check_upgrade()` before it accepts a WebSocket: the `Origin` header is not checked here. An error of the connection is logged, not
+        raised.
+
+        Args:
+            arrival: the connection: its stream, the address of the client, and the token of its request.
         """
 
         async def arrive() -> Arrival | None:
@@ -249,10 +262,11 @@ class Gateway:
             await arrival.drop()
 
     def page(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None) -> Page | None:
-        """Answer a plain HTTP request for `/healthz` or `/metrics`. Return None for any other path: answer 404 or open a WebSocket.
+        """Return the answer to a plain HTTP request for `/healthz` or `/metrics`, as a `Page`: status, text and headers.
 
-        `/healthz` needs no token: 200, or 503 while the gateway drains. `/metrics` needs a token, where the gateway has tokens (401). Both
-        need a host name of the gateway in the request (421).
+        Returns None for any other path: the caller then answers 404, or opens a WebSocket. `/healthz` needs no token: 200, or 503 while the
+        gateway drains. `/metrics` needs a token when the gateway has tokens (else 401). Both need a host name of the gateway in the request
+        (else 421).
 
         Args:
             target: the path of the request; a query is ignored.
@@ -279,10 +293,15 @@ class Gateway:
         return Page(status=200, text=self.prometheus_text())
 
     def check_upgrade(self, *, origin: str | None, token: str | None, certified: str | None = None) -> None:
-        """Check the `Origin` header and the bearer token of a WebSocket request. Raises `TurnedAway` for a refused one, and counts it.
+        """Check a WebSocket request before it is accepted. For adapters such as `GatewayApplication`. Returns when the request may go on.
 
-        None passes for both: programs send no `Origin`, and a hello can still bring the token. `certified` is the name in the client's
-        certificate.
+        Args:
+            origin: the `Origin` header. None passes, because programs send none.
+            token: the bearer token. None passes, because the client can still send its token in its first line.
+            certified: the name in the client's certificate.
+
+        Raises:
+            TurnedAway: the origin or the token is refused. The refusal is in the gateway's metrics.
         """
         try:
             self._door.check_origin(origin)

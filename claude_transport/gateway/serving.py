@@ -20,9 +20,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class GatewaySettings(TypedDict, total=False):
-    """The keyword arguments of `Gateway`; each key has the meaning and the default that it has there.
+    """The type of a dict with keyword arguments of `Gateway`. Each key is optional, and has the meaning and the default that it has there.
 
-    For `**settings: Unpack[GatewaySettings]`: type checkers then know every name.
+    Use it as `**settings: Unpack[GatewaySettings]` in a function that passes them on: type checkers then know every name.
     """
 
     listen: Sequence[str]
@@ -47,12 +47,12 @@ async def serve(
     on_started: Callable[[Gateway], object] | None = None,
     **settings: Unpack[GatewaySettings],
 ) -> None:
-    """Run a `Gateway(options, **settings)` until a signal ends it or other code closes it.
+    """Run a `Gateway(options, **settings)`: start it, and return when a signal or a call of its `aclose()` has closed it.
 
     Args:
         options: how each `claude` is run.
-        handle_signals: drain at SIGTERM or SIGINT; a second signal ends the drain at once. Outside the main thread signals cannot be
-            received: cancel the call to end it.
+        handle_signals: drain and close at SIGTERM or SIGINT; a second signal ends the drain at once. Outside the main thread signals cannot
+            be received: cancel the call to end it.
         on_started: called with the gateway when clients can connect.
         settings: arguments of `Gateway`.
 

@@ -39,7 +39,11 @@ _ROWS_AT_A_TIME: Final = 500
 
 
 def render_page(timeline: Timeline, *, title: str) -> Iterator[str]:
-    """Yield the page in pieces, for a file in UTF-8. `title` is the title of the page, usually the name of the tape."""
+    """Yield the pieces of one HTML page that shows `timeline`: its figures, and its events in rows.
+
+    Write the pieces to a file in UTF-8, in order. The page needs no network and no other file. Text from the tape is escaped, so the tape
+    need not be trusted. `title` is the title of the page, usually the name of the tape.
+    """
     style, script = _asset("page.css"), _asset("page.js")
     fills = {
         "title": escape(title),

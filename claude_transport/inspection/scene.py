@@ -32,7 +32,10 @@ Level: TypeAlias = Literal["minor", "normal", "warning", "error"]
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A named text of an event. `chars` is its length on the tape; `text` may be cut."""
+    """A named text of an `Event`, such as the input of a tool call.
+
+    `label` is its name. `text` is the text, of which only the beginning may be kept. `chars` is its length on the tape, in characters.
+    """
 
     label: str
     text: str
@@ -40,18 +43,22 @@ class Section(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """True when `text` has only the beginning."""
+        """True when `text` is only the beginning of the text on the tape."""
         return self.chars > len(self.text)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened on a tape.
+    """One thing that happened on a tape, as a timeline shows it: a prompt, a text of the model, a tool call, a control request, ….
 
-    * `id`: number of the event. `record`: the tape's record that began it, from 1. `t`: seconds after the start of the tape.
-    * `lane`, `kind`, `title`, `gist`, `level`: where and how it is shown. `sections`: its texts.
+    * `id`: number of the event. `record`: the number of the tape's record that began it, from 1. `t`: seconds after the start of the tape.
+    * `lane`: the row of the timeline: `user`, `assistant`, `tools`, `control` or `session` (reports of the CLI, its process, and the
+      recording).
+    * `kind`: what happened, in one or two words. `title`, `gist`: a heading, and one line about the content. `level`: `minor` (a detail),
+      `normal`, `warning` or `error`. `sections`: its texts.
     * `status`: `ok`, `error`, `denied`, `cancelled`, `open`, the code of a result, …, or empty.
     * `seconds`: how long it took; None for a moment and for what never ended (then `status` is `open`).
-    * `waited`: seconds from the question to the first words of the model. `pieces`: in how many pieces an answer was streamed.
+    * `waited`: for an answer of the model, seconds from the prompt or tool result to its beginning. `pieces`: in how many pieces it was
+      streamed.
     * `turn`: number of the turn from 1; None outside of turns.
     * `nested`: it belongs to a subagent. `agent`: the description with which the subagent was started. `parent`: the `id` of the call that
       started it. Both may be missing on the tape.

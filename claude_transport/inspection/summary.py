@@ -12,13 +12,16 @@ from claude_transport.wrappers.metrics_snapshot import ModelCounts, TokenCounts
 
 
 class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, from its prompt to its result. Times are seconds.
+    """One turn of a tape, from its prompt to its result. Times are seconds.
 
     * `number`: from 1. `t`: its beginning, after the start of the tape: the time of its prompt, or of the result before it when the prompt
       was waiting already. `seconds`: its duration.
-    * `prompts`: prompts that share the turn: several were merged, none when a background task woke the session. `prompt`: the first one.
-    * `outcome`: `ok`, the code of the failure (`result.overloaded`), or `result.missing` when the tape ends first. `detail`: more about it.
-    * `first_output`: from the beginning to the first words of the model.
+    * `prompts`: how many prompts share the turn: several were merged, none when a background task woke the session. `prompt`: the beginning
+      of the first one.
+    * `outcome`: `ok`, the code of the failure (`result.overloaded`), or `result.missing` when the tape ends first. `detail`: more about a
+      failure.
+    * `first_output`: seconds from the beginning to the first words of the model; None when it said nothing in this turn.
+    * `api_messages`: answers of the API. `tool_calls`, `tool_errors`: calls of tools, and those that failed.
     * `tokens`: as the result says, or those of the API messages where it says none (an interrupted turn [07a]).
     * `cost_usd`: paid since the result before.
     """
@@ -39,8 +42,9 @@ class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of one tool, or the control requests of one subtype from one side.
+    """Counts on a tape: all calls of one tool, or all control requests of one subtype from one side.
 
+    * `name`: the tool or the subtype. `asked_by`: `model` for a tool; for a control request, the side that sent it: `host` or `claude`.
     * `calls`: all of them. `errors`: failed. `denied`: not allowed. `cancelled`: withdrawn by the side that asked. `open`: without an
       answer on the tape.
     * `seconds`: the sum of the durations of those that ended. `longest`: the longest of them.
@@ -58,7 +62,10 @@ class CallStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A fault, or a possible one, at `t` seconds. `event` is the id of the event that tells more; None for a fault of the tape itself."""
+    """A fault on a tape, or a possible one. `t` is its time in seconds after the start of the tape, `text` says what is wrong.
+
+    `level` is `error` or `warning`. `event` is the id of the `Event` that tells more; None for a fault of the tape itself.
+    """
 
     t: float
     level: Literal["warning", "error"]
@@ -67,14 +74,16 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a tape. Times are seconds, sizes bytes, costs US dollars.
+    """The figures of a tape, from `summarize()` or `read_timeline()`. Times are seconds, sizes bytes, costs US dollars.
 
+    * `turns`, `tools`, `requests`: one entry for each turn, for each tool, and for each subtype of control requests from one side.
     * `tokens`: the sum over the turns, each API message once. `models`, `cost_usd`: everything that was paid for, with subagents and
       interrupted turns.
-    * `messages_in` (host to CLI), `messages_out`: lines by their wire type. `unreadable_lines`: lines without a message.
+    * `messages_in` (host to CLI), `messages_out`: number of lines by their wire type. `unreadable_lines`: lines without a message.
+      `records`: records of the tape. `retries`: API requests that the CLI repeated.
     * `problems`: the first hundred. `problem_count`: all of them. `error_count`: those of level error.
     * `is_torn`: the recording was interrupted in the middle of a line. `scrubbed`: secrets were removed while recording.
-    * `exit_code`, `signal`: of the process, where the tape says so.
+    * `exit_code`, `signal`: how the process ended, where the tape says so; else None.
     """
 
     cli_version: str | None = None
@@ -106,20 +115,20 @@ class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """True when there was at least one turn, every turn succeeded, and the process did not fail."""
+        """True when the tape has at least one turn, every turn succeeded, and no failed exit or signal of the process is on the tape."""
         return bool(self.turns) and all(turn.outcome == "ok" for turn in self.turns) and not self.exit_code and self.signal is None
 
     @property
     def tool_calls(self) -> int:
-        """The number of calls of all tools."""
+        """The number of calls of all tools on the tape, also of those that failed."""
         return sum(tool.calls for tool in self.tools)
 
     @property
     def tool_errors(self) -> int:
-        """The number of calls of tools that failed or were denied."""
+        """The number of tool calls on the tape that failed or were denied."""
         return sum(tool.errors + tool.denied for tool in self.tools)
 
     @property
     def control_requests(self) -> int:
-        """The number of control requests of both sides."""
+        """The number of control requests on the tape, of the host and of the CLI together."""
         return sum(request.calls for request in self.requests)

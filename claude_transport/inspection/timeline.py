@@ -89,7 +89,7 @@ _MAX_TYPES = 200
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a tape, and its events in the order of their times.
+    """What `read_timeline()` has read from a tape: its figures (`summary`), and its `events` in the order of their times.
 
     `event_count` is the number of events on the tape. When it is more than `len(events)`, the events in the middle were left out.
     `text_limit` is the length in characters to which each section of text was cut.
@@ -102,11 +102,11 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize(tape: Tape | str | os.PathLike[str], *, on_progress: OnProgress | None = None) -> TapeSummary:
-    """Compute the figures of a tape of any size.
+    """Read a tape of any size, and return its figures without its events.
 
     Args:
         tape: a `Tape`, or the path of a tape.
-        on_progress: called with the bytes read and the size of the file.
+        on_progress: called from time to time with the bytes read and the size of the file; never for a `Tape`.
 
     Raises:
         ConfigurationError: the file cannot be read, or is not a tape.
@@ -121,13 +121,13 @@ def read_timeline(
     max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
     on_progress: OnProgress | None = None,
 ) -> Timeline:
-    """Read the figures and the events of a tape of any size.
+    """Read a tape of any size, and return its figures and its events, in bounded memory.
 
     Args:
         tape: a `Tape`, or the path of a tape.
         max_events: events to return; of more events, those in the middle are left out.
-        max_text_chars: characters of text to return, about; longer texts are cut.
-        on_progress: called with the bytes read and the size of the file.
+        max_text_chars: characters of text to return in all, about; longer texts are cut.
+        on_progress: called from time to time with the bytes read and the size of the file; never for a `Tape`.
 
     Raises:
         ConfigurationError: the file cannot be read, or is not a tape.

@@ -339,13 +339,21 @@ def build_argv(
     environment: Mapping[str, str] | None = None,
     files: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
-    """Build the command line that starts the CLI with `options`, program first; at most 8,000 characters long.
+    """Return the command line that starts the CLI with `options`, program first. It is shorter than 8,000 characters.
 
-    `files` are (flag, path) pairs of payload files that a transport has written. Prompts, settings, MCP servers and agents travel in those
-    files or in the `initialize` request; `build_launch` decides which. `permission_prompt="stdio"` makes the host answer permission
-    prompts. `environment` is the child's (default: `build_environment` of this process's), and decides about `--bare`.
+    Prompts, settings, MCP servers and agents are not on it: they travel in payload files or in the `initialize` request. `build_launch`
+    decides which, and checks the options; this function does not.
 
-    Raises `ConfigurationError`, naming the longest option, when the command line is too long.
+    Args:
+        options: the options of the CLI.
+        cli: the binary.
+        permission_prompt: `"stdio"` makes the host answer permission prompts, unless the option `permission_prompt_tool_name` is set.
+        environment: the environment of the CLI process; by default made of that of this process. The option `bare` has no effect when
+            neither it nor the settings have a credential that works with `--bare`.
+        files: `(flag, path)` for each payload file that was written.
+
+    Raises:
+        ConfigurationError: the command line is too long (the error names the longest option), or an option cannot be written.
     """
     program = cli.path if isinstance(cli, CLI) else os.fspath(cli)
     values, _ = effective_values(options, environment=environment, permission_prompt=permission_prompt)

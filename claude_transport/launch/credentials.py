@@ -39,11 +39,17 @@ PAYERS: Final[Mapping[str, Payer]] = {
 
 
 class CredentialReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Which credential the CLI would use: the `winner`, the `name` it comes from, the headers, the payer, and the credentials that lose.
+    """Says which credential the CLI would use, and which account pays. `describe_credentials` makes it. It holds names, never values.
 
-    It holds names only. `winner` is `none` when there is no credential, and `unknown` when only a login could decide and it was not looked
-    for. `ambiguous` is True when two credentials are sent at once, and the server chooses. `payer` then follows the CLI's documentation
-    (the token).
+    * `winner`: the kind of the credential that counts; `none` when there is none, `unknown` when only a login could decide and it was not
+      looked for.
+    * `name`: the variable, setting or file that it comes from; None when `winner` is `none` or `unknown`.
+    * `headers`: the HTTP headers that carry it; empty for a cloud provider, and when `name` is None.
+    * `payer`: whose account pays.
+    * `present`: the names of the other credentials that are set and do not win.
+    * `ambiguous`: two credentials are sent at once, and the server chooses. With a token and a key, `winner` and `payer` are those of the
+      token, as the CLI's documentation says.
+    * `notes`: sentences that explain the result.
     """
 
     winner: CredentialKind
@@ -58,10 +64,14 @@ class CredentialReport(msgspec.Struct, frozen=True, kw_only=True):
 def describe_credentials(
     env: Mapping[str, str], *, settings: Mapping[str, Any] | None = None, config_dir: str | PathLike[str] | None = None, bare: bool = False
 ) -> CredentialReport:
-    """Find the credential that wins for a child with this `env` and these `settings` (the parsed document), and the account that pays.
+    """Find out which credential the CLI would use, and which account would pay. Starts nothing, opens no file, and never raises.
 
-    With `config_dir`, the login counts when its file exists there; the file is not opened. Without, the login is reported as unknown.
-    `bare` sessions read neither the OAuth token nor the login. Never raises.
+    Args:
+        env: the environment of the CLI process.
+        settings: the settings document of the CLI, parsed. Variables in its `env` block win over `env`.
+        config_dir: the configuration directory of the CLI; a login counts when its file exists there. With None, the login is not looked
+            for, and `winner` may be `unknown`.
+        bare: the session is started with `--bare`: it reads neither the OAuth token nor the login.
     """
     settings = settings or {}
     overlay = settings_variables(settings)

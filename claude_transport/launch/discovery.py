@@ -46,7 +46,11 @@ _NPM_NAME: Final = "@anthropic-ai/claude-code"
 
 
 class CLI(msgspec.Struct, frozen=True):
-    """A binary that was found: its `path`, the `source` that led to it, and every place that was looked at, in order, with the outcome."""
+    """Names a `claude` binary that `find_cli` found.
+
+    `path` is the path of the binary. `source` says how it was found: `explicit path`, `CLAUDE_CLI_PATH`, `PATH`, `claude_agent_sdk` or
+    `well-known place`. `searched` lists every place that was looked at, in order, each as a text with the outcome.
+    """
 
     path: str
     source: str
@@ -61,14 +65,21 @@ def find_cli(
     bundled: str | PathLike[str] | None = None,
     platform: str = sys.platform,
 ) -> CLI:
-    """Find the `claude` binary to run. Starts nothing.
+    """Find the `claude` binary to run, and return its path and every place that was looked at. Starts no process.
 
     The first hit counts: `explicit`, the variable `CLAUDE_CLI_PATH`, `PATH`, an installed `claude_agent_sdk`, well-known places. When one
     of the first two is set and does not work, the search ends with an error.
 
-    `env` defaults to the environment of this process, `home` to its `HOME`, `bundled` to the directory where an installed
-    `claude_agent_sdk` keeps its binary. An `explicit` name without a directory is looked up on `PATH`. Raises `CLINotFoundError` with every
-    place in `.searched`, and `NotExecutableError` when the chosen file cannot be executed.
+    Args:
+        explicit: the path of the binary. A name without a directory is looked up on `PATH`.
+        env: the environment with `CLAUDE_CLI_PATH` and `PATH`; by default that of this process.
+        home: the home directory for the well-known places; by default `HOME` of `env`.
+        bundled: the directory to look in for the binary of `claude_agent_sdk`; by default that of the installed package.
+        platform: a value as in `sys.platform`; it decides about names and places.
+
+    Raises:
+        CLINotFoundError: there is no binary. `searched` of the error lists every place.
+        NotExecutableError: the explicitly chosen file exists, but cannot be executed.
     """
     env = os.environ if env is None else env
     for chosen, source in ((explicit, "explicit path"), (env.get(PATH_VARIABLE) or None, PATH_VARIABLE)):
@@ -324,7 +335,11 @@ class PinnedCLI(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CLIChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A CLI that was replaced between two starts with the same options: the binary at the last start, and the one now."""
+    """Says that a start with the option `pin_cli` found another CLI than the last start with the same `cli_path`.
+
+    `before` is the binary at the last start, `now` the one at this start. `str(change)` is a sentence for a log. Listeners of
+    `on_cli_change` receive it.
+    """
 
     before: PinnedCLI
     now: PinnedCLI
@@ -379,10 +394,11 @@ def pin_cli(cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange 
 
 
 def on_cli_change(listener: Callable[[CLIChange], object]) -> Callable[[], None]:
-    """Call `listener(change)` when a start with the option `pin_cli` finds another CLI than the last one. Returns a function that stops
-    it.
+    """Register `listener`, which is called when a start with the option `pin_cli` finds another CLI than the last such start.
 
-    The listener runs on the event loop that starts the process, and must not block. What it raises is logged.
+    Only starts in this process with the same `cli_path` are compared. The session starts anyway. `listener(change)` gets a `CLIChange`. It
+    runs on the event loop that starts the process, and must not block; what it raises is logged. Returns a function that removes the
+    listener.
     """
     _listeners.append(listener)
 

@@ -193,18 +193,23 @@ def bare_can_authenticate(env: Mapping[str, str], settings: Mapping[str, Any]) -
 
 
 def build_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
-    """Build the complete environment of the child. `inherited` is usually `os.environ`, and is only read.
+    """Return the complete environment for the CLI process, as a new dict.
 
-    Raises `ConfigurationError` when the billing policy cannot be kept: `options.env` sets a variable that it forbids, or one is set at all
-    (`subscription_strict`), or the key that it needs is missing (`api_key`).
+    It has the variables of `inherited` (usually `os.environ`), over them what the options imply, and over both the option `env`. Marks of
+    an enclosing Claude session are left out, and so is what the options `billing`, `env_mode` and `env_allow` exclude. `platform` is a
+    value as in `sys.platform`; on Windows, names are upper-cased.
+
+    Raises `ConfigurationError` for an `env` that is not a mapping of texts, and when the billing policy cannot be kept: `env` sets a
+    variable that it forbids, or one is set at all (`subscription_strict`), or the key that it needs is missing (`api_key`).
     """
     return _plan(options, inherited, platform)[0]
 
 
 def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
-    """Say for each variable of a child where it comes from, by name: `inherited`, `options.env`, `option NAME`, or `removed: WHY`.
+    """Return, for each variable name, why the CLI process would have that variable or not: a dict sorted by name, without any values.
 
-    `inherited` is usually `os.environ`. Values are never returned. Raises what `build_environment` raises.
+    The text is `inherited`, `options.env`, `option NAME` (another option sets it), or `removed: WHY`. The arguments and the errors are
+    those of `build_environment`.
     """
     return dict(sorted(_plan(options, inherited, platform)[1].items()))
 

@@ -35,10 +35,13 @@ MOVABLE: Final[Mapping[str, str]] = {"allowed_tools": "allow", "disallowed_tools
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be run, complete. `files` and `directories` do not exist yet: make them, then call `with_paths`.
+    """Holds everything that is needed to start the CLI. `build_launch` makes it; nothing has been started or written yet.
 
-    `initialize` holds fields for the `initialize` control request. They must be sent, or the session runs without them. With
-    `initialize_first`, that request must be the first line on stdin. `notes` are sentences for a log.
+    * `argv`: the command line, program first. `env`: the complete environment. `cwd`, `user`: None for those of this process.
+    * `files`, `directories`: what has to exist before the start. Make them, then call `with_paths`.
+    * `initialize`: fields for the `initialize` control request. They must be sent, or the session runs without them.
+    * `initialize_first`: True when that request must be the first line on stdin.
+    * `notes`: sentences for a log, for example about an option that was moved or dropped.
     """
 
     argv: tuple[str, ...]
@@ -52,10 +55,16 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     def with_paths(self, *, files: Sequence[str] = (), directories: Sequence[str] = (), platform: str = sys.platform) -> Launch:
-        """Return the launch with the paths of the files and directories that were made, in the order of `files` and `directories`.
+        """Return a copy of the launch with the paths of the files and directories that the caller has made. Start this copy.
 
-        Raises `ValueError` when the counts differ. Raises `ConfigurationError` when the paths are too long, or cannot be passed to a batch
-        file.
+        Args:
+            files: the path of each of `self.files`, in the same order. They are added to `argv`.
+            directories: the path of each of `self.directories`, in the same order. They are added to `env`.
+            platform: a value as in `sys.platform`.
+
+        Raises:
+            ValueError: there are more or fewer paths than files or directories.
+            ConfigurationError: the command line is too long with these paths, or they cannot be passed to a batch file of Windows.
         """
         arguments = [f"{planned.flag}={path_argument(path)}" for planned, path in zip(self.files, files, strict=True)]
         variables = {planned.variable: path for planned, path in zip(self.directories, directories, strict=True)}
@@ -82,11 +91,21 @@ def build_launch(
     uid: int | None = None,
     platform: str = sys.platform,
 ) -> Launch:
-    """Check `options`, and make the launch for this `cli` and the `inherited` environment.
+    """Check `options`, and return everything that is needed to start the CLI with them. Reads settings files; starts and writes nothing.
 
-    `delivery="initialize"` is for a CLI that cannot see the files of this machine (see `payloads`). Paths in the options are then paths of
-    its machine, and are not checked. `permission_prompt="stdio"` makes the host answer permission prompts, unless the options name another
-    way. Raises `ConfigurationError` for options that the CLI would refuse, ignore or misread.
+    Args:
+        options: the options of the CLI.
+        cli: the binary, as `find_cli` returns it, or its path.
+        inherited: the environment to inherit from, usually `os.environ`.
+        delivery: `files` puts prompts, settings and servers into files on this machine; `initialize` puts them into the `initialize`
+            request, for a CLI that cannot see the files of this machine. Paths in the options are then paths of its machine, and are not
+            checked.
+        permission_prompt: `"stdio"` makes the host answer permission prompts, unless the options name another way.
+        uid: the user id that the CLI will have; by default that of this process. Some options are refused to root.
+        platform: a value as in `sys.platform`.
+
+    Raises:
+        ConfigurationError: the CLI would refuse, ignore or misread an option, or the command line is too long.
     """
     check_types(options)  # before the environment is made of them
     env = build_environment(options, inherited, platform=platform)

@@ -56,10 +56,14 @@ SRUN_EXPORT: Final = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG")
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):
-    """How and where a `claude` is started. Make one with a method below, and pass it to `SubprocessTransport(launcher=…)`.
+    """Says through which program a `claude` is started: a prefix, a sandbox, ssh, a container client, or a cluster client.
 
-    Each method checks its arguments before anything starts. It raises `ConfigurationError(option="launcher")` for a value that could be
-    taken for an option of the program, or for more than a name.
+    Make one with a class method (`local`, `ssh`, `docker`, …), which starts nothing, and pass it to `SubprocessTransport(launcher=…)`. The
+    method sets all fields: `client` is the command that the transport runs, `address` names the other end in messages, and `timeout` bounds
+    the start of the CLI there, in seconds. `supervised` is True when the CLI runs on another system.
+
+    Each method checks its arguments. It raises `ConfigurationError(option="launcher")` for a value that could be taken for an option of the
+    program, or for more than a name. A program that is not installed is reported by the transport's `connect()`.
     """
 
     name: str
@@ -73,16 +77,26 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def local(cls, prefix: Sequence[str | PathLike[str]]) -> Launcher:
-        """Run the CLI behind a prefix that starts it: `["nice", "-n", "10"]`, `["firejail"]`, `["sudo", "-nu", "agent"]`."""
+        """Return a launcher that starts the CLI behind a prefix on this machine, for another priority, sandbox or user.
+
+        `prefix` is the command in front of the CLI: `["nice", "-n", "10"]`, `["firejail"]`, `["sudo", "-nu", "agent"]`. It must start the
+        command that follows it. Raises `ConfigurationError` for an empty prefix or a single text.
+        """
         if isinstance(prefix, str | bytes) or not prefix:
             _refuse("local() needs a non-empty sequence of arguments, with the program first")
         return cls(name="local", client=tuple(_argument("the prefix", os.fspath(each)) for each in prefix))
 
     @classmethod
     def systemd_run(cls, *, user: bool = True, properties: Mapping[str, str] | None = None, program: str = "systemd-run") -> Launcher:
-        """Run the CLI in a transient scope of systemd, with resource limits as `properties`: `{"MemoryMax": "2G", "CPUQuota": "150%"}`.
+        """Return a launcher that starts the CLI on this machine in a transient scope of systemd, which can limit its resources.
 
-        `user` selects the user's own manager; that of the system needs privileges.
+        Args:
+            user: True for the user's own service manager; that of the system needs privileges.
+            properties: properties of the scope: `{"MemoryMax": "2G", "CPUQuota": "150%"}`.
+            program: the name or path of `systemd-run`.
+
+        Raises:
+            ConfigurationError: the name of a property is not valid, or a value is not text.
         """
         given = _pairs("properties", properties, _PROPERTY_NAME)
         client = [_program(program), *(["--user"] if user else []), "--scope", "--quiet", "--collect"]
@@ -99,11 +113,19 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         arguments: Sequence[str] = (),
         program: str = "bwrap",
     ) -> Launcher:
-        """Run the CLI in a sandbox of bubblewrap. It sees the files of this machine, and may change only those below `writable`.
+        """Return a launcher that starts the CLI in a sandbox of bubblewrap. The CLI sees the files of this machine, but may change few.
 
-        `writable` must include the working directory and the configuration directory of the CLI. `private` directories are empty inside the
-        sandbox, and are deleted afterwards. `arguments` are more arguments for bwrap, after those made here. The kernel must let users make
-        namespaces.
+        The kernel must let users make namespaces.
+
+        Args:
+            writable: directories that the CLI may change. They must include its working directory and its configuration directory.
+            private: directories that are empty inside the sandbox; what the CLI writes there is deleted at the end.
+            network: False for a sandbox without network.
+            arguments: more arguments for bwrap, after those made here.
+            program: the name or path of `bwrap`.
+
+        Raises:
+            ConfigurationError: a path is not absolute, or an argument is not text.
         """
         client = [_program(program), "--die-with-parent", "--unshare-pid", "--unshare-ipc", *([] if network else ["--unshare-net"])]
         client += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
@@ -127,11 +149,23 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         program: str = "ssh",
         timeout: float = DEFAULT_LAUNCH_TIMEOUT,
     ) -> Launcher:
-        """Run the CLI on `host` (a name, an address, `user@host`, or an alias of your ssh configuration), through the system's `ssh`.
+        """Return a launcher that starts the CLI on another machine, through the system's `ssh` program.
 
         It works like `ssh host` in a terminal, without questions: keys, agents, jump hosts and known hosts are those of your configuration.
-        `options` become `-o NAME=VALUE`, and win over the ones set here. The other end needs `/bin/sh`, `grep`, and a CLI that is logged in
-        or gets a key from the option `env`. `timeout` is for the whole start, in seconds.
+        The other machine needs `/bin/sh`, `grep`, and a CLI that is logged in or gets a key from the option `env`.
+
+        Args:
+            host: a name, an address, `user@host`, or an alias of your ssh configuration.
+            user: the user there.
+            port: the port of the ssh server.
+            identity_file: the private key.
+            config_file: an ssh configuration to use in place of yours.
+            options: options of ssh, passed as `-o NAME=VALUE`; they win over the ones set here.
+            program: the name or path of `ssh`.
+            timeout: seconds for the whole start.
+
+        Raises:
+            ConfigurationError: an argument is not valid.
         """
         _check_name("host", host, _HOST)
         given = dict(_pairs("options", options, _OPTION_NAME))
@@ -165,14 +199,35 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         program: str = "docker",
         timeout: float = DEFAULT_LAUNCH_TIMEOUT,
     ) -> Launcher:
-        """Run the CLI inside a running container, through `docker exec`. The image needs `/bin/sh` and `grep`."""
+        """Return a launcher that starts the CLI inside a running container, through `docker exec`. The image needs `/bin/sh` and `grep`.
+
+        Args:
+            container: the name or id of the container.
+            user: the user inside the container.
+            context: the docker context.
+            program: the name or path of `docker`.
+            timeout: seconds for the whole start.
+
+        Raises:
+            ConfigurationError: an argument is not valid.
+        """
         return cls._container("docker", container, user=user, context=context, program=program, timeout=timeout)
 
     @classmethod
     def podman(
         cls, container: str, *, user: str | None = None, program: str = "podman", timeout: float = DEFAULT_LAUNCH_TIMEOUT
     ) -> Launcher:
-        """Run the CLI inside a running container, through `podman exec`. The image needs `/bin/sh` and `grep`."""
+        """Return a launcher that starts the CLI inside a running container, through `podman exec`. The image needs `/bin/sh` and `grep`.
+
+        Args:
+            container: the name or id of the container.
+            user: the user inside the container.
+            program: the name or path of `podman`.
+            timeout: seconds for the whole start.
+
+        Raises:
+            ConfigurationError: an argument is not valid.
+        """
         return cls._container("podman", container, user=user, context=None, program=program, timeout=timeout)
 
     @classmethod
@@ -201,7 +256,19 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         program: str = "kubectl",
         timeout: float = DEFAULT_LAUNCH_TIMEOUT,
     ) -> Launcher:
-        """Run the CLI inside a running pod (`name`, or `deployment/name`), through `kubectl exec`. The image needs `/bin/sh` and `grep`."""
+        """Return a launcher that starts the CLI inside a running pod, through `kubectl exec`. The image needs `/bin/sh` and `grep`.
+
+        Args:
+            pod: the name of the pod, or `deployment/name`.
+            namespace: the namespace of the pod.
+            container: the container of the pod.
+            context: the context of kubectl's configuration. What is not given is left to kubectl.
+            program: the name or path of `kubectl`.
+            timeout: seconds for the whole start.
+
+        Raises:
+            ConfigurationError: an argument is not valid.
+        """
         _check_name("pod", pod, _POD)
         options = {"context": context, "namespace": namespace, "container": container}
         where = [f"--{name}={_argument(name, value)}" for name, value in options.items() if value is not None]
@@ -218,10 +285,16 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def srun(cls, *, arguments: Sequence[str] = (), program: str = "srun", timeout: float = DEFAULT_LAUNCH_TIMEOUT) -> Launcher:
-        """Run the CLI as one task of a Slurm step. `arguments` are those of srun (`["--partition=gpu", "--mem=8G"]`), and win over the
-        ones set here.
+        """Return a launcher that starts the CLI on a node of a Slurm cluster, as the only process of a job step.
 
-        Choose a `timeout` (seconds) that allows for the queue. `--unbuffered` and `--pty` are refused, because both make a terminal.
+        Args:
+            arguments: arguments of srun (`["--partition=gpu", "--mem=8G"]`); they win over the ones set here. `--unbuffered` and `--pty`
+                are refused, because both make a terminal.
+            program: the name or path of `srun`.
+            timeout: seconds for the whole start; allow for the queue.
+
+        Raises:
+            ConfigurationError: an argument is refused or not valid.
         """
         given = [_argument("an argument", each) for each in arguments]
         if any(each == "-u" or each.startswith(("--unbuf", "--pty")) for each in given):
@@ -231,11 +304,16 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def program(self) -> str:
-        """The program of this machine that is run."""
+        """The program that is started on this machine, such as `ssh`: the first word of `client`."""
         return self.client[0]
 
     def command(self, argv: Sequence[str], *, mark: str) -> list[str]:
-        """Return the command for this machine. That of a supervised launch does not contain `argv`, which travels in the `instructions`."""
+        """Return the command to run on this machine. The transport calls it at each start.
+
+        Without a supervisor it is `client` followed by `argv`, the command line of the CLI. For another system (`supervised`) it starts a
+        supervisor there; `argv` is then sent to the supervisor on its standard input. `mark` is the unique text of this start, by which
+        processes that it leaves behind are found.
+        """
         if not self.supervised:
             return [*self.client, *argv]
         there = bootstrap(mark)

@@ -67,9 +67,11 @@ REDACTED: Final = frozenset(
 
 
 class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """How to run the CLI. A frozen value, which is checked before a process starts.
+    """Says how to start and set up the CLI: model, prompts, tools, permissions, servers, session, limits and environment.
 
-    Times are seconds, budgets US dollars. Sequences may be lists or tuples. `replace(**changes)` makes a changed copy.
+    Every option has a default. Times are seconds, budgets US dollars; sequences may be lists or tuples. The object cannot be changed;
+    `replace(**changes)` makes a changed copy. A value that the CLI would refuse raises `ConfigurationError` when the start is prepared,
+    before any process runs.
     """
 
     # The model.
@@ -190,7 +192,10 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     verbatim_prompts: bool = False
 
     def replace(self, **changes: Any) -> ClaudeOptions:
-        """Return a copy with `changes`. Raises `TypeError` for a name that is not an option."""
+        """Return a copy of these options in which `changes` replace the values of the named options. These options stay as they are.
+
+        Raises `TypeError` for a name that is not an option. The new values are checked later, as those of `ClaudeOptions` are.
+        """
         return msgspec.structs.replace(self, **changes)
 
     def __repr__(self) -> str:

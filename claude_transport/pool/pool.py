@@ -75,10 +75,13 @@ def read_rss_bytes(pid: int) -> int | None:
 
 
 class SessionPool:
-    """Starts and initialises sessions ahead of use: `async with pool.acquire() as query`.
+    """Keeps sessions of the CLI started and initialised ahead of use, and bounds their number: `async with pool.acquire() as query`.
+
+    Each session serves one `acquire()` and is then ended. Start the pool with `async with pool`, or with `start()` and `aclose()`.
 
     Args:
-        options: the options of every session. `session_id`, and `resume` without `fork_session`, name one conversation and are refused.
+        options: the options of every session. `session_id` is refused, and so are `resume` and `continue_conversation` without
+            `fork_session`: all sessions would write to one conversation.
         warm: sessions to keep ready; 0 for a pool that only bounds their number.
         cap: the most sessions at any time: starting, ready, in use or ending.
         idle_ttl: seconds after which a ready session beyond `warm` is ended, the longest idle first.
@@ -128,7 +131,12 @@ class SessionPool:
         return f"<SessionPool {state}: {now}>"
 
     async def start(self) -> None:
-        """Begin to keep sessions warm in this event loop, without waiting for them (see `warm_up()`). Does nothing the second time."""
+        """Begin to keep sessions ready, in this event loop. Does not wait for them (see `warm_up()`). A second call does nothing.
+
+        Raises:
+            TransportClosed: the pool is closed.
+            UsageError: the pool was started in another event loop.
+        """
         self._refuse_elsewhere()
         if self._stock.is_over:
             raise TransportClosed("the pool is closed")
@@ -146,9 +154,13 @@ class SessionPool:
     async def warm_up(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until `warm` sessions are ready, or until `cap` leaves no place for more. For services that report when they are ready.
 
+        Args:
+            timeout: seconds to wait.
+
         Raises:
-            ConnectTimeout: the sessions were not ready after `timeout` seconds.
+            ConnectTimeout: the sessions were not ready after `timeout` seconds; its `code` is `pool.not_warm`.
             ClaudeTransportError: the last start failed with this error, and none is under way.
+            NotConnected, TransportClosed: the pool is not started, or closed.
         """
         self._refuse_unless_open()
         with anyio.move_on_after(timeout):
@@ -160,12 +172,13 @@ class SessionPool:
         raise ConnectTimeout(f"the pool was not warm after {timeout:g} s: {self.snapshot()}", code="pool.not_warm", waited=timeout)
 
     async def aclose(self, *, drain_timeout: float = _DRAIN_TIMEOUT) -> None:
-        """End every session, and hand out no more. Callable from any task of the event loop.
+        """End every session, and hand out no more. Returns when all have ended.
 
-        When the call is cancelled, the pool still closes, without waiting for sessions in use.
+        Callable from any task of the event loop, and more than once. Calls of `acquire()` that wait get `TransportClosed`. When this call
+        is cancelled, the pool still closes, without waiting for users.
 
         Args:
-            drain_timeout: seconds for users to give their sessions back; then these are ended, too.
+            drain_timeout: seconds for users to leave their `acquire()` blocks; then their sessions are ended, too.
         """
         self._refuse_elsewhere()
         check_number("drain_timeout", drain_timeout, positive=False)
@@ -184,9 +197,9 @@ class SessionPool:
 
     @asynccontextmanager
     async def acquire(self, *, timeout: float = DEFAULT_TIMEOUT, can_use_tool: CanUseToolCallback | None = None) -> AsyncIterator[Query]:
-        """Hand out a session that was never used, and end it when the block is left. Callers are served in the order of asking.
+        """Hand out a session that was never used, as a started `Query`, and end it when the `async with` block is left.
 
-        Leaving the block interrupts a running turn and does not wait for the end of the process.
+        Callers are served in the order of asking. Leaving the block interrupts a running turn and does not wait for the end of the process.
 
         Args:
             timeout: seconds to wait for a session.
@@ -195,6 +208,7 @@ class SessionPool:
         Raises:
             ConnectTimeout: no session was free after `timeout` seconds; its `code` is `pool.exhausted`.
             ClaudeTransportError: the start for this call failed, with an error of `Query.start()`.
+            NotConnected: the pool was not started.
             TransportClosed: the pool is closed, or was closed during the wait.
             ConfigurationError: `can_use_tool` is given, and the sessions were started without one.
         """
@@ -211,7 +225,7 @@ class SessionPool:
             self._stock.give_back(session)
 
     def snapshot(self) -> PoolSnapshot:
-        """Return the state of the pool: its sessions now, and what it has done so far. Cheap."""
+        """Return the numbers of the pool at this moment: its sessions by state, and what it has done so far. Cheap: it asks no process."""
         return self._stock.snapshot()
 
     async def _take(self, timeout: float) -> PooledSession:
@@ -243,7 +257,11 @@ class SessionPool:
 
 
 class Retirement(StrEnum):
-    """The reasons for which a pool ends a session."""
+    """The reasons for which a pool ends a session. They are the keys of `PoolSnapshot.retired`.
+
+    `used`: its one use is over. `died`: its process ended while idle. `silent`: it did not answer a check. `age`, `memory`, `surplus`: it
+    was beyond `max_age`, `max_rss_bytes`, or `warm` and `idle_ttl`. `closing`: the pool was closed.
+    """
 
     USED = "used"
     """Its one use is over."""
@@ -265,12 +283,13 @@ _EXPECTED = frozenset({Retirement.USED, Retirement.SURPLUS, Retirement.AGE, Reti
 
 
 class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a pool at one moment, and what it has done so far.
+    """The numbers of a pool at one moment, from `SessionPool.snapshot()`.
 
-    Now: sessions that are `idle`, `starting`, `in_use` and `ending`, and `waiting` calls of `acquire()`.
-
-    So far: sessions `started`, `failed_starts`, sessions `handed_out`, of these `handed_out_warm` without a wait, and sessions `retired` by
-    `Retirement`.
+    * Sessions now: `idle` (ready), `starting`, `in_use` (handed out and not given back), `ending` (being closed).
+    * `waiting`: calls of `acquire()` that wait for a session.
+    * Sessions since the pool was made: `started`, `failed_starts`, `handed_out`; of these, `handed_out_warm` were ready when they were
+      asked for.
+    * `retired`: how many sessions were ended since then, by reason (`Retirement`).
     """
 
     idle: int
@@ -286,7 +305,10 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> int:
-        """Sessions that have, or may have, a process. Never more than `cap`."""
+        """The number of sessions that count against `cap`: idle, starting, in use and ending.
+
+        Each has a process, or is about to start or end one.
+        """
         return self.idle + self.starting + self.in_use + self.ending
 
     def __str__(self) -> str:

@@ -16,9 +16,10 @@ _SHOWN_CHARS = 400
 
 
 class ExpectationFailed(UsageError, AssertionError):
-    """Raised when the host writes something else than the script or tape expects. Compare `expected` with `actual` at `step`.
+    """Raised in a test when the host writes something else than the script or tape expects. Compare `expected` with `actual` at `step`.
 
-    It is also an `AssertionError`, so that test runners show it as a failed test.
+    These three are texts: the place in the script or tape, what should have come, and what came. It is also an `AssertionError`, so test
+    runners show it as a failed test.
     """
 
     code = "testing.expectation_failed"
@@ -31,7 +32,12 @@ class ExpectationFailed(UsageError, AssertionError):
 
     @classmethod
     def at(cls, step: str, *, expected: str, actual: str, why: str = "") -> ExpectationFailed:
-        """Make the error for one step; the message contains all of it."""
+        """Return the error for one step, whose message contains all four texts. Its attributes `step`, `expected` and `actual` hold three
+        of them.
+
+        `step` names the place in the script or tape, `expected` what should have come, `actual` what came; `why` may say what is wrong with
+        it.
+        """
         return cls(f"{step}: expected {expected}, got {actual}" + (f" ({why})" if why else ""), step=step, expected=expected, actual=actual)
 
 

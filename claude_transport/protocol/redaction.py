@@ -78,6 +78,9 @@ _SCHEMES: Final = frozenset(("apikey", "basic", "bearer", "digest", "negotiate",
 class Redactor:
     """Removes secrets and personal data from text, without changing the structure of JSON.
 
+    It knows the usual forms of keys, tokens, home directories and e-mail addresses, and the JSON fields that hold secrets. The arguments
+    add what it cannot know; very short values are ignored.
+
     Args:
         secrets: values that are secret wherever they occur.
         users: account names, which are replaced as whole words; common ones such as `root` are kept.
@@ -99,11 +102,15 @@ class Redactor:
         self._byte_hints = tuple(hint.encode("utf-8", "surrogatepass") for hint in self._hints)
 
     def with_users(self, users: Iterable[str]) -> Redactor:
-        """Return a copy that knows more account names."""
+        """Return a copy that removes these account names, too. The original does not change."""
         return Redactor(secrets=self._secrets, users={*self._users, *users}, homes=self._homes)
 
     def line(self, line: bytes) -> bytes:
-        """Return `line` without secrets; the same object when it has none. It may be JSON or not, whole or cut, UTF-8 or not."""
+        """Return one line of a conversation without its secrets and personal data; the same object when it has none.
+
+        The line may be JSON or not, whole or cut, UTF-8 or not. JSON keeps its fields; the value of a field with a secret name is replaced
+        as a whole.
+        """
         if not self._may_hold_something(line):
             return line
         if line.lstrip()[:1] in (b"{", b"["):
@@ -115,7 +122,10 @@ class Redactor:
         return OversizedLine(redacted, size=line.size, limit=line.limit) if isinstance(line, OversizedLine) else redacted
 
     def text(self, text: str) -> str:
-        """Return `text` without secrets, home directories, user names and e-mail addresses."""
+        """Return plain text without secrets, home directories, known user names and e-mail addresses.
+
+        A fixed word stands in place of each. Text that has none of them is returned as it is.
+        """
         low = text.lower()
         if not any(hint in low for hint in self._hints):
             return text

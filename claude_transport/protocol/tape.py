@@ -51,7 +51,11 @@ _WITHDRAWN = re.compile(rb"withdrawn in (\d{1,9})")
 
 
 class TapeHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about the recording: `created_at` in UTC; `scrubbed` is True when secrets were removed during the recording."""
+    """Facts about a recording, in the first line of a tape file.
+
+    `version` is that of the format, `cli_version` that of the recorded CLI, `created_at` the beginning in UTC; the last two are None when
+    unknown. `scrubbed` is True when secrets have been removed.
+    """
 
     version: int = TAPE_VERSION
     cli_version: str | None = None
@@ -59,14 +63,18 @@ class TapeHeader(msgspec.Struct, frozen=True, kw_only=True):
     scrubbed: bool = False
 
     def encode(self) -> bytes:
-        """Encode this header as the first line of the tape file, with its newline."""
+        """Return this header as the first line of a tape file, with its newline."""
         created_at = None if self.created_at is None else self.created_at.isoformat()
         about = {"tape": self.version, "cli_version": self.cli_version, "created_at": created_at, "scrubbed": self.scrubbed}
         return encode_line({**about, "t": 0, "dir": "note", "line": "tape"})
 
 
 class TapeRecord(msgspec.Struct, frozen=True):
-    """One line, `t` seconds after the start. `trimmed_from_chars` is the original length of a line of which only the beginning was kept."""
+    """One line of a recorded conversation, with its time and direction.
+
+    `t` is seconds after the start. `dir` is `in` (host to CLI), `out` (CLI to host), `err` (standard error) or `note` (another event).
+    `line` has no newline. `trimmed_from_chars` is the original length of a line of which only the beginning was kept; else None.
+    """
 
     t: float
     dir: Direction
@@ -75,11 +83,11 @@ class TapeRecord(msgspec.Struct, frozen=True):
 
     @property
     def whole_line(self) -> bytes:
-        """The complete line to replay. A trimmed line is replaced by the smallest valid line of the same type."""
+        """The line to replay. It is `line`, but in place of a trimmed line a small valid one with the same type, subtype and request id."""
         return self.line if self.trimmed_from_chars is None else restore_trimmed(self.line)
 
     def encode(self) -> bytes:
-        """Encode this record as one line of the tape file, with its newline."""
+        """Return this record as one line of a tape file, with its newline."""
         row: dict[str, Any] = {"t": round(self.t, 6), "dir": self.dir}
         try:
             row["line"] = self.line.decode()
@@ -92,9 +100,10 @@ class TapeRecord(msgspec.Struct, frozen=True):
 
 
 class Tape:
-    """A recorded conversation. Iterating it gives each `TapeRecord`, in order.
+    """A recorded conversation between a host and the CLI. Iterating it gives each `TapeRecord`, in order; `len()` is their number.
 
-    `is_torn` is True when the recording was cut in the middle of a line; that line is not among the records.
+    `records` is the list of records, `header` the facts about the recording. `is_torn` is True when the recording was cut in the middle of
+    a line; that line is not among the records.
     """
 
     def __init__(self, records: Iterable[TapeRecord] = (), *, header: TapeHeader | None = None, is_torn: bool = False) -> None:
@@ -104,7 +113,11 @@ class Tape:
 
     @classmethod
     def parse(cls, data: bytes, *, name: str = "tape") -> Tape:
-        """Read a tape from the contents of the file `name`. Raises `ConfigurationError`, naming the line, when it is not a tape."""
+        """Return the tape that `data`, the contents of a tape file, holds. `name` is the name of the file for messages.
+
+        A last line that is cut does not matter: `is_torn` is then True. Raises `ConfigurationError`, naming the line, when `data` is not a
+        tape.
+        """
         header: TapeHeader | None = None
         records: list[TapeRecord] = []
         rows = data.split(b"\n")
@@ -132,7 +145,10 @@ class Tape:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tape:
-        """Read a tape from a file. Raises `ConfigurationError` when the file cannot be read or is not a tape."""
+        """Return the tape in a file, which is read as a whole. Raises `ConfigurationError` when the file cannot be read or is not a tape.
+
+        `is_torn` of the tape says whether the last line was cut.
+        """
         try:
             data = Path(path).read_bytes()
         except OSError as error:
@@ -140,7 +156,7 @@ class Tape:
         return cls.parse(data, name=Path(path).name)
 
     def encode(self) -> bytes:
-        """Return the contents of the file."""
+        """Return the tape as the contents of a tape file: the header and then the records, one JSON object on each line."""
         return self.header.encode() + b"".join(record.encode() for record in self.records)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -159,7 +175,7 @@ class Tape:
             raise ConfigurationError(f"cannot write the tape {target}: {error.strerror}", option="path") from error
 
     def append(self, record: TapeRecord) -> None:
-        """Add a record at the end. Raises `ConfigurationError` when it is earlier than the last one."""
+        """Add a record at the end of the tape. Raises `ConfigurationError` when its time is before that of the last record."""
         if self.records and record.t < self.records[-1].t:
             raise ConfigurationError(
                 f"a record at {record.t} s cannot follow one at {self.records[-1].t} s; append in order", option="record"
@@ -181,11 +197,18 @@ class Tape:
         return f"<Tape of {len(self.records)} records{', torn' if self.is_torn else ''}>"
 
     def lines(self, direction: Direction) -> list[bytes]:
-        """Return the lines of one direction, in order."""
+        """Return the lines of one direction, in order, without their times.
+
+        `direction` is `in` (host to CLI), `out` (CLI to host), `err` (standard error) or `note` (another event).
+        """
         return [record.line for record in self.records if record.dir == direction]
 
     def redact(self, redactor: Redactor | None = None) -> Tape:
-        """Return a copy without secrets and personal data. Users whose homes occur anywhere in the tape are replaced everywhere."""
+        """Return a copy of the tape without secrets and personal data. Its header says `scrubbed`.
+
+        `redactor` removes them; by default a plain `Redactor()`. Users whose home directories occur anywhere in the tape are replaced
+        everywhere.
+        """
         texts = (record.line.decode("utf-8", "replace").replace("\\\\", "\\") for record in self.records)
         users = {user for text in texts for user in find_home_users(text)}
         knowing = (redactor or Redactor()).with_users(users)

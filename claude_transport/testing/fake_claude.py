@@ -26,12 +26,13 @@ PLAYER = Path(__file__).parent / "fake_claude_process" / "__main__.py"
 
 
 class FakeClaudeCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a fake claude, read from its journal.
+    """One run of a `FakeClaude`: how it was started, what it has received, and how it ended. `FakeClaude.calls()` returns it.
 
-    `argv` holds the arguments that the host added. `env` holds the values of the variables in `record_env`, `env_names` all names.
-    `stdin` holds the received lines (at most 1 MiB of each; undecodable bytes as `\\xNN`). `grandchildren` are process ids. `exit_code` is
-    None while the process runs, and after a death by signal. `signals` are the numbers of caught signals; `killed_by` is the number of a
-    `DieBySignal` step.
+    * `argv`: the arguments that the host added. `cwd`: its working directory.
+    * `env`: the values of the variables in `record_env`. `env_names`: the names of all variables.
+    * `stdin`: the received lines (at most 1 MiB of each; undecodable bytes as `\\xNN`).
+    * `signals`: the numbers of the signals that it has caught. `grandchildren`: ids of the processes that it has started.
+    * `exit_code`: None while the process runs, and after a death by signal. `killed_by`: the signal number of a `DieBySignal` step.
     """
 
     pid: int
@@ -47,27 +48,35 @@ class FakeClaudeCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The received lines that are JSON objects, decoded."""
+        """The lines that this run has received and that are JSON objects, decoded, in order."""
         decoded = [_decoded(line) for line in self.stdin]
         return [message for message in decoded if isinstance(message, dict)]
 
     @property
     def prompts(self) -> list[Any]:
-        """The content of every received user message."""
+        """The `content` of every user message that this run has received, in order: a text, or a list of content blocks."""
         return [message["message"]["content"] for message in self.messages if message.get("type") == "user"]
 
     def requests(self, subtype: str) -> list[dict[str, Any]]:
-        """Return the `request` object of every received control request of this subtype."""
+        """Return the `request` object of every control request of this `subtype` that this run has received, in order."""
         bodies = [message.get("request") for message in self.messages if message.get("type") == "control_request"]
         return [body for body in bodies if isinstance(body, dict) and body.get("subtype") == subtype]
 
 
 class FakeClaude:
-    """Make a real program to test with instead of `claude`. Pass its `command` to a transport, or its `path` as `cli_path`.
+    """Makes a program that behaves like the CLI and plays `scenario`, to test with instead of `claude`. It needs no network and no key.
 
-    Every run plays `scenario` from the start. The journal keeps the values of the environment variables in `record_env`, and only the names
-    of the others. Its files are in a private directory, which is deleted by `close()`, at the end of the `with` block, or when the
-    interpreter exits. Closing ends no process. Raises `ConfigurationError` when `scenario` is not a `Scenario`.
+    Pass its `command` to a transport, or its `path` as `cli_path`. Every run plays the scenario from the start; `calls()` tells what each
+    run has received. Its files are in a private directory, which is deleted by `close()`, at the end of the `with` block, or when the
+    interpreter exits. Closing ends no process.
+
+    Args:
+        scenario: what every run does.
+        record_env: names of environment variables whose values `calls()` shows; of the others it shows only the names.
+        python: the Python interpreter that runs the program.
+
+    Raises:
+        ConfigurationError: `scenario` is not a `Scenario`.
     """
 
     def __init__(self, scenario: Scenario, *, record_env: Sequence[str] = (), python: str = sys.executable) -> None:
@@ -85,19 +94,28 @@ class FakeClaude:
 
     @property
     def directory(self) -> Path:
-        """The private directory. Relative paths in the steps of the scenario start here."""
+        """The private directory of this fake. Relative paths in the steps of the scenario start here.
+
+        Raises `UsageError` after `close()`.
+        """
         self._check_open()
         return self._directory
 
     @property
     def command(self) -> list[str]:
-        """The argv that plays the scenario. It accepts any further flags and records them."""
+        """The command line that starts a run of the fake, program first. It accepts any further flags and records them.
+
+        Raises `UsageError` after `close()`.
+        """
         self._check_open()
         return list(self._command)
 
     @property
     def path(self) -> Path:
-        """An executable file (mode 0700) that plays the scenario, for arguments such as `cli_path`."""
+        """The path of an executable file that starts a run of the fake, for arguments such as `cli_path`.
+
+        Raises `UsageError` after `close()`.
+        """
         self._check_open()
         return self._path
 
@@ -113,16 +131,25 @@ class FakeClaude:
         return path
 
     def open_gate(self, name: str) -> None:
-        """Let every `WaitForFile(name)` step continue."""
+        """Let every step `WaitForFile(name)` of the scenario continue, in runs that wait at it now and in those that reach it later.
+
+        Raises `UsageError` after `close()`.
+        """
         self.directory.joinpath(name).touch()
 
     def calls(self) -> list[FakeClaudeCall]:
-        """Return what every run has done so far, in the order in which they started."""
+        """Return what every run of the fake has received and done so far, one `FakeClaudeCall` for each run, the first run first.
+
+        Raises `UsageError` after `close()`.
+        """
         runs = [_read_run(path) for path in sorted(self.directory.joinpath("journal").iterdir())]
         return [run for run in runs if run is not None]
 
     def close(self) -> None:
-        """Delete the private directory. A second call does nothing."""
+        """Delete the private directory with the program and its journal. A second call does nothing.
+
+        Runs that are still alive are not ended.
+        """
         self._remove()
 
     def _check_open(self) -> None:

@@ -37,7 +37,13 @@ REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
 
 
 class RecordedRequest(msgspec.Struct, kw_only=True):
-    """One request that the fake Messages API received, and how its answer ended."""
+    """One HTTP request that a `FakeMessagesAPI` received, and how its answer ended.
+
+    `kind` says what the request was for: `conversation` (a model request that `script` answers), `side` (one of the CLI's own, with its
+    `purpose`), `count_tokens`, `models`, `probe` (is the server there?), `malformed` (a model request whose body is not valid), or `other`.
+    `prompt` is the text of the last user message that has text, `credential` says which header carried a key, and `outcome` how the answer
+    ended; `pending` until then.
+    """
 
     method: str
     path: str
@@ -63,17 +69,20 @@ class RecordedRequest(msgspec.Struct, kw_only=True):
 
     @property
     def stream(self) -> bool:
-        """True when the client asked for a streamed answer."""
+        """True when the client asked for a streamed answer: `stream` is true in the body of the request."""
         return self.body.get("stream") is True
 
     @property
     def model(self) -> str:
-        """The requested model, or an empty string."""
+        """The model that the client asked for, or an empty string when the body names none."""
         return str(self.body.get("model", ""))
 
     @property
     def agent_id(self) -> str:
-        """The id of the asking subagent (header `x-claude-code-agent-id`), or an empty string for the main conversation."""
+        """The id of the subagent of the CLI that sent the request; an empty string for the main conversation.
+
+        It comes from the header `x-claude-code-agent-id`.
+        """
         return self.headers.get("x-claude-code-agent-id", "")
 
     def __repr__(self) -> str:
@@ -528,21 +537,25 @@ SIDE_REPLIES = {
 
 
 class FakeMessagesAPI:
-    """Serve a fake Messages API on loopback, answer by a script, and record every request in `requests`.
+    """Serves a fake Messages API on this machine, for tests of the CLI or the anthropic SDK without network or key.
 
-    Needs `pip install 'claude-transport[testing]'`. Use it with `async with`, or with `start()` and `aclose()`, which may be called
-    from any task, on asyncio and on trio. Closing drops unfinished replies at once. When a scripted function raised, the client gets
-    status 500, and closing raises that exception again.
+    It answers by a script, and records every request in `requests`. Needs `pip install 'claude-transport[testing]'`. Use it with
+    `async with`, or with `start()` and `aclose()`, which may be called from any task, on asyncio and on trio. Closing drops unfinished
+    replies at once. When a scripted function raised, the client gets status 500, and closing raises that exception again.
 
     Args:
-        script: answers the conversation; see `Script` for its forms.
-        side: answers side requests of the CLI (titles, compaction, side questions), which never use up `script`. Without it they get
-            a plausible text.
+        script: answers the conversation: a reply or text for every request, a sequence of them, a mapping from a part of the prompt to
+            them, or a function from the `RecordedRequest` to a reply.
+        side: answers side requests of the CLI (titles, compaction, side questions), which never use up `script`. Without it they get a
+            plausible text.
         default: answers when `script` is used up.
         host: the address to listen on.
         port: the port to listen on; 0 picks a free one.
         max_body_bytes: a longer request body gets status 413.
         request_timeout: seconds in which a request must arrive completely; a slower one gets status 408.
+
+    Raises:
+        ConfigurationError: a script is not valid.
     """
 
     def __init__(
@@ -573,7 +586,7 @@ class FakeMessagesAPI:
         self._changed = anyio.Event()
 
     async def start(self) -> None:
-        """Listen, and serve in the background.
+        """Listen, and serve in the background. Requests are answered when this returns.
 
         Raises:
             ConfigurationError: the address cannot be used, or h11 is not installed.
@@ -596,7 +609,7 @@ class FakeMessagesAPI:
     async def aclose(self) -> None:
         """Stop listening and drop every connection, with any unfinished reply. A second call does nothing.
 
-        Raises the first exception that a scripted function raised.
+        When all is closed, it raises the first exception that a scripted function raised, if there is one.
         """
         if self._task is not None:
             self._task.cancel()
@@ -617,40 +630,53 @@ class FakeMessagesAPI:
 
     @property
     def url(self) -> str:
-        """The base URL, for example `http://127.0.0.1:40123`. Raises `UsageError` before the start."""
+        """The base URL of the API, for example `http://127.0.0.1:40123`. Raises `UsageError` before the start."""
         if self._port is None:
             raise UsageError("the FakeMessagesAPI has no address yet; start it first")
         return f"http://[{self._host}]:{self._port}" if ":" in self._host else f"http://{self._host}:{self._port}"
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """Return environment variables that point the CLI at this server, with a fake key and without telemetry. `extra` overrides them."""
+        """Return environment variables for a CLI process that make it use this server, with a fake key and without telemetry.
+
+        Add them to its environment. `extra` adds variables or overrides these. Raises `UsageError` before the start.
+        """
         here = {"ANTHROPIC_API_KEY": FAKE_KEY, "ANTHROPIC_BASE_URL": self.url, "NO_PROXY": self._host, "no_proxy": self._host}
         return {**here, **QUIET, **extra}
 
     @property
     def conversation(self) -> list[RecordedRequest]:
-        """The requests that `script` answered: all but the side requests."""
+        """The recorded model requests that `script` answered, in the order of arrival.
+
+        Side requests of the CLI and all other requests are left out; `requests` has them.
+        """
         return [request for request in self.requests if request.kind == "conversation"]
 
     def replace(self, script: ScriptLike) -> None:
-        """Use this script from the next request on; replies that have begun go on."""
+        """Answer the conversation by this `script` from the next request on. Replies that have begun are finished as before.
+
+        Raises `ConfigurationError` when the script is not valid.
+        """
         self._script = Script(script, default=self._default)
 
     def open_gate(self, name: str = "main") -> None:
-        """Open this gate: `gated` replies that wait at it, or reach it later, continue."""
+        """Open the gate with this name: replies made with `gated()` that wait at it, or reach it later, continue.
+
+        Every gate is closed at first.
+        """
         self._open_gates.add(name)
         self._notify()
 
     def close_gate(self, name: str = "main") -> None:
-        """Close this gate: `gated` replies that reach it from now on wait."""
+        """Close the gate with this name: replies made with `gated()` that reach it from now on wait until `open_gate()`."""
         self._open_gates.discard(name)
 
     async def wait_for_requests(
         self, count: int, *, kind: RequestKind | None = "conversation", timeout: float = 30.0
     ) -> list[RecordedRequest]:
-        """Wait for `count` requests of this `kind` (None: of any kind) and return the first `count`.
+        """Wait until `count` requests of this `kind` have been received (None: of any kind), and return the first `count` of them.
 
-        Raises `TimeoutError` after `timeout` seconds, and `UsageError` when the server is closed first.
+        Requests that came before the call count, too. Raises `TimeoutError` after `timeout` seconds, and `UsageError` when the server is
+        not running or is closed first.
         """
 
         def matching() -> list[RecordedRequest]:
@@ -660,13 +686,17 @@ class FakeMessagesAPI:
         return matching()[:count]
 
     async def wait_at_gate(self, name: str = "main", *, timeout: float = 30.0) -> None:
-        """Wait until a reply waits at this closed gate, with everything before the gate sent. Raises `TimeoutError`."""
+        """Wait until a reply made with `gated()` waits at the closed gate with this name. Everything before the gate has then been sent.
+
+        Raises `TimeoutError` after `timeout` seconds, and `UsageError` when the server is not running or is closed first.
+        """
         await self.wait_until(lambda: self._at_gate.get(name, 0) > 0, timeout=timeout, what=f"a reply at the gate {name!r}")
 
     async def wait_until(self, condition: Callable[[], bool], *, timeout: float = 30.0, what: str = "the condition") -> None:
-        """Wait until `condition()` is true. It is called after each change of the recorded requests and their outcomes.
+        """Wait until `condition()` is true. It is called at once, and after each change of the recorded requests and their outcomes.
 
-        Raises `TimeoutError` after `timeout` seconds, and `UsageError` when the server is closed first; both messages contain `what`.
+        Raises `TimeoutError` after `timeout` seconds, and `UsageError` when the server is not running or is closed first; both messages
+        contain `what`, a name for the condition.
         """
         with anyio.move_on_after(timeout):
             while not condition():

@@ -38,7 +38,10 @@ class _Steps(_Struct, frozen=True):
 
 
 class ScriptedTurn(_Steps, frozen=True, kw_only=True):
-    """The steps that answer one user message, after `system/init` (left out with `init=False`)."""
+    """How the fake CLI answers one user message, or several merged ones: it plays `steps` in order.
+
+    Before them it sends the message `system/init`, as the CLI does in every turn; with `init=False` it does not.
+    """
 
     init: bool = True
 
@@ -47,18 +50,20 @@ Turn = ScriptedTurn  # its name until `claude_transport.Turn`, the handle on a p
 
 
 class Rule(_Struct, frozen=True, kw_only=True):
-    """The turn for every prompt that contains this text, in upper or lower case."""
+    """Makes a `Scenario` answer every prompt that contains the text `contains`, in upper or lower case, with `turn`."""
 
     contains: str
     turn: ScriptedTurn
 
 
 class Answer(_Struct, frozen=True, kw_only=True):
-    """How the fake answers one kind of control request of the host.
+    """How the fake CLI answers the host's control requests of one subtype. It is a value of `Scenario(answers=…)`.
 
-    The keys of `response` replace keys of the fake's usual answer. With `error` the answer is an error; with `never` there is no answer.
-    The steps `before` are played first (a real CLI sends an MCP `initialize` there, recording 06a), then `delay` seconds pass, then the
-    answer is sent, then the steps `after` are played.
+    First the steps `before` are played (a real CLI sends an MCP `initialize` there, recording 06a). Then `delay` seconds pass, the answer
+    is sent, and the steps `after` are played.
+
+    The keys of `response` replace keys of the fake's usual answer. With `error` (and `error_code`), the answer is an error with this text.
+    With `never`, there is no answer, and the steps `after` are not played.
     """
 
     response: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -74,22 +79,25 @@ ECHO = ScriptedTurn((Text("{{prompt}}"), Result()))
 
 
 class Scenario(_Struct, frozen=True, kw_only=True):
-    """Everything that a `FakeClaude` does.
+    """Says everything that a `FakeClaude` does: which turn answers which prompt, how it answers control requests, and how it ends.
 
     Args:
-        rules: the first rule that fits a user message answers it.
+        rules: the first rule whose text is in a user message answers it.
         replies: otherwise the next of these turns answers it.
-        otherwise: answers when no rule fits and all replies are used.
+        otherwise: answers when no rule fits and all replies are used. By default it repeats the prompt.
         startup: steps to play before the fake reads its stdin.
         at_eof: steps to play after the end of input and of the last turn, such as a late transcript flush or a `Hang`.
         answers: the answer for a control request, by its subtype, instead of the usual one.
         script: one list of steps that replaces all of the above.
         exit_code: the exit code; None exits with 1 after an error result and with 0 otherwise, as the CLI does.
-        chunk_size: the most bytes of one write to stdout.
+        chunk_size: the most bytes of one write to stdout; None for no limit.
         merge_queued: whether all messages that wait at the end of a turn become one turn (recording 10i).
         model: the model in the fake's answers.
         version: the CLI version in the fake's answers.
-        seed: the start of the sequence of ids.
+        seed: the start of the sequence of ids. The same seed gives the same ids.
+
+    Raises:
+        ConfigurationError: `chunk_size` is below 1.
     """
 
     replies: Sequence[ScriptedTurn] = ()
@@ -112,25 +120,32 @@ class Scenario(_Struct, frozen=True, kw_only=True):
 
     @classmethod
     def echo(cls, **changes: Any) -> Scenario:
-        """Answer every prompt with its own text."""
+        """Return a scenario that answers every prompt with the text of the prompt. `changes` are further fields of the scenario."""
         return cls(**changes)
 
     @classmethod
     def text(cls, text: str, *, chunks: Sequence[str] | None = None, **changes: Any) -> Scenario:
-        """Answer every prompt with this text, streamed in these chunks when partial messages are on."""
+        """Return a scenario that answers every prompt with `text`. `changes` are further fields of the scenario.
+
+        `chunks` are the pieces in which the text is streamed when the host has asked for partial messages.
+        """
         return cls(otherwise=ScriptedTurn((Text(text, chunks=chunks), Result())), **changes)
 
     @classmethod
     def turns(cls, turns: Sequence[ScriptedTurn | Sequence[Step] | str], *, init: bool = True, **changes: Any) -> Scenario:
-        """Answer each user message with the next turn: a `ScriptedTurn`, its steps, or the text of the answer. Echo further prompts."""
+        """Return a scenario that answers each user message with the next item of `turns`, and repeats the prompt when all are used.
+
+        An item is a `ScriptedTurn`, its steps, or the text of the answer. `init=False` leaves `system/init` out of turns that are made of
+        steps or texts. `changes` are further fields of the scenario.
+        """
         return cls(replies=tuple(_as_turn(turn, init=init) for turn in turns), **changes)
 
     @classmethod
     def simulated(cls, *, pace: float = 0.03) -> Scenario:
-        """Make the scenario of `claude-transport ask --offline`: deterministic, labelled as simulated, done in less than 1.5 s.
+        """Return the scenario of `claude-transport ask --offline`. Its answers are labelled as simulated, and done in less than 1.5 s.
 
-        The prompt "use a tool" makes it ask for permission to run `echo hello` (recording 04a); "simulate an error" makes it fail with a
-        rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
+        The same prompt gets the same answer. The prompt "use a tool" makes it ask for permission to run `echo hello` (recording 04a);
+        "simulate an error" makes it fail with a rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
         """
         return cls(
             otherwise=ScriptedTurn((_simulated(GREETING, pace=pace), FREE)),
@@ -139,22 +154,22 @@ class Scenario(_Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_recording(cls, path: str | Path) -> Scenario:
-        """Replay a recorded session (`{"t", "dir": "in"|"out"|"err"|"note", "line"}` per line), as fast as the host allows.
+        """Return a scenario that replays a recorded session, as fast as the host allows.
 
-        The fake sends each recorded output line after the inputs before it have come. The request ids of the host replace the recorded
-        ones; all other bytes stay. Requests that are not in the recording get the usual answers. Raises `ConfigurationError` for a file
-        that is not a recording.
+        The file has an object `{"t", "dir": "in"|"out"|"err"|"note", "line"}` on each line. The fake sends each recorded output line after
+        the inputs before it have come. The request ids of the host replace the recorded ones; all other bytes stay. Requests that are not
+        in the recording get the usual answers. Raises `ConfigurationError` for a file that is not a recording.
         """
         steps, exit_code = read_recorded_steps(path)
         return cls(script=tuple(steps), exit_code=exit_code)
 
     def to_json(self) -> bytes:
-        """Encode the scenario as indented JSON."""
+        """Return the scenario as indented JSON, which `from_json()` reads."""
         return msgspec.json.format(msgspec.json.encode(self))
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Scenario:
-        """Decode a scenario from JSON. Raises `ConfigurationError`, which says where the text is wrong."""
+        """Return the scenario that `to_json()` has written as `data`. Raises `ConfigurationError`, which says where the text is wrong."""
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:

@@ -125,12 +125,14 @@ class ScriptBuilder:
 
 
 class MockScript(ScriptBuilder):
-    """The steps of a conversation, built by chaining, and played by `MockTransport(script=…)`.
+    """The steps of a conversation that a test writes in advance, for `MockTransport(script=…)`.
 
-    The steps are played strictly in order. A message of the host must meet the next expectation. Any other message raises
-    `ExpectationFailed`, in its `write()` and in the reader; the error names the step and shows both. `initialize` is answered without an
-    expectation, unless the script expects it. `keep_alive` and withdrawn requests are ignored. After the last step the stream stays open
-    until the host ends its input, as with the CLI, unless the last step is `end()`.
+    Chain `expect()` (what the host must write), `reply()` (what it reads in return), `emit()` and `end()`. The steps are played strictly in
+    order. A message of the host must meet the next expectation. Any other message raises `ExpectationFailed`, in its `write()` and in the
+    reader; the error names the step and shows both.
+
+    `initialize` is answered without an expectation, unless the script expects it. `keep_alive` and withdrawn requests are ignored. After
+    the last step the stream stays open until the host ends its input, as with the CLI, unless the last step is `end()`.
     """
 
     def __init__(self) -> None:

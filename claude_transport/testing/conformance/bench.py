@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Violation(AssertionError):
-    """The transport under test broke the clause. The message says how."""
+    """The transport under test does not keep the promise of a clause. The message says how. It is an `AssertionError`."""
 
 
 def expect(condition: object, message: str) -> None:
@@ -201,7 +201,10 @@ class Stand:
 
 
 class Bench:
-    """What the function of one clause gets. `patience` bounds every single wait, in seconds."""
+    """What the check function of a `Clause` gets: it opens transports to test, starts calls in tasks, and bounds every wait.
+
+    `run_clause` makes one for each clause. `patience` bounds every single wait, in seconds.
+    """
 
     def __init__(self, medium: Medium, tasks: TaskGroup, *, patience: float, needs_peer: bool = True) -> None:
         self._medium = medium
@@ -211,7 +214,10 @@ class Bench:
 
     @contextmanager
     def within(self, what: str, *, seconds: float | None = None) -> Iterator[None]:
-        """Bound the waits in a block. Raises `Violation`, which names `what`, after `seconds` (default: the patience of the bench)."""
+        """Bound the time that the `with` block may take. `seconds` is by default the `patience` of the bench.
+
+        After that, the block is cancelled and `Violation` is raised; its message contains `what`, a name for the block.
+        """
         bound = self.patience if seconds is None else seconds
         with anyio.move_on_after(bound) as scope:
             yield
@@ -220,14 +226,21 @@ class Bench:
             raise Violation(f"{what}: not within {bound:g} s")
 
     def start(self, call: Callable[[], Awaitable[T]]) -> Attempt[T]:
-        """Start a call in its own task, beside the clause."""
+        """Start `call()` in a task of its own, beside the clause. Does not wait for it.
+
+        The returned `Attempt` can cancel the call, and gives its result.
+        """
         attempt = Attempt(self, call)
         self._tasks.start_soon(attempt.run)
         return attempt
 
     @asynccontextmanager
     async def opened(self, *, says: tuple[bytes, ...] = (), then: str | None = None) -> AsyncIterator[Stand]:
-        """Give a subject that is not connected. It is closed after the block; errors of that close are ignored."""
+        """Give the `async with` block a transport that is not connected yet, as a `Stand`, with its peer at the other end.
+
+        The peer sends the chunks `says` as soon as it can; `then` it ends ("finish" or "fail") or, with None, stays. The transport is
+        closed after the block; errors of that close are ignored, because other clauses test it.
+        """
         async with self._medium.open(Play(says=says, then=then)) as subject:
             if self._needs_peer and subject.peer is None:
                 raise Inexpressible(Reason.NO_PEER)
@@ -240,7 +253,11 @@ class Bench:
 
     @asynccontextmanager
     async def connected(self, *, says: tuple[bytes, ...] = (), then: str | None = None) -> AsyncIterator[Stand]:
-        """Give a connected subject whose peer sends `says` as soon as it can; `then` it ends ("finish", "fail") or stays."""
+        """Give the `async with` block a transport that is connected, as a `Stand`, with its peer at the other end.
+
+        The peer sends the chunks `says` as soon as it can; `then` it ends ("finish" or "fail") or, with None, stays. The transport is
+        closed after the block. Raises what `connect()` raises, and `Violation` when it takes too long.
+        """
         async with self.opened(says=says, then=then) as stand:
             await stand.connect()
             if not says and then is None and stand.subject.prime is not None:
@@ -249,7 +266,10 @@ class Bench:
             yield stand
 
     async def expect_raises(self, kinds: type[Exception] | tuple[type[Exception], ...], call: Awaitable[object], what: str) -> Exception:
-        """Await `call`, and return its exception. Raises `Violation` for one of another kind, for none, or when it takes too long."""
+        """Await `call`, which must raise one of the exceptions `kinds`, and return that exception.
+
+        Raises `Violation`, with `what` as the name of the call, when it raises another kind or none, or takes longer than `patience`.
+        """
         wanted = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
         with self.within(what):
             try:

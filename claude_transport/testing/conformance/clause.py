@@ -14,10 +14,12 @@ _registered: dict[str, Clause] = {}
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
-    """One promise of the contract, and the function that tests it.
+    """One promise of the contract of `Transport`, and the function that tests it. `run_conformance` runs it.
 
-    `id` is stable. `sentence` is the one in the docstring of `Transport`, and `source` names the method that promises it. `needs_peer` is
-    False when a transport without a peer can be tested. `check` raises `Violation` when the transport breaks the promise.
+    * `id`: its name in reports, which stays the same in later versions. `sentence`: the promise, as in the docstring of `Transport`.
+      `source`: the method that promises it.
+    * `check`: an async function that gets a `Bench`, and raises `Violation` when the transport breaks the promise.
+    * `needs_peer`: False when the promise can also be tested without a peer at the other end.
     """
 
     id: str

@@ -18,16 +18,19 @@ from claude_transport.transport import Transport
 
 
 class Medium(ABC):
-    """Make subjects: `open(play)` gives a new one each time and releases the peer afterwards. The kit closes the transport.
+    """Makes transports for the conformance kit to test. Subclass it to test a transport over a medium of your own.
 
-    `excludes` maps the clauses that cannot be tested with this medium to their reasons.
+    `open(play)` gives a new `Subject` each time and releases the peer afterwards; the kit closes the transport. `name` is the name in the
+    report. `excludes` maps the ids of clauses that cannot be tested with this medium to their reasons.
     """
 
     name: str = "factory"
     excludes: Mapping[str, Reason] = {}
 
     def prepare(self) -> None:  # noqa: B027 - most media share nothing
-        """Start what all its subjects share, unless it is running. The kit calls this before each clause, outside the event loop.
+        """Start what all subjects of this medium share, such as a server, unless it is running. By default it does nothing.
+
+        The kit calls it before each clause, outside the event loop.
 
         Raises:
             ConfigurationError: it cannot be started, so no clause can be tested.
@@ -35,7 +38,10 @@ class Medium(ABC):
 
     @abstractmethod
     def open(self, play: Play) -> AbstractAsyncContextManager[Subject]:
-        """Give a new subject whose peer acts as `play` says."""
+        """Give the `async with` block a new `Subject`, not connected, whose peer acts as `play` says. Release the peer after the block.
+
+        A subclass implements it. The kit calls it for each clause, and closes the transport itself.
+        """
 
 
 Factory: TypeAlias = Medium | Callable[[], Any] | Callable[[ByteStream], Transport]
@@ -79,10 +85,15 @@ async def _act(peer: Peer, play: Play) -> None:
 
 
 class ByteStreamMedium(LiveMedium):
-    """Make transports over one end of a pair of streams in memory. The kit plays the peer at the other end.
+    """Makes transports over one end of a pair of byte streams in memory, for the conformance kit, which plays the peer at the other end.
 
-    `make` takes a byte stream and returns the transport. `capacity` is the buffer of each stream in bytes (0: every write waits for the
-    reader). `max_line_bytes` is the line limit of the transport, if it has one. `close_timeout` are the seconds of its `close()`.
+    Args:
+        make: takes a byte stream and returns the transport over it, not connected.
+        name: the name in the report.
+        capacity: bytes that each stream can hold; 0 makes every write wait for the reader.
+        max_line_bytes: the line limit of the transport, if it has one.
+        close_timeout: seconds that its `close()` may take.
+        excludes: clauses that cannot be tested, with their reasons.
     """
 
     def __init__(
@@ -104,7 +115,10 @@ class ByteStreamMedium(LiveMedium):
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
-        """Give a transport over a new pair of streams."""
+        """Give the `async with` block a new `Subject`: a transport over a new pair of streams, and its peer.
+
+        The streams are broken after the block.
+        """
         async with MemoryPeer.pair(capacity=self._capacity) as (stream, peer):
             transport = self._make(stream)
             yield Subject(

@@ -24,7 +24,11 @@ _MARKS: dict[Verdict, str] = {"passed": "✓", "failed": "✗", "excluded": "-"}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one clause on one backend. `detail` says how it failed. `reason` is set only when it was excluded."""
+    """The result of one clause on one backend.
+
+    `clause` is the id of the clause, `backend` the event loop. `verdict` is `passed`, `failed` or `excluded`. `detail` says how it failed;
+    `reason` says why it was excluded, and is None otherwise.
+    """
 
     clause: str
     backend: str
@@ -33,7 +37,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason | None = None
 
     def raise_for_failure(self) -> None:
-        """Raise `Violation` when the clause failed."""
+        """Raise `Violation` with the text of this row when the clause failed. Does nothing when it passed or was excluded."""
         if self.verdict == "failed":
             raise Violation(str(self))
 
@@ -43,7 +47,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report:
-    """The results of one run: one row for each requested clause and backend."""
+    """The results of one conformance run. `run_conformance` returns it.
+
+    `rows` has one `Row` for each requested clause and backend, `name` is the name of what was tested. `str(report)` lists the failures and
+    exclusions.
+    """
 
     def __init__(self, rows: Sequence[Row], *, name: str = "") -> None:
         self.rows: tuple[Row, ...] = tuple(rows)
@@ -51,34 +59,34 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True when no clause failed. Excluded clauses do not count; see `excluded`."""
+        """True when no clause failed. Clauses that were excluded, so not tested, do not make it False; see `excluded`."""
         return not self.failed
 
     @property
     def passed(self) -> tuple[Row, ...]:
-        """The rows of the clauses that passed."""
+        """The rows of the clauses that the transport keeps, one for each clause and backend."""
         return self._with("passed")
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """The rows of the clauses that failed."""
+        """The rows of the clauses that the transport breaks, each with the reason in `detail`."""
         return self._with("failed")
 
     @property
     def excluded(self) -> tuple[Row, ...]:
-        """The rows of the clauses that were not tested, each with its `reason`."""
+        """The rows of the clauses that were not tested, each with the `reason` why that was not possible."""
         return self._with("excluded")
 
     def _with(self, verdict: Verdict) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.verdict == verdict)
 
     def raise_for_failures(self) -> None:
-        """Raise `Violation` with all failures, if there are any."""
+        """Raise `Violation` with the text of all failures when a clause failed; else do nothing. For a test that must fail then."""
         if self.failed:
             raise Violation(str(self))
 
     def to_markdown(self) -> str:
-        """Return a Markdown table of clauses and backends, followed by the failures and the reasons of exclusions."""
+        """Return the report as Markdown: a table of clauses and backends, then the failures and the reasons of the exclusions."""
         backends = list(dict.fromkeys(row.backend for row in self.rows))
         marks = {(row.clause, row.backend): _MARKS[row.verdict] for row in self.rows}
         lines = ["| clause | " + " | ".join(backends) + " |", "|---" * (len(backends) + 1) + "|"]
@@ -116,13 +124,17 @@ def run_conformance(
     clauses: Iterable[Clause | str] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Report:
-    """Test the transports that `factory` makes against every clause (or the named `clauses`) on every backend. Returns the report.
-
-    `factory` is a `Medium`; a function that takes a byte stream and returns a transport; or a function without arguments that returns a
-    transport, a `Subject`, or an async context manager of a `Subject`. Its attribute `excludes` may map clauses that it cannot
-    support to a `Reason`. `timeout` bounds every single wait, in seconds.
+    """Test the transports that `factory` makes against every clause of the contract, on every backend. Returns a report, also of failures.
 
     Do not call it inside an event loop, which it would block; call it in a thread there.
+
+    Args:
+        factory: a `Medium`; a function that takes a byte stream and returns a transport; or a function without arguments that returns a
+            transport, a `Subject`, or an async context manager of a `Subject`. Its attribute `excludes` may map ids of clauses that cannot
+            be tested with it to a `Reason`.
+        backends: the event loops: `asyncio`, `trio`, `asyncio+uvloop`.
+        clauses: the clauses to test, or their ids; by default all.
+        timeout: seconds that a single wait may take.
 
     Raises:
         ConfigurationError: the factory, a backend or a clause is not valid. What a transport does never raises.
@@ -139,7 +151,11 @@ def run_conformance(
 
 
 def run_clause(clause: Clause, medium: Medium, *, backend: str, timeout: float = DEFAULT_TIMEOUT) -> Row:
-    """Test one clause on one backend, and return its row. It returns in bounded time, whatever the transport does."""
+    """Test one clause on one backend, with a transport of `medium`, and return the result: passed, failed or excluded.
+
+    It runs an event loop in a thread of its own, and returns in bounded time, whatever the transport does. `timeout` bounds every single
+    wait, in seconds. Raises `ConfigurationError` when the medium cannot make a transport at all.
+    """
     if (reason := medium.excludes.get(clause.id)) is not None:
         return Row(clause=clause.id, backend=backend, verdict="excluded", reason=reason)
     medium.prepare()

@@ -13,7 +13,10 @@ from claude_transport.transport import Transport
 
 
 class Reason(enum.Enum):
-    """Why a clause is not tested with a medium. The value is the sentence for the report."""
+    """Why a clause of the contract is not tested with a medium. The value is the sentence for the report.
+
+    Members are the values of `excludes` of a medium or a factory, and `Row.reason` has one for an excluded clause.
+    """
 
     NO_PEER = "the factory gives no peer: the kit cannot send or receive at the other end"
     NO_REFUSAL = "the kit cannot make its `connect()` fail: the connection is open already, or `refuse` was not given"
@@ -37,10 +40,10 @@ class Inexpressible(Exception):
 
 
 class Peer(ABC):
-    """The other end of a transport, which the kit controls.
+    """The other end of a transport under test. The conformance kit controls it, and bounds all its waits.
 
-    It reads what the transport writes, all the time, unless `stop_reading()` was called. The peer of your own medium calls `take()` and
-    `input_over()` with what arrives. The kit bounds all waits.
+    It reads what the transport writes, all the time, unless `stop_reading()` was called. A medium of your own subclasses it: it implements
+    `send()`, `finish()`, `fail()`, `stop_reading()` and `resume_reading()`, and calls `take()` and `input_over()` with what arrives.
     """
 
     def __init__(self) -> None:
@@ -51,39 +54,49 @@ class Peer(ABC):
 
     @abstractmethod
     async def send(self, data: bytes) -> None:
-        """Send `data`, which may be any bytes. Returns when they are on their way."""
+        """Send `data` to the transport. It may be any bytes, also half a line. Returns when they are on their way."""
 
     @abstractmethod
     async def finish(self) -> None:
-        """End successfully: sent bytes still arrive, then the end."""
+        """End the peer as a program that exits well: bytes sent before still reach the transport, which then reads the end of stream."""
 
     @abstractmethod
     async def fail(self) -> None:
-        """Fail, like a crash: sent bytes still arrive, then the failure."""
+        """End the peer as a program that crashes: bytes sent before still reach the transport, which then reads a failure."""
 
     @abstractmethod
     async def stop_reading(self) -> None:
-        """Stop reading until `resume_reading()`. A few buffers may still fill."""
+        """Stop reading what the transport writes, until `resume_reading()`.
+
+        Its writes must then wait, once the buffers on the way are full.
+        """
 
     @abstractmethod
     async def resume_reading(self) -> None:
-        """Read again."""
+        """Read again what the transport writes, after `stop_reading()`."""
 
     async def persist(self) -> None:  # noqa: B027 - a peer that never exits by itself has nothing to do
-        """Do not exit any more when the input ends or on request: only `finish()`, `fail()` and force end it."""
+        """Make the peer stay when its input ends or when it is asked to exit: from now on only `finish()`, `fail()` and force end it.
+
+        The kit uses it to test what happens after the end of input, and a `close()` that must use force. By default it does nothing, for
+        peers that never exit by themselves.
+        """
 
     @property
     def received(self) -> bytes:
-        """All bytes received so far."""
+        """All bytes that the transport has sent to this peer so far."""
         return bytes(self._received)
 
     @property
     def input_ended(self) -> bool:
-        """True when the transport has ended its input or was closed."""
+        """True when the input of this peer has ended: the transport has ended it, or was closed."""
         return self._input_over
 
     async def receive_line(self) -> bytes:
-        """Wait for the next line, and return it without its newline. Raises `anyio.EndOfStream` at the end of input."""
+        """Wait for the next line that the transport sends, and return it without its newline.
+
+        Raises `anyio.EndOfStream` when the input of the peer ends before the line is whole.
+        """
         while (end := self._received.find(b"\n", self._read_to)) < 0:
             if self._input_over:
                 raise anyio.EndOfStream
@@ -93,24 +106,24 @@ class Peer(ABC):
         return line
 
     async def wait_received(self, size: int) -> None:
-        """Wait until `size` bytes have arrived in all. Raises `anyio.EndOfStream` when the input ends before."""
+        """Wait until the peer has received `size` bytes in all. Raises `anyio.EndOfStream` when its input ends before that."""
         while len(self._received) < size:
             if self._input_over:
                 raise anyio.EndOfStream
             await self._news.wait()
 
     async def wait_input_end(self) -> None:
-        """Wait until `input_ended` is True."""
+        """Wait until the input of this peer has ended: the transport has ended it, or was closed."""
         while not self._input_over:
             await self._news.wait()
 
     def take(self, data: bytes) -> None:
-        """Add bytes that have arrived (for the medium)."""
+        """Tell the peer that these bytes have arrived from the transport. Your subclass or medium calls it."""
         self._received += data
         self._tell()
 
     def input_over(self) -> None:
-        """Note the end of input (for the medium)."""
+        """Tell the peer that its input has ended: the transport sends no more. Your subclass or medium calls it."""
         self._input_over = True
         self._tell()
 
@@ -120,13 +133,13 @@ class Peer(ABC):
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """A transport that is not connected yet, its peer, and what the kit must know about them.
+    """What a medium gives to the conformance kit for one test: a transport that is not connected yet, its peer, and facts about them.
 
     Args:
         transport: the transport to test.
         peer: its other end; without one, only some clauses can be tested.
-        refuse: `refuse(True)` makes every `connect()` fail until `refuse(False)`.
-        max_line_bytes: the line limit of the transport, at most 1 MiB to keep the run short.
+        refuse: `refuse(True)` makes every `connect()` fail until `refuse(False)`; None when that cannot be done.
+        max_line_bytes: the line limit of the transport, at most 1 MiB to keep the run short; None when it has no limit.
         close_timeout: the seconds that its `close()` may take.
         absorbs: a number of bytes that all buffers between the two ends cannot hold.
         prime: awaited after `connect()` in clauses with a silent peer, for a transport that would not wait for such a peer.
@@ -142,7 +155,10 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Play(msgspec.Struct, frozen=True, kw_only=True):
-    """What the peer sends as soon as it can, chunk by chunk, and how it ends then: "finish", "fail", or None to stay."""
+    """What a peer does by itself in one test. It sends the chunks `says` as soon as it can, one after the other.
+
+    `then` says how it ends after that: "finish" (well), "fail" (as in a crash), or None to stay.
+    """
 
     says: tuple[bytes, ...] = ()
     then: str | None = None
