@@ -1,6 +1,7 @@
-"""What a conversation reports about itself, and what it refuses: outcomes, causes of an end, failed callbacks, wrong arguments.
+"""Public results of a `Query` (`InterruptOutcome`, `CloseReport`, `ResumePoint`), and functions that the modules of `client` share.
 
-The public reports come first: `InterruptOutcome`, `CloseReport`, `ResumePoint`. The rest is for the other modules of `client`.
+The functions recognise cancellations that this library did not order, turn exceptions into errors of this library, and check arguments.
+`CallbackFailures` counts and logs failed callbacks. The state of a query is in `query.py`, `connection.py` and `storage.py`.
 """
 
 from __future__ import annotations
@@ -68,15 +69,15 @@ class ResumePoint(msgspec.Struct, frozen=True):
     last_uuid: str | None = None
 
 
-# Cancellations that no scope of this library ordered: code of others may end in one, and it must not end the conversation.
+# A callback or a transport of another library may raise a cancellation of its own. It must not end the conversation.
 
 
 class StrayCancellation(Exception):
-    """Code of another library ended as if it had been cancelled, but no scope around it was."""
+    """Code of another library raised a cancellation, although no cancel scope around it was cancelled."""
 
 
 async def guarded(awaitable: Awaitable[T]) -> T:
-    """Await `awaitable`. A cancellation passes only when a scope around the caller is cancelled; else `StrayCancellation` is raised."""
+    """Await `awaitable`. Raises `StrayCancellation` for a cancellation that comes from no cancel scope around the caller."""
     try:
         return await awaitable
     except anyio.get_cancelled_exc_class() as exc:
@@ -87,11 +88,11 @@ async def guarded(awaitable: Awaitable[T]) -> T:
 def refuse_stray(cancelled: BaseException) -> None:
     """Raise `StrayCancellation` unless a scope around the caller is cancelled."""
     if anyio.current_effective_deadline() != -math.inf:
-        raise StrayCancellation("it was cancelled by something of its own") from cancelled
+        raise StrayCancellation("it raised a cancellation, but no cancel scope around it was cancelled") from cancelled
 
 
 def without_cancellation(error: BaseException) -> BaseException | None:
-    """Return `error` without the cancellations in it; None when it holds nothing else."""
+    """Return `error` without the cancellations in it; None when it contains nothing but cancellations."""
     cancelled = anyio.get_cancelled_exc_class()
     if isinstance(error, BaseExceptionGroup):
         return error if error.subgroup(cancelled) is None else error.split(cancelled)[1]
@@ -99,7 +100,7 @@ def without_cancellation(error: BaseException) -> BaseException | None:
 
 
 def meant_for_the_program(error: BaseException | None) -> KeyboardInterrupt | SystemExit | None:
-    """Return the Ctrl-C or `sys.exit()` that `error` is, or that is in the group; None when there is none."""
+    """Return the `KeyboardInterrupt` or `SystemExit` in `error`, which may be a group; None when there is none."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
             if (found := meant_for_the_program(member)) is not None:
@@ -109,17 +110,17 @@ def meant_for_the_program(error: BaseException | None) -> KeyboardInterrupt | Sy
 
 
 def translated(exc: Exception, what: str) -> ClaudeTransportError:
-    """Return `exc` as an error of this library, with `what` failed as its message: a transport of another library may raise anything.
+    """Return an error of this library for `exc`, which a transport of another library may have raised. `what` begins its message.
 
-    An exception with an `exit_code`, such as the official SDK's `ProcessError`, becomes a `ProcessError`; others a `ConnectionLost`.
+    An exception with an `exit_code`, such as the `ProcessError` of the official SDK, becomes a `ProcessError`; others a `ConnectionLost`.
     """
     if isinstance(exc, ClaudeTransportError):
         return exc
     exit_code = getattr(exc, "exit_code", None)
     error: ConnectionLost
     if isinstance(exit_code, int) and not isinstance(exit_code, bool):
-        died = {"signal": -exit_code} if exit_code < 0 else {"exit_code": exit_code}
-        error = ProcessError(f"{what}: {exc}", stderr_tail=str(getattr(exc, "stderr", None) or ""), **died)
+        status = {"signal": -exit_code} if exit_code < 0 else {"exit_code": exit_code}
+        error = ProcessError(f"{what}: {exc}", stderr_tail=str(getattr(exc, "stderr", None) or ""), **status)
     else:
         error = ConnectionLost(f"{what}: {exc!r}")
     error.__cause__ = exc
@@ -127,30 +128,32 @@ def translated(exc: Exception, what: str) -> ClaudeTransportError:
 
 
 def raised_again(error: ClaudeTransportError) -> BaseException:
-    """Return a copy of `error` to raise: one error may be raised to many waiters, and each raise would add to the traceback of the others.
+    """Return a copy of `error`, for each of the tasks that wait for it: raising one object many times would mix up their tracebacks.
 
-    When a callback called `sys.exit()`, return that `SystemExit`: under trio, only a waiting task can take it to the program.
+    When the cause is the `sys.exit()` of a callback, return that `SystemExit`: under trio, only a waiting task can raise it to the program.
     """
     exit_of_program = meant_for_the_program(error.__cause__)
     if isinstance(exit_of_program, SystemExit):
         return exit_of_program
     again = copy.copy(error)
     again.__cause__ = error.__cause__
-    for note in getattr(error, "__notes__", ()):
-        if note not in getattr(again, "__notes__", ()):
-            again.add_note(note)
+    if hasattr(error, "__notes__"):
+        again.__notes__ = list(error.__notes__)  # copy() shares the list
     return again
 
 
 def cause_of_end(
     error: ClaudeTransportError | None, *, last: ResultMessage | None, counters: DecodeCounters
 ) -> ClaudeTransportError | None:
-    """Return why the stream ended; None for a good end."""
+    """Return the error that ended the stream; None when it ended well.
+
+    `error` is what the transport raised, `last` the last result, and `counters` tell whether any line was a message.
+    """
     if isinstance(error, ProcessError) and error.exit_code == 1 and last is not None and last.is_error is True:
-        return None  # the CLI's exit code repeats what its last result said (docs/reference/protocol.md#exit-codes): it is no crash
+        return None  # not a crash: after a failed result, the CLI exits with code 1 (docs/reference/protocol.md#exit-codes)
     messages = counters.typed + counters.salvaged + counters.unknown + counters.lossy
     if error is None and not messages and counters.noise + counters.malformed:
-        return CLIJSONDecodeError("the peer ended, and nothing that it said was a JSON message")
+        return CLIJSONDecodeError("the peer ended, and none of its output was a JSON message")
     return error
 
 
@@ -160,20 +163,25 @@ _METHODS = ("connect", "write", "read_messages", "end_input", "close", "is_ready
 
 
 def check_transport(transport: object) -> None:
-    """Raise `ConfigurationError` for an object that lacks one of the six methods of a transport."""
+    """Raise `ConfigurationError` unless `transport` has the six methods of a Transport."""
+    if isinstance(transport, type):
+        _refuse("transport", f"transport must be a Transport, not the class {transport.__name__}: pass an instance")
     missing = [name for name in _METHODS if not callable(getattr(transport, name, None))]
     if missing:
-        _refuse("transport", f"{type(transport).__name__} is no transport: it has no {', '.join(missing)}")
+        _refuse("transport", f"transport must be a Transport, not {type(transport).__name__}, which has no {', '.join(missing)}")
 
 
 def check_callback(option: str, callback: object) -> None:
-    """Raise `ConfigurationError` for a callback that cannot be called. None is no callback."""
+    """Raise `ConfigurationError` unless `callback` can be called or is None."""
     if callback is not None and not callable(callback):
-        _refuse(option, f"{option} is an async function, not {type(callback).__name__}")
+        _refuse(option, f"{option} must be an async function, not {type(callback).__name__}")
 
 
 def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return `fields`; raise `ConfigurationError` for `skills` and agents that would allow other skills or tools than they name."""
+    """Check `skills` and `agents` in the fields of `initialize`, and return `fields`.
+
+    Raises `ConfigurationError` for names that the CLI would read as rules for other skills or tools.
+    """
     check_skills(fields.get("skills"))
     agents = fields.get("agents")
     if isinstance(agents, Mapping):
@@ -182,37 +190,37 @@ def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_on_error(value: object) -> None:
-    """Raise `ConfigurationError` for any value but "deny" and "allow"."""
+    """Raise `ConfigurationError` unless `value` is "deny" or "allow"."""
     if value not in ("deny", "allow"):
-        _refuse("on_callback_error", f'on_callback_error is "deny" or "allow", not {value!r}')
+        _refuse("on_callback_error", f'on_callback_error must be "deny" or "allow", not {value!r}')
 
 
 def check_number(option: str, value: object, *, positive: bool) -> None:
-    """Raise `ConfigurationError` for a value that is no number, or below 0; with `positive`, also for 0."""
+    """Raise `ConfigurationError` unless `value` is a number of at least 0; with `positive`, above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 if positive else value >= 0):
-        _refuse(option, f"{option} is a number {'above' if positive else 'of at least'} 0, not {value!r}")
+        _refuse(option, f"{option} must be a number {'above' if positive else 'of at least'} 0, not {value!r}")
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Raise `UsageError` for a value that is no number of seconds. Negative values count as 0."""
+    """Raise `UsageError` unless `value` is a number. Negative numbers are accepted, and mean 0 seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UsageError(f"{name} is a number of seconds, math.inf for no limit, not {value!r}")
+        raise UsageError(f"{name} must be a number of seconds (math.inf for no limit), not {value!r}")
 
 
 def check_hook_event(event: object) -> None:
-    """Raise `ConfigurationError` for an event that does not exist: its hooks would never run."""
+    """Raise `ConfigurationError` unless `event` is a known hook event: hooks of an unknown one would never run."""
     if not isinstance(event, str) or event not in [*HookEvent]:
         close: list[str] = []
-        with contextlib.suppress(OSError):  # without a free file descriptor, the import fails and there is no hint
+        with contextlib.suppress(OSError):  # the import fails when no file descriptor is free; then the message has no hint
             import difflib  # only when the hint is needed
 
             close = difflib.get_close_matches(str(event), [*HookEvent], n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        _refuse("hooks", f"there is no hook event {event!r}{hint} (an event of a newer CLI can be registered by initialize=)")
+        _refuse("hooks", f"there is no hook event {event!r}{hint} (for an event of a newer CLI, pass its hooks in initialize=)")
 
 
 def check_sequence(option: str, value: Any, *, of: type, what: str) -> None:
-    """Raise `ConfigurationError` for a value that is no list of `of`."""
+    """Raise `ConfigurationError` unless `value` is a sequence of `of`. `what` names the value in the message."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes | Mapping)
     if not is_list or not all(isinstance(item, of) for item in value):
         _refuse(option, f"{what} must be a list of {of.__name__}, not {value!r}")
@@ -223,33 +231,33 @@ def _refuse(option: str, message: str) -> NoReturn:
 
 
 class CallbackFailures:
-    """Counts and logs the callbacks of one conversation that fail.
+    """Counts and logs the failed callbacks of one conversation.
 
-    `make_redactor` is called for the first failure; the redactor takes the secrets out of what is logged. The record has the level ERROR
-    and holds the traceback as text. It has no `exc_info`, which would hold the error itself, with all that its message quotes of the
-    CLI's question, and every variable of every frame. Each line of the traceback is printable and indented.
+    `make_redactor` is called at the first failure; the redactor removes secrets from the log. Each failure is logged at level ERROR, with
+    the traceback as printable, indented text. The record has no `exc_info`: a log handler could show the variables of each frame, which
+    are not redacted.
     """
 
     def __init__(self, make_redactor: Callable[[], Redactor] = Redactor) -> None:
         self._make_redactor = make_redactor
         self._redactor: Redactor | None = None
         self.failed: int = 0
-        """Callbacks that raised, cancelled themselves, were late, or answered what cannot be told to the CLI."""
+        """Callbacks that raised, cancelled themselves, were late, or returned a value that cannot be sent to the CLI."""
         self.late: int = 0
-        """Answers that came too late: the question was withdrawn or answered before."""
+        """Answers that came too late: the CLI had withdrawn the question, or the question was already answered."""
 
     def note(self, name: str, error: BaseException | None = None, *, what: str = "") -> None:
-        """Count a failure of the callback `name`, and log the error that it raised, or without one the words of `what`."""
+        """Count a failure of the callback `name`. Log `error`, which it raised; without one, log the description `what`."""
         self.failed += 1
         if error is None:
             logger.error("%s failed: %s", printable(name), printable(what))
             return
         if self._redactor is None:
             self._redactor = self._make_redactor()
-        told = self._redactor.text("".join(traceback.format_exception(error)))
-        logger.error("%s failed (%s)\n%s", printable(name), type(error).__name__, printable_lines(told.rstrip()))
+        report = self._redactor.text("".join(traceback.format_exception(error)))
+        logger.error("%s failed (%s)\n%s", printable(name), type(error).__name__, printable_lines(report.rstrip()))
 
     def note_late(self, what: str) -> None:
         """Count an answer of the callback `what` that came too late."""
         self.late += 1
-        logger.debug("%s has answered too late: its question was withdrawn, or denied because its time was over", printable(what))
+        logger.debug("%s has answered too late: the question was withdrawn, or denied because of its time limit", printable(what))

@@ -1,7 +1,7 @@
-"""`LinkSession`: a session in link mode. Its process outlives a connection, and the client gets each byte exactly once.
+"""`LinkSession`: a session in link mode. Its process survives a lost connection, and the client receives each byte exactly once.
 
-`session.py` has what all sessions share. `protocol/link.py` has the frames and the positions of the link, `streams/link.py` the carrier
-that both ends use.
+The base class is in `session.py`. Frames and positions of the link are in `protocol/link.py`. The carrier, which client and gateway both
+use, is in `streams/link.py`. `gateway.py` accepts the connections and finds the session of each.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from claude_transport.transport import Transport
 from claude_transport.wrappers.redactor import redactor_for
 
 _FAREWELL: Final = 2.0
-"""Seconds for a client to read that its process has ended, when the gateway has ended it."""
+"""Seconds to wait, at the end of a session, for the client to receive what is left: output, the exit status, the goodbye frame."""
 
 _LAST_WRITE: Final = 1.0
-"""Seconds for the input before a goodbye to reach the process, in case it has stopped reading."""
+"""Seconds for input that the client sent before its goodbye to reach the process. The process may have stopped reading."""
 
 _PIECE_BYTES: Final = 64 * 2**10
-"""Bytes that are handed on at a time, in both directions."""
+"""The most bytes passed on at a time, in both directions."""
 
 
 def digest_of(key: str) -> bytes:
-    """Return the SHA-256 digest of a session's key. Looking it up takes a time that does not show how close a guessed key was."""
+    """Return the SHA-256 digest of a session's key. The time that a look-up by digest takes tells nothing about the key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 class LinkSession(Session):
-    """A session in link mode: the server's end of a link. At most one connection is attached; a newer one replaces the older.
+    """The server's end of a link. At most one connection is attached; a newer one replaces the older.
 
-    `key` is the secret with which its client resumes it.
+    `key` is the secret with which the client resumes the session.
     """
 
     mode: ClassVar[str] = "link"
@@ -66,17 +66,17 @@ class LinkSession(Session):
         super().__init__(transport, surroundings=surroundings, on_end=on_end)
         self.key: str = secrets.token_urlsafe(32)
         self._end = LinkEnd(replay_bytes=surroundings.limits.replay_bytes)
-        self._inbox = LinkInbox()  # the window of the link bounds it
-        self._input_over = False  # nothing follows what is in the inbox
-        self._accepted = 0  # the position up to which the process has its input
+        self._inbox = LinkInbox()  # its size is bounded by the window of the link
+        self._input_over = False  # the client has ended its input; the inbox holds the rest
+        self._accepted = 0  # the process has received the input up to this position
         self._received = Wakeup()
-        self._changed = Wakeup()  # new room, an acknowledgement, or a connection that came or went
+        self._changed = Wakeup()  # acknowledgements, room in a buffer, a connection that began or ended, progress of the input
         self._carrier = LinkCarrier(self._end, on_event=self._take, on_chunk=self._changed.fire, heartbeat=surroundings.limits.heartbeat)
         self._connection: anyio.CancelScope | None = None
         self._one_at_a_time = anyio.Lock()
         self._newest = 0  # the number of the newest connection
-        self._farewell = False  # the client has said goodbye
-        self._told = False  # everything was sent, the goodbye included
+        self._farewell = False  # the client has sent its goodbye frame
+        self._said_goodbye = False  # the goodbye frame is queued, behind all output
         self._scope = anyio.CancelScope()
         self._task: BackgroundTask | None = None
 
@@ -86,21 +86,22 @@ class LinkSession(Session):
         return self._connection is not None
 
     def begin(self) -> None:
-        """Start the task of the session. It ends with the process, the client's goodbye, the lease, or `close()`."""
+        """Start the task of the session. The end of the process, the client's goodbye, the end of the lease, or `close()` ends it."""
         self._task = BackgroundTask.spawn(self._live, name=f"session {self.id}", at_end=lambda: self._on_end(self))
 
     async def close(self, reason: str) -> None:
-        """End the process, tell a connected client how it ended, and wait for both."""
+        """End the process, and tell a connected client how it ended. Bounded by the close of the transport plus a few seconds."""
         self._note_end(reason)
         await self.transport.close()
         if self._task is not None:
             with anyio.move_on_after(_FAREWELL):
                 while self._connection is not None and not self._task.finished:
-                    await self._changed.wait()  # until the client has read how the process ended
+                    await self._changed.wait()  # the client disconnects when it knows how the process ended
             self._scope.cancel()
             await self._task.wait()
 
     async def _live(self) -> None:
+        """Run the session: carry bytes in both directions until the process ends or the session is closed, then tell the client."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
@@ -115,8 +116,12 @@ class LinkSession(Session):
             await self._say_goodbye()
 
     async def _wait_for_acknowledgement(self) -> None:
-        """Wait until the client has everything. Only a moment when the session was ended for a fault; the lease bounds an absent client."""
-        patience = math.inf if self.ended is None else _FAREWELL
+        """Wait until the client has acknowledged all output.
+
+        After a normal end of the process, a connected client may read as slowly as it likes, and an absent client has until its lease runs
+        out. When the gateway or the client has ended the session, the wait is over after 2 seconds without progress.
+        """
+        patience = math.inf if self.ended is None else _FAREWELL  # seconds without progress
         progress = -1
         while progress < self._end.acknowledged < self._end.sent:
             progress = self._end.acknowledged
@@ -125,7 +130,7 @@ class LinkSession(Session):
                     await self._changed.wait()
 
     async def _pump(self) -> None:
-        """Carry the output of the process into the link until the process has ended, then its end."""
+        """Send the output of the process to the client until the process ends, then send how it ended."""
         error: str | None = None
         try:
             async for batch in self.transport.read_lines():
@@ -135,9 +140,9 @@ class LinkSession(Session):
             self._note_end(exc.reason)
             error = str(exc)
         except (TruncatedStream, ProcessError) as exc:
-            torn = exc if isinstance(exc, TruncatedStream) else exc.__cause__
-            if isinstance(torn, TruncatedStream):
-                self._end.send(torn.bytes_tail)
+            truncated = exc if isinstance(exc, TruncatedStream) else exc.__cause__
+            if isinstance(truncated, TruncatedStream):
+                self._end.send(truncated.bytes_tail)  # the bytes after the last newline
         except ClaudeTransportError as exc:
             error = f"reading from the process failed on the gateway ({type(exc).__name__})"
             self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
@@ -155,7 +160,11 @@ class LinkSession(Session):
         self._carrier.wake()
 
     async def _send(self, data: bytes) -> None:
-        """Send to the client. Waits while its replay buffer is full, so the process waits too; the lease bounds this."""
+        """Send `data` to the client. Waits while the replay buffer is full, so the process waits too.
+
+        The wait ends when the client acknowledges, or when the lease of an absent client runs out. A connected client may stop the process
+        for any time, as a reader of a pipe may.
+        """
         for start in range(0, len(data), _PIECE_BYTES):
             self._end.send(data[start : start + _PIECE_BYTES])
             self._carrier.wake()
@@ -163,7 +172,10 @@ class LinkSession(Session):
                 await self._changed.wait()
 
     async def _feed(self) -> None:
-        """Carry the client's bytes to the process, in order. Acknowledge them when the process has them, or when they begin a line."""
+        """Write the client's bytes to the process, in order, and acknowledge them.
+
+        Whole lines are acknowledged when the process has received them. The beginning of a line is kept here, and acknowledged at once.
+        """
         end, inbox = self._end, self._inbox
         try:
             while True:
@@ -175,8 +187,9 @@ class LinkSession(Session):
                     break
                 start, data = inbox.taken, inbox.take(_PIECE_BYTES)
                 await self.take_input(data)
-                # bytes behind the last newline are kept here, and would be lost with the process
-                self._accepted = start + data.rfind(b"\n") + 1 if b"\n" in data else self._accepted
+                # only whole lines have reached the process; take_input() keeps the bytes after the last newline
+                if b"\n" in data:
+                    self._accepted = start + data.rfind(b"\n") + 1
                 end.consume(inbox.taken)
                 if end.has_output:
                     self._carrier.wake()
@@ -189,18 +202,20 @@ class LinkSession(Session):
             self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
             self.surroundings.metrics.refused[exc.reason] += 1
             self._end.bye(code=exc.reason, reason=str(exc))
-            self._carrier.wake()  # so that it is sent before the end of the process
+            self._carrier.wake()  # send it before the end of the process
             self._note_end(exc.reason)
             await self.transport.close()
         except ClaudeTransportError:
-            return  # the process has ended; bytes that did not reach it are not acknowledged
+            return  # the process has ended; input that did not reach it stays unacknowledged
 
     async def _keep_lease(self) -> None:
-        """End the session when no client has been connected for the time of the lease."""
+        """End the session when no client has been connected for `lease` seconds, or when a client has said goodbye and disconnected."""
         while True:
             while self._connection is not None:
                 await self._changed.wait()
             if self._farewell:
+                while self.ended is None:  # until _obey_farewell() has delivered the last input, at most `_LAST_WRITE` seconds
+                    await self._changed.wait()
                 break
             with anyio.move_on_after(self.surroundings.limits.lease):
                 while self._connection is None:
@@ -211,9 +226,9 @@ class LinkSession(Session):
         self._scope.cancel()
 
     async def _say_goodbye(self) -> None:
-        """Tell a connected client that the session is over, and wait a moment until it is sent."""
+        """Tell a connected client that the session is over. Wait at most 2 seconds until it disconnects, then end the connection."""
         self._end.bye(code=self.ended or "", reason=f"the session has ended ({self.ended})")
-        self._told = True
+        self._said_goodbye = True
         self._carrier.finish()
         with anyio.move_on_after(_FAREWELL, shield=True):
             while self._connection is not None:
@@ -225,23 +240,23 @@ class LinkSession(Session):
         """Serve one connection until it ends, a newer one replaces it, or the session is over.
 
         Args:
-            stream: the connection.
+            stream: the connection. The caller closes it.
             hello: the client's first frame, with the positions from which it resumes.
-            unread: bytes that followed the hello.
-            medium: for the log.
-            peer: for the log.
+            unread: bytes that were received after the hello.
+            medium: how the client is connected, for the log.
+            peer: the address of the client, for the log.
 
         Raises:
             TurnedAway: the client cannot resume from its position (`replay_gap`), or it broke the protocol (`malformed`). The session goes
-                on until its lease ends.
+                on, so the client can come back before its lease runs out.
         """
         self._newest += 1
         number = self._newest
         if self._connection is not None:
-            self._connection.cancel()  # it releases the lock without waiting
+            self._connection.cancel()  # the older connection then releases the lock
         async with self._one_at_a_time:
             if number != self._newest:
-                return  # a newer one came while this one waited for the lock
+                return  # an even newer connection came while this one waited for the lock
             try:
                 self._end.resume(received=hello.received, replay_from=hello.replay_from, window=hello.window)
             except ReplayGap as exc:
@@ -267,10 +282,11 @@ class LinkSession(Session):
                 self._changed.fire()
 
     async def _carry(self, stream: ByteStream, unread: bytes) -> None:
+        """Carry the link over one connection until it ends. After the goodbye frame, end the sending side in good order."""
         cause = await self._carrier.carry(stream, unread=unread)
         if self.ended is None:
             self.log(logging.INFO, "connection_over", f"its connection has ended ({cause or 'closed by the client'})")
-        elif self._told:
+        elif self._said_goodbye:
             with contextlib.suppress(*GONE):
                 await stream.send_eof()
 
@@ -289,6 +305,7 @@ class LinkSession(Session):
         return encode_frame(welcome)
 
     def _take(self, event: LinkEvent) -> None:
+        """Handle one event of the link. Raises `ProtocolError` for frames that a client must not send."""
         match event:
             case Data(_, data):
                 self._inbox.put(data)
@@ -304,9 +321,10 @@ class LinkSession(Session):
                 raise ProtocolError("the client sent a frame that only a server may send", code="link.malformed")
 
     async def _obey_farewell(self) -> None:
-        """End the process, because the client said goodbye. Its earlier input still goes to the process, if that reads."""
+        """End the process after the client's goodbye. Before that, wait at most a second for the client's earlier input to reach it."""
         with anyio.move_on_after(_LAST_WRITE):
             while self._end.consumed < self._end.received:
                 await self._changed.wait()
         self._note_end("client")
+        self._changed.fire()
         await self.transport.close()

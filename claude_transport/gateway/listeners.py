@@ -1,4 +1,7 @@
-"""`Listener`: a listening socket of a gateway or a bridge host; how it is opened, and the check that it is safe to open it."""
+"""Listening sockets of a gateway or a bridge host: opens them, accepts connections, and refuses addresses that are not safe.
+
+What happens to an accepted connection is in `gateway.py` and `bridge/host.py`. Addresses are parsed in `streams/address.py`.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,12 @@ from claude_transport.streams.websocket import check_websocket
 logger: logging.Logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
-_OUT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE: Final = 0.1
-"""Seconds until the next try when the system has no room for another connection. Connections that end meanwhile make room."""
+"""Seconds until the next attempt after accept() failed, for example without a free file descriptor. Connections that end may free one."""
 
 
 class Listener:
-    """A listening socket. `address` has the real port in place of 0."""
+    """A listening socket. In `address`, port 0 is replaced by the port that the system chose."""
 
     def __init__(self, listening: socket.socket, *, address: Address) -> None:
         listening.setblocking(False)
@@ -40,20 +42,23 @@ class Listener:
         self._inode = _inode(address.path) if address.scheme == "unix" else None
 
     async def accept(self) -> tuple[SocketStream, str]:
-        """Wait for the next connection; return it with the address of the client. Raises `ClosedResourceError` after `close()`."""
+        """Wait for the next connection. Return its stream, and the address of the client as text for the log.
+
+        A failed accept() is logged and repeated after 0.1 s. Raises `ClosedResourceError` after `close()`.
+        """
         while True:
             await anyio.lowlevel.checkpoint()
             try:
                 accepted, where = self._socket.accept()
             except BlockingIOError:
                 await anyio.wait_readable(self._socket)
+            except ConnectionAbortedError:
+                pass  # the client gave up before its connection was accepted
             except OSError as exc:
                 if exc.errno == errno.EBADF:
                     raise anyio.ClosedResourceError from exc
-                if exc.errno in _OUT_OF_ROOM:
-                    logger.warning("no connection can be accepted on %s: %s", self.address, exc.strerror)
-                    await anyio.sleep(_PAUSE)
-                # any other error concerns one connection, which is gone again
+                logger.warning("no connection can be accepted on %s: %s", self.address, exc.strerror)
+                await anyio.sleep(_PAUSE)
             else:
                 if self.address.scheme != "unix":
                     keep_alive(accepted)
@@ -61,7 +66,7 @@ class Listener:
                 return SocketStream(accepted, address=peer), peer
 
     def close(self) -> None:
-        """Stop listening, and remove the file of a Unix socket if it is still the same file."""
+        """Stop listening. Remove the file of a Unix socket, unless another process has replaced it."""
         anyio.notify_closing(self._socket)
         self._socket.close()
         if self._inode is not None and _inode(self.address.path) == self._inode:
@@ -70,9 +75,9 @@ class Listener:
 
 
 async def accept_all(listeners: Sequence[Listener], attend: Callable[[SocketStream, Address, str], Coroutine[Any, Any, None]]) -> None:
-    """Accept connections on all `listeners` until they are closed. Run `attend(stream, address, peer)` for each in a task of its own.
+    """Accept connections until all `listeners` are closed. Call `attend(stream, address, peer)` for each connection, in a task of its own.
 
-    `address` is that of the listener, `peer` that of the client.
+    `address` is the address of the listener, `peer` the address of the client as text. Returns when the last `attend()` has returned.
     """
 
     async def accept(listener: Listener) -> None:
@@ -89,23 +94,23 @@ async def accept_all(listeners: Sequence[Listener], attend: Callable[[SocketStre
 
 
 async def open_listeners(address: Address) -> list[Listener]:
-    """Listen at every IP address of a host name (`localhost` has two), or at a path.
+    """Listen at every IP address of the host in `address` (`localhost` has two), or at the path of a Unix socket.
 
-    A Unix socket gets mode 0600. It replaces a socket file that no process listens at any more.
+    A Unix socket gets mode 0600. If no process listens at an existing socket file, the file is replaced.
 
     Raises:
-        ConfigurationError: the address is taken, not allowed, or not one of this machine.
+        ConfigurationError: the address is in use, is not an address of this machine, cannot be resolved, or needs more rights.
     """
     try:
         if address.scheme == "unix":
             return [Listener(_bind_unix(address.path), address=address)]
         found = await anyio.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as exc:  # UnicodeError: a name that no host can have
-        raise _cannot(address, exc) from exc
+    except (OSError, UnicodeError) as exc:  # UnicodeError: not a valid host name
+        raise _listen_error(address, exc) from exc
     listeners: list[Listener] = []
     try:
-        for family, _type, _proto, _name, where in found:
-            if listeners and address.port == 0:  # all of them get the same port
+        for family, _type, _proto, _name, where in dict.fromkeys(found):  # the hosts file may list an address twice
+            if listeners and address.port == 0:  # use the port of the first address for all
                 where = (where[0], listeners[0].address.port, *where[2:])
             listening = _bind(family, where)
             port = listening.getsockname()[1]
@@ -113,7 +118,7 @@ async def open_listeners(address: Address) -> list[Listener]:
     except OSError as exc:
         for listener in listeners:
             listener.close()
-        raise _cannot(address, exc) from exc
+        raise _listen_error(address, exc) from exc
     return listeners
 
 
@@ -122,29 +127,30 @@ def check_exposure(address: Address, *, authenticates: bool, ssl_context: ssl.SS
 
     Args:
         address: where to listen.
-        authenticates: clients need a token or a certificate.
-        ssl_context: the certificate of the server.
-        allow_plaintext: a proxy in front encrypts.
+        authenticates: whether clients must show a token or a certificate.
+        ssl_context: the TLS configuration with the server's certificate.
+        allow_plaintext: permit unencrypted addresses that other machines can reach; for a server behind a proxy that encrypts.
 
     Raises:
-        ConfigurationError: other machines could connect without authentication or in plain text, or a certificate or a package is missing.
+        ConfigurationError: other machines could connect without authentication or without encryption, or `ssl_context` or the package for
+            WebSockets is missing.
     """
     if address.is_websocket:
         check_websocket()
     if address.is_encrypted and ssl_context is None:
-        raise ConfigurationError(f"{address} needs a certificate: give ssl_context", option="ssl_context")
+        raise ConfigurationError(f"{address} needs a certificate: pass ssl_context", option="ssl_context")
     if address.stays_here:
         return
     if not authenticates:
         raise ConfigurationError(
-            f"{address} can be reached from other machines, and every client could do what claude can do here: "
-            "give tokens, or ask for client certificates",
+            f"{address} can be reached from other machines, and does not authenticate clients: each could run claude on this machine. "
+            "Pass tokens, or an ssl_context that requires client certificates",
             option="tokens",
         )
     if not address.is_encrypted and not allow_plaintext:
         raise ConfigurationError(
-            f"{address} can be reached from other machines, and would carry tokens and conversations in plain text: "
-            "use tls:// or wss://, or allow_plaintext=True behind a proxy that encrypts",
+            f"{address} can be reached from other machines, and would carry tokens and conversations without encryption: "
+            "use tls:// or wss://, or pass allow_plaintext=True behind a proxy that encrypts",
             option="listen",
         )
 
@@ -166,9 +172,9 @@ def _bind(family: int, where: Any) -> socket.socket:
 def _bind_unix(path: str) -> socket.socket:
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # chmod after bind would leave an instant in which every user can connect. The umask is that of the whole process: files that other
-    # threads create in this instant can only become more private.
-    before = os.umask(0o177)
+    # Every user could connect between bind() and a later chmod(), so the umask sets the mode. It applies to the whole process: a file that
+    # another thread creates at this moment may lose permissions, but never gains any.
+    previous_umask = os.umask(0o177)
     try:
         listening.bind(path)
         listening.listen(_BACKLOG)
@@ -176,12 +182,12 @@ def _bind_unix(path: str) -> socket.socket:
         listening.close()
         raise
     finally:
-        os.umask(before)
+        os.umask(previous_umask)
     return listening
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket file that no process listens at. Raise `OSError` when one does. Leave other files: bind() then fails."""
+    """Remove the socket file at `path` if no process listens at it. Raise `OSError` if one does. Other files stay: bind() then fails."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return
@@ -194,10 +200,10 @@ def _remove_stale(path: str) -> None:
         except ConnectionRefusedError:
             Path(path).unlink()
             return
-    raise OSError(errno.EADDRINUSE, "another process listens there already")
+    raise OSError(errno.EADDRINUSE, "another process already listens there")
 
 
-def _cannot(address: Address, exc: OSError | UnicodeError) -> ConfigurationError:
+def _listen_error(address: Address, exc: OSError | UnicodeError) -> ConfigurationError:
     return ConfigurationError(f"cannot listen on {address}: {getattr(exc, 'strerror', None) or exc}", option="listen")
 
 

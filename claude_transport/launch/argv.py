@@ -1,10 +1,11 @@
-"""The command line, from a table with one row for each flag. Each value is bound to its flag as `--flag=value`.
+"""Builds the command line of the CLI from `FLAGS`, a table with one row for each flag.
 
-Observed on CLI 2.1.329: every option with a value takes the `=` form, also variadic ones. Such a value is never read as a flag, even when
-it starts with `-` (`--name=--version` names the session), and a variadic option does not take the arguments after it. So there is only one
-form.
+Every value is joined to its flag: `--flag=value`. Observed on CLI 2.1.329: every flag with a value accepts this form, also flags that take
+several values. The value is then never read as a flag, even when it starts with `-` (`--name=--version` names the session). A flag that
+takes several values does not swallow the arguments after it.
 
-Values that are large or may be secret are in `payloads`. The three fixed arguments are needed for a stream-json host (`[19c]`, `[19e]`).
+The flags in `FIXED_ARGUMENTS` are required by a stream-json session (`[19c]`, `[19e]`). Values that are large or may be secret are passed
+in files: see `payloads`. `launch` combines command line, environment and files.
 """
 
 from __future__ import annotations
@@ -31,24 +32,25 @@ FIXED_ARGUMENTS: Final = ("--output-format", "stream-json", "--verbose", "--inpu
 RESERVED_FLAGS: Final[Mapping[str, str]] = {
     "input-format": "it is always stream-json",
     "output-format": "it is always stream-json",
-    "verbose": "it is always given: stream-json output requires it",
-    "print": "a stream-json session on pipes needs no -p, and its prompt argument is ignored",
-    "sdk-url": "the vendor reserves it for its own Remote Control workers, and the CLI refuses every other host",
-    "help": "it prints a text and exits",
-    "version": "it prints a text and exits",
-    "init-only": "it exits without a conversation",
+    "verbose": "it is always set, because stream-json output requires it",
+    "print": "a stream-json session on pipes needs no -p, and the CLI ignores the prompt argument of -p",
+    "sdk-url": "it is reserved for the Remote Control workers of Anthropic, and the CLI accepts only addresses of Anthropic in it",
+    "help": "the CLI prints a text and exits",
+    "version": "the CLI prints a text and exits",
+    "init-only": "the CLI exits without a conversation",
 }
-"""Flags that `extra_args` must not name, and why."""
+"""Flags that `extra_args` must not contain, with the reason that the error message shows."""
 
 Form = Literal["value", "repeat", "switch"]
 Convert = Callable[[Any], Sequence[str]]
+"""Makes the values of a flag from the value of its option. A switch is given once for each item; the item itself does not matter."""
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """One row: the option, its flag, the form of the flag, and what it does.
+    """One row: an option, the flag that it becomes, and a description for the reference page.
 
-    `form` is `value` (once, `--flag=value`), `repeat` (`--flag=value` for each item) or `switch` (`--flag`). `hidden` flags are in the
-    binary, but not in `claude --help`.
+    `form` is `value` (once, `--flag=value`), `repeat` (`--flag=value` for each item) or `switch` (`--flag`). An option that is None, False
+    or empty adds no flag, unless `false_counts` or `empty_counts` is set. `claude --help` does not show `hidden` flags.
     """
 
     option: str
@@ -56,6 +58,8 @@ class Flag(msgspec.Struct, frozen=True):
     form: Form
     doc: str
     convert: Convert
+    false_counts: bool = False
+    empty_counts: bool = False
     hidden: bool = False
     note: str = ""
 
@@ -95,7 +99,7 @@ def _commas(value: Any) -> Sequence[str]:
 
 
 def _number(value: Any) -> Sequence[str]:
-    # repr() is exact and avoids an exponent; format(value, "f") would make 0 of a small budget
+    # repr() is exact; Decimal then writes it without an exponent. format(value, "f") alone would round a small budget to 0.
     return (format(Decimal(repr(value)).normalize(), "f") if isinstance(value, float) else str(value),)
 
 
@@ -136,10 +140,15 @@ def _extra(value: Any) -> Sequence[str]:
 
 FLAGS: Final[tuple[Flag, ...]] = (
     Flag("model", "--model", "value", "Model alias or full name. The CLI reports an unknown name only in the first turn.", _one),
-    Flag("fallback_model", "--fallback-model", "value", "Models to use when the main one is busy, in order.", _commas),
+    Flag("fallback_model", "--fallback-model", "value", "Models to use when the main model is busy, in order.", _commas),
     Flag("betas", "--betas", "repeat", "Beta headers (API key only); the CLI warns about those it does not allow.", _each),
     Flag(
-        "effort", "--effort", "value", "How much effort the model spends.", _one, note="An unknown level is only warned about by the CLI."
+        "effort",
+        "--effort",
+        "value",
+        "How much effort the model spends.",
+        _one,
+        note="The CLI only warns about an unknown level.",
     ),
     Flag("thinking", "--thinking", "value", "`adaptive` or `disabled`.", _thinking_mode, hidden=True),
     Flag("thinking", "--max-thinking-tokens", "value", "`enabled` with `budget_tokens`.", _thinking_budget, hidden=True),
@@ -154,19 +163,46 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "Move text about this machine from the system prompt to the first user message, for a shared prompt cache.",
         _switch,
     ),
-    Flag("system_prompt_snapshot", "--system-prompt-snapshot", "value", "Whether a conversation keeps its first system prompt.", _on_off),
+    Flag(
+        "system_prompt_snapshot",
+        "--system-prompt-snapshot",
+        "value",
+        "Whether a conversation keeps its first system prompt.",
+        _on_off,
+        false_counts=True,
+    ),
     Flag(
         "output_format",
         "--json-schema",
         "value",
         "JSON schema of the structured output.",
         _schema,
-        note=f"Over {INLINE_SCHEMA_LIMIT} characters it goes by `initialize.jsonSchema`, where the CLI drops an invalid schema silently.",
+        note=f"Over {INLINE_SCHEMA_LIMIT} characters it is sent as `initialize.jsonSchema`; there the CLI ignores an invalid schema.",
     ),
-    Flag("tools", "--tools", "repeat", "The built-in tools to offer; empty for none, the preset for the default set.", _tools),
+    Flag(
+        "tools",
+        "--tools",
+        "repeat",
+        "The built-in tools to offer; empty for none, the preset for the default set.",
+        _tools,
+        empty_counts=True,
+    ),
     Flag("allowed_tools", "--allowedTools", "repeat", "Permission rules that allow without asking.", _allow_rules),
-    Flag("disallowed_tools", "--disallowedTools", "repeat", "Rules that deny; a bare tool name removes the tool.", _deny_rules),
-    Flag("permission_mode", "--permission-mode", "value", "How tool use is approved.", _one, note="bypassPermissions is refused to root."),
+    Flag(
+        "disallowed_tools",
+        "--disallowedTools",
+        "repeat",
+        "Rules that deny; a tool name without a pattern removes the tool.",
+        _deny_rules,
+    ),
+    Flag(
+        "permission_mode",
+        "--permission-mode",
+        "value",
+        "How tool use is approved.",
+        _one,
+        note="The CLI refuses bypassPermissions when it runs as root.",
+    ),
     Flag(
         "permission_prompt_tool_name",
         "--permission-prompt-tool",
@@ -174,17 +210,21 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "What answers permission prompts: `stdio` for the host (can_use_tool requests), or an MCP tool.",
         _one,
         hidden=True,
-        note="None adds nothing: asks are denied `[04h]`. With `stdio` the host must answer each; the CLI waits without limit `[04l]`.",
+        note="None: what would prompt is denied `[04h]`. `stdio`: the host must answer each prompt; the CLI waits without limit `[04l]`.",
     ),
-    Flag("permission_prompts", "--permission-prompts", "value", "`host`, or `none`: whatever would prompt is denied.", _one),
+    Flag("permission_prompts", "--permission-prompts", "value", "`host`, or `none`: the CLI denies what would prompt.", _one),
     Flag(
-        "dangerously_skip_permissions", "--dangerously-skip-permissions", "switch", "Ask no permission questions. Refused to root.", _switch
+        "dangerously_skip_permissions",
+        "--dangerously-skip-permissions",
+        "switch",
+        "Ask no permission questions. The CLI refuses it as root.",
+        _switch,
     ),
     Flag(
         "allow_dangerously_skip_permissions",
         "--allow-dangerously-skip-permissions",
         "switch",
-        "Let the session switch to bypassPermissions later. Refused to root.",
+        "Let the session switch to bypassPermissions later. The CLI refuses it as root.",
         _switch,
     ),
     Flag(
@@ -197,20 +237,27 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "Use only the MCP servers given here. None: on when `mcp_servers` has any.",
         _switch,
     ),
-    Flag("agent", "--agent", "value", "The agent of the main conversation.", _one, note="An unknown name is ignored by the CLI."),
+    Flag("agent", "--agent", "value", "The agent of the main conversation.", _one, note="The CLI ignores an unknown name."),
     Flag("plugins", "--plugin-dir", "repeat", 'Local plugins, `{"type": "local", "path": ...}`.', _plugin_paths),
     Flag("plugin_urls", "--plugin-url", "repeat", "Plugins to fetch as .zip, for this session.", _each),
-    Flag("disable_slash_commands", "--disable-slash-commands", "switch", "No skills and no slash commands.", _switch),
+    Flag("disable_slash_commands", "--disable-slash-commands", "switch", "Turn skills and slash commands off.", _switch),
     Flag("chrome", "--chrome", "switch", "True turns Claude in Chrome on.", _switch),
-    Flag("chrome", "--no-chrome", "switch", "False turns it off.", _off),
+    Flag("chrome", "--no-chrome", "switch", "False turns it off.", _off, false_counts=True),
     Flag("continue_conversation", "--continue", "switch", "Continue the newest conversation of this directory.", _switch),
     Flag("resume", "--resume", "value", "Continue the session with this id or title.", _one),
-    Flag("session_id", "--session-id", "value", "The id (a UUID) of the new session.", _one, note="An id that exists is refused `[16e]`."),
+    Flag(
+        "session_id",
+        "--session-id",
+        "value",
+        "The id (a UUID) of the new session.",
+        _one,
+        note="The CLI refuses the id of an existing session `[16e]`.",
+    ),
     Flag("fork_session", "--fork-session", "switch", "Resume into a new session id.", _switch),
     Flag("resume_session_at", "--resume-session-at", "value", "Resume only up to this transcript entry.", _one, hidden=True),
-    Flag("resume_drops_turn", "--resume-drops-turn", "value", "The prompt whose turn the cut may discard.", _one, hidden=True),
-    Flag("no_session_persistence", "--no-session-persistence", "switch", "Write no transcript; nothing to resume.", _switch),
-    Flag("session_mirror", "--session-mirror", "switch", "Send the transcript as `transcript_mirror` frames too.", _switch, hidden=True),
+    Flag("resume_drops_turn", "--resume-drops-turn", "value", "The prompt whose turn `resume_session_at` may discard.", _one, hidden=True),
+    Flag("no_session_persistence", "--no-session-persistence", "switch", "Write no transcript, so the session cannot be resumed.", _switch),
+    Flag("session_mirror", "--session-mirror", "switch", "Also send the transcript, as `transcript_mirror` frames.", _switch, hidden=True),
     Flag("name", "--name", "value", "Display name of the session.", _one),
     Flag(
         "max_turns",
@@ -219,37 +266,51 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "Stop after this many turns (at least 1).",
         _one,
         hidden=True,
-        note="For the CLI 0 means no limit.",
+        note="The CLI takes 0 as no limit.",
     ),
     Flag("max_budget_usd", "--max-budget-usd", "value", "Stop when this much has been spent, in US dollars.", _number),
     Flag(
         "task_budget",
         "--task-budget",
         "value",
-        '`{"total": tokens}`: the budget the model is told.',
+        '`{"total": tokens}`: the token budget that the model is told about.',
         lambda b: _one(b["total"]),
         hidden=True,
     ),
-    Flag("include_partial_messages", "--include-partial-messages", "switch", "`stream_event` frames as the model writes.", _switch),
-    Flag("include_hook_events", "--include-hook-events", "switch", "Frames about hooks that settings files define.", _switch),
-    Flag("forward_subagent_text", "--forward-subagent-text", "switch", "Text and thinking of subagents as messages.", _switch),
+    Flag("include_partial_messages", "--include-partial-messages", "switch", "Send `stream_event` frames while the model writes.", _switch),
+    Flag("include_hook_events", "--include-hook-events", "switch", "Send frames about hooks that settings files define.", _switch),
+    Flag("forward_subagent_text", "--forward-subagent-text", "switch", "Send text and thinking of subagents as messages.", _switch),
     Flag("replay_user_messages", "--replay-user-messages", "switch", "Repeat every user message as output when its turn begins.", _switch),
     Flag("prompt_suggestions", "--prompt-suggestions", "value", "Suggest the next prompt after a turn.", lambda _: ("true",)),
-    Flag("auth_status_events", "--enable-auth-status", "switch", "`auth_status` frames.", _switch, hidden=True),
+    Flag("auth_status_events", "--enable-auth-status", "switch", "Send `auth_status` frames.", _switch, hidden=True),
     Flag(
         "await_initialize",
         "--await-initialize",
         "switch",
-        "The first line will be `initialize`, whose plugins and mcpServers then count. Any other first line is fatal `[19x]`.",
+        "Wait for `initialize`, and apply its plugins and mcpServers. Any other first line ends the CLI `[19x]`.",
         _switch,
         hidden=True,
     ),
-    Flag("debug", "--debug", "switch", "Debug log to a file.", _switch),
-    Flag("debug", "--debug", "value", "Debug log to a file, of these categories (`api,hooks`, `!mcp`).", _debug_filter),
+    Flag("debug", "--debug", "switch", "Write a debug log to a file.", _switch),
+    Flag("debug", "--debug", "value", "Write a debug log of these categories (`api,hooks`, `!mcp`) to a file.", _debug_filter),
     Flag("debug_file", "--debug-file", "value", "Where the debug log is written.", lambda p: (os.fspath(p),)),
-    Flag("debug_to_stderr", "--debug-to-stderr", "switch", "Debug log to stderr.", _switch, hidden=True),
-    Flag("add_dirs", "--add-dir", "repeat", "More directories that tools may use.", _each, note="One that does not exist is accepted."),
-    Flag("setting_sources", "--setting-sources", "value", "Which settings files count; empty for none, None for all.", _commas),
+    Flag("debug_to_stderr", "--debug-to-stderr", "switch", "Write the debug log to stderr.", _switch, hidden=True),
+    Flag(
+        "add_dirs",
+        "--add-dir",
+        "repeat",
+        "More directories that tools may use.",
+        _each,
+        note="The CLI accepts a directory that does not exist.",
+    ),
+    Flag(
+        "setting_sources",
+        "--setting-sources",
+        "value",
+        "Which settings files to read; empty for none, None for all.",
+        _commas,
+        empty_counts=True,
+    ),
     Flag("files", "--file", "repeat", "Files to download at start-up, `file_id:path`.", _each, note="Needs a session access token."),
     Flag(
         "project_config_root", "--project-config-root", "value", "Read project settings from here.", lambda p: (os.fspath(p),), hidden=True
@@ -260,36 +321,40 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "switch",
         "Minimal start: no hooks, plugins, memory, keychain or CLAUDE.md.",
         _switch,
-        note="Dropped, with a note, when the child has no credential that works under it: it ignores the login and the OAuth token.",
+        note="Dropped, with a note, when the child has no credential that `--bare` uses: it ignores the login and the OAuth token.",
     ),
-    Flag("safe_mode", "--safe-mode", "switch", "No customisation at all, for finding out what broke.", _switch),
-    Flag("workload", "--workload", "value", "Tag for the attribution of scheduled work.", _one, hidden=True),
-    Flag("extra_args", "", "value", "Any other flag: names without dashes, None for a switch.", _extra),
+    Flag("safe_mode", "--safe-mode", "switch", "Turn off all customisation, to find out what causes a problem.", _switch),
+    Flag("workload", "--workload", "value", "Tag that attributes the costs of scheduled work.", _one, hidden=True),
+    Flag("extra_args", "", "value", "Other flags: the name without dashes, and its value; None for a switch.", _extra),
 )
 
 
 def effective_values(
     options: ClaudeOptions, *, environment: Mapping[str, str] | None = None, permission_prompt: str | None = None, remote: bool = False
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the values for the table after the rules that combine several options, and a note for each rule that removed something.
+    """Return the value of each option for `flag_arguments`, by option name, and notes for the user about what was dropped.
 
-    * `--bare` is dropped when the child would have no credential that works with it.
-    * `--strict-mcp-config` is on when MCP servers are configured, unless `strict_mcp_config=False`.
-    * `plugins` leave the command line with `plugin_delivery="initialize"`.
-    * `skills` adds rules that allow them. A `system_prompt` preset sets its two switches. A long JSON schema leaves the command line.
-    * `permission_prompt` (of the transport) counts when `permission_prompt_tool_name` is None.
+    The values are those of `options`, changed by the rules that combine several options:
 
-    With `remote`, paths belong to another machine, and settings files are not read.
+    * `bare` is dropped when the child would have no credential that works with `--bare`.
+    * `strict_mcp_config=None` becomes True when MCP servers are configured.
+    * `skills` adds the rules that allow them to `allowed_tools`.
+    * The preset form of `system_prompt` sets two other options.
+    * A long JSON schema is left out: `initialize` carries it. So are `plugins` when `plugin_delivery="initialize"`.
+    * `permission_prompt_tool_name=None` becomes `permission_prompt`, which the transport chooses.
+
+    `environment` is the child's. With `remote`, paths are paths of another machine, so a settings file is not read.
     """
     values = {name: getattr(options, name) for name in options.__struct_fields__}
     notes: list[str] = []
     if options.bare:
         env = build_environment(options, os.environ) if environment is None else environment
-        unread = remote and isinstance(options.settings, (str, os.PathLike)) and not is_inline_json(os.fspath(options.settings))
-        if not unread and not bare_can_authenticate(env, load_settings(options)):
+        # a settings file on another machine may name a key helper
+        unreadable = remote and isinstance(options.settings, (str, os.PathLike)) and not is_inline_json(os.fspath(options.settings))
+        if not unreadable and not bare_can_authenticate(env, load_settings(options)):
             values["bare"] = False
             notes.append(
-                "--bare was dropped: it reads neither the login nor the OAuth token, and there is no API key in the child's environment"
+                "--bare was dropped: it ignores the login and the OAuth token, and the child has no other credential, such as an API key"
             )
     if options.strict_mcp_config is None:
         values["strict_mcp_config"] = bool(options.mcp_servers)
@@ -311,15 +376,15 @@ def effective_values(
 
 
 def flag_arguments(values: Mapping[str, Any]) -> list[str]:
-    """Return the arguments for `values` (from `effective_values`), in the order of the table."""
+    """Return the command line arguments for `values` (from `effective_values`), in the order of `FLAGS`."""
     arguments: list[str] = []
     for row in FLAGS:
         value = values[row.option]
         if value is None or (row.form == "switch" and not isinstance(value, bool)):
             continue
-        if value is False and row.convert is not _off and row.convert is not _on_off:
+        if value is False and not row.false_counts:
             continue
-        if isinstance(value, (tuple, list, Mapping)) and not value and row.option not in {"tools", "setting_sources"}:
+        if isinstance(value, (tuple, list, Mapping)) and not value and not row.empty_counts:
             continue
         converted = row.convert(value)
         if row.option == "extra_args":
@@ -364,18 +429,18 @@ def build_argv(
 
 
 def check_length(argv: Sequence[str], *, reserved: int = 0) -> None:
-    """Raise `ConfigurationError`, naming the longest flag, when `argv` with `reserved` more characters is too long for a command line."""
+    """Raise `ConfigurationError` when `argv` has 8,000 characters or more, with `reserved` added. The message names the longest flag."""
     length = windows.command_line_length(argv) + reserved
     if length < windows.COMMAND_LINE_BUDGET:
         return
-    room: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     for argument in argv[1:]:
         flag = argument.partition("=")[0]
-        room[flag] = room.get(flag, 0) + len(argument)
-    longest = max(room, key=room.__getitem__)
+        lengths[flag] = lengths.get(flag, 0) + len(argument)
+    longest = max(lengths, key=lengths.__getitem__)
     option = next((row.option for row in FLAGS if row.flag == longest), "extra_args")
     raise ConfigurationError(
-        f"the command line would be {length} characters long, the limit is {windows.COMMAND_LINE_BUDGET}; most of it is {longest} "
-        f"(option {option}): shorten it, or put it into a settings file",
+        f"the command line has {length} characters, and must have fewer than {windows.COMMAND_LINE_BUDGET}; {longest} (option {option}) "
+        "is the longest part: shorten it, or put it into a settings file",
         option=option,
     )

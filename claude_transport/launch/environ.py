@@ -1,13 +1,17 @@
-"""Builds the environment of the child as a new dict, from a table and three policies. `os.environ` is never changed.
+"""Builds the environment of the CLI as a new dict, and describes where each variable comes from. `os.environ` is never changed.
 
-From weakest to strongest: inherited variables, what the options imply (`VARIABLES`), `options.env`. Removed from the inherited ones:
+Three sources are merged; each wins over those before it: inherited variables, variables that options imply (`VARIABLES`), `options.env`.
+Three rules remove inherited variables:
 
-* the marks of a session (`NESTING`): everything that CLI 2.1.329 was observed to add to the environment of its tools. So a host that runs
-  under Claude starts a session of its own, not a nested one. Two of the marks are a socket and its token.
-* what `billing` does not allow to pay, and what `env_mode` does not let through.
+* `NESTING`: the variables that CLI 2.1.329 was observed to set for its tools. Without them, a host that itself runs under Claude starts an
+  independent session. Two of them would give the child the message socket of the enclosing session, and the token for it.
+* `billing`: variables that would make another account pay.
+* `env_mode`: variables that it does not pass on.
 
-`CLAUDE_CODE_ENTRYPOINT` is removed and, without the option `entrypoint`, not set: the CLI then calls itself `sdk-cli`, which is true. It
-decides several things by the names it knows, and `sdk-py` is the name of another project.
+`CLAUDE_CODE_ENTRYPOINT` is set only by the option `entrypoint`. Without it the CLI reports itself as `sdk-cli`. The CLI changes its
+behaviour for names that it knows, so this library does not use `sdk-py`, the name of the official SDK.
+
+`credentials` says which credential the CLI would use with an environment. Settings files are in `settings`.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ NOT_SUBSCRIPTION: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_
 NOT_API_KEY: Final = ("ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", *CLOUD_SWITCHES)
 CUSTOM_HEADERS: Final = "ANTHROPIC_CUSTOM_HEADERS"
 CREDENTIAL_HEADERS: Final = ("authorization", "proxy-authorization", "x-api-key")
-"""Headers that pay, by lower-case name. One of them in `CUSTOM_HEADERS` is sent beside the credential that the CLI has found."""
+"""HTTP headers that carry a credential, in lower case. The CLI sends those in `CUSTOM_HEADERS` in addition to its own credential."""
 
 NESTING: Final = frozenset(
     {
@@ -58,7 +62,7 @@ NESTING: Final = frozenset(
         "CLAUDE_PID",
     }
 )
-"""Marks of an enclosing session, never inherited."""
+"""Variables that the CLI sets for the tools of a session. They are never inherited."""
 
 ALWAYS_ALLOWED: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR", "TEMP", "TMP", "XDG_*"),
@@ -67,21 +71,21 @@ ALWAYS_ALLOWED: Final = (
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE", "USERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA"),
     *("LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
 )
-"""What `env_mode="allowlist"` passes on besides `env_allow`: what a program needs to run, and no credential."""
+"""Variables that `env_mode="allowlist"` passes on in addition to `env_allow`. Programs need them to run; none is a credential."""
 
 POLICIES: Final[Mapping[str, str]] = {
-    "env": "Variables for the child; they win over inherited ones and over what other options imply.",
+    "env": "Variables for the child. They win over inherited variables and over those that other options set.",
     "env_mode": "`inherit` everything, only an `allowlist`, or `exact`: only what `env` and the other options set.",
     "env_allow": "Names (`*` and `?` allowed) that `allowlist` passes on, besides those that every program needs.",
     "billing": "Which account may pay: `inherit` (the CLI decides), `subscription` (keys, tokens and cloud switches are removed), "
     "`subscription_strict` (refuse to start when one is set), `api_key` (require a key, remove the others).",
     "isolated_config": "A private `CLAUDE_CONFIG_DIR` for this session, made by the transport. The login is not in it.",
 }
-"""Options that decide about the environment as a whole."""
+"""The options that affect the whole environment, with their descriptions for the reference page."""
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """One row: the option, the variable that it becomes, and how its value is written."""
+    """One row: an option, the variable that it sets, and the function that makes the text of the variable from the value of the option."""
 
     option: str
     name: str
@@ -123,23 +127,28 @@ VARIABLES: Final[tuple[Variable, ...]] = (
         lambda seconds: "0" if math.isinf(seconds) else _milliseconds(seconds),
         note="The CLI always waits for background shells, without limit `[24f]`.",
     ),
-    Variable("disable_background_tasks", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "No background tasks.", _flag),
-    Variable("enable_file_checkpointing", "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "`rewind_files` works.", lambda _: "true"),
-    Variable("session_state_events", "CLAUDE_CODE_SDK_READS_SESSION_STATE", "`session_state_changed` frames.", _flag),
+    Variable("disable_background_tasks", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "Turn background tasks off.", _flag),
+    Variable(
+        "enable_file_checkpointing",
+        "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING",
+        "Allow `rewind_files`.",
+        lambda _: "true",
+    ),
+    Variable("session_state_events", "CLAUDE_CODE_SDK_READS_SESSION_STATE", "Send `session_state_changed` frames.", _flag),
     Variable("pin_cli", "DISABLE_AUTOUPDATER", "The CLI does not update itself under a running service.", _flag),
     Variable("config_dir", "CLAUDE_CONFIG_DIR", "Where the CLI keeps its configuration, login and sessions.", os.fspath),
     Variable("client_app", "CLAUDE_AGENT_SDK_CLIENT_APP", "Your program, for the User-Agent (`my-app/1.0`)."),
-    Variable("entrypoint", "CLAUDE_CODE_ENTRYPOINT", "The name under which the CLI runs; None leaves it at `sdk-cli`."),
+    Variable("entrypoint", "CLAUDE_CODE_ENTRYPOINT", "The entry point that the CLI reports; None leaves it at `sdk-cli`."),
 )
 
 
 def is_switched_on(value: str | None) -> bool:
-    """Whether a switch variable counts as on for the CLI."""
+    """Return whether the CLI takes `value` of a switch variable as on."""
     return (value or "").strip().lower() in {"1", "true", "yes", "on"}
 
 
 def check_variables(env: Mapping[str, str]) -> None:
-    """Check that `env` can be an environment. Raises `ConfigurationError(option="env")`, whose message holds no value."""
+    """Check the types and names in `env`. Raises `ConfigurationError(option="env")`; its message never contains a value."""
     if not isinstance(env, Mapping):
         raise ConfigurationError(f"env: must be a mapping, not {type(env).__name__}", option="env")
     for name, value in env.items():
@@ -150,16 +159,16 @@ def check_variables(env: Mapping[str, str]) -> None:
 
 
 def forbidden_variables(billing: BillingPolicy) -> tuple[str, ...]:
-    """Return the variables that must not reach the child under this billing policy, because another account would pay."""
+    """Return the names of the variables that would make another account pay than `billing` allows."""
     if billing == "api_key":
         return NOT_API_KEY
     return () if billing == "inherit" else NOT_SUBSCRIPTION
 
 
 def forbidden_in(env: Mapping[str, str], billing: BillingPolicy) -> list[str]:
-    """Return the names of what is set in `env` and must not reach the child under this policy; never a value.
+    """Return the names of the variables in `env` that `billing` forbids. Empty variables are allowed.
 
-    `ANTHROPIC_CUSTOM_HEADERS` is among them when one of its headers is a credential, by name.
+    `ANTHROPIC_CUSTOM_HEADERS` is forbidden when it contains one of `CREDENTIAL_HEADERS`.
     """
     found = [name for name in forbidden_variables(billing) if env.get(name)]
     if billing != "inherit" and _has_credential_header(env.get(CUSTOM_HEADERS, "")):
@@ -168,23 +177,23 @@ def forbidden_in(env: Mapping[str, str], billing: BillingPolicy) -> list[str]:
 
 
 def _has_credential_header(text: str) -> bool:
-    """Whether one of the headers in `text` (`NAME: VALUE`, one on a line) is a credential."""
-    # the CLI trims names as JavaScript does, which takes a byte-order mark for white space
+    """Return whether `text` (lines of `NAME: VALUE`) contains one of `CREDENTIAL_HEADERS`."""
+    # The CLI trims names with JavaScript's trim(), which also removes a byte-order mark.
     names = (line.partition(":")[0].replace("\ufeff", "").strip().lower() for line in text.splitlines())
     return any(name in CREDENTIAL_HEADERS for name in names)
 
 
 def settings_variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the `env` block of parsed settings, whose variables win over those of the process; empty when it cannot be read."""
+    """Return the `env` block of parsed settings; empty when there is no such mapping. In the CLI it wins over the environment."""
     block = settings.get("env")
     return {str(name): str(value) for name, value in block.items()} if isinstance(block, Mapping) else {}
 
 
 def bare_can_authenticate(env: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
-    """Whether a session started with `--bare` would find a credential: a key, a token or a cloud in `env`, or a key helper in
+    """Return whether a session with `--bare` would find a credential: a key, a token or a cloud switch in `env`, or `apiKeyHelper` in
     `settings`.
 
-    Observed: `--bare` works with `ANTHROPIC_API_KEY` and `ANTHROPIC_AUTH_TOKEN`. It does not read the login and `CLAUDE_CODE_OAUTH_TOKEN`.
+    Observed: `--bare` uses `ANTHROPIC_API_KEY` and `ANTHROPIC_AUTH_TOKEN`. It ignores the stored login and `CLAUDE_CODE_OAUTH_TOKEN`.
     """
     env = {**env, **settings_variables(settings)}
     if env.get("ANTHROPIC_API_KEY") or env.get("ANTHROPIC_AUTH_TOKEN") or settings.get("apiKeyHelper"):
@@ -215,7 +224,8 @@ def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *
 
 
 def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -> tuple[dict[str, str], dict[str, str]]:
-    fold = str.upper if windows.is_windows(platform) else str  # names are case-insensitive on Windows, as they are in os.environ there
+    """Return the environment of the child, and the origin of each variable by name."""
+    fold = str.upper if windows.is_windows(platform) else str  # os.environ has upper-case names on Windows
     check_variables(options.env)
     given = {fold(name): value for name, value in options.env.items()}
     inherited = {fold(name): value for name, value in inherited.items()}
@@ -232,25 +242,25 @@ def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -
     for row in VARIABLES:
         value = getattr(options, row.option)
         if value is not None and value is not False:
-            env[row.name] = _written(row, value)
+            env[row.name] = _convert(row, value)
             origins[row.name] = f"option {row.option}"
     if options.cwd is not None and not windows.is_windows(platform):
-        env |= {"PWD": os.path.abspath(options.cwd)}  # noqa: PTH100 - resolving links is what PWD is there to avoid
-        origins |= {"PWD": "option cwd"}
+        env |= {"PWD": os.path.abspath(options.cwd)}  # noqa: PTH100 - PWD keeps symbolic links, which Path.resolve() replaces
+        origins |= {"PWD": "option cwd"}  # not as origins["PWD"] = …, which ruff takes for a password
     for name, value in given.items():
         env[name] = value
         origins[name] = "options.env"
     if options.billing == "api_key" and not env.get("ANTHROPIC_API_KEY"):
-        raise ConfigurationError('billing="api_key" needs ANTHROPIC_API_KEY, in the environment or in env; it is not set', option="billing")
+        raise ConfigurationError('billing="api_key" needs ANTHROPIC_API_KEY: set it in the environment or in env', option="billing")
     return env, origins
 
 
 def _why_removed(name: str, options: ClaudeOptions, *, allowed: tuple[str, ...], forbidden: set[str]) -> str | None:
-    """Return the rule that removes the inherited variable `name`, or None."""
+    """Return the rule that removes the inherited variable `name`; None when it is kept."""
     if options.env_mode == "exact":
         return 'env_mode="exact"'
     if name in NESTING:
-        return "mark of an enclosing session"
+        return "set by an enclosing session"
     if name in forbidden:
         return f'billing="{options.billing}"'
     if options.env_mode == "allowlist" and not any(fnmatch.fnmatchcase(name, rule) for rule in allowed):
@@ -258,12 +268,12 @@ def _why_removed(name: str, options: ClaudeOptions, *, allowed: tuple[str, ...],
     return None
 
 
-def _written(row: Variable, value: Any) -> str:
+def _convert(row: Variable, value: Any) -> str:
     try:
         return row.convert(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigurationError(
-            f"{row.option}: {value!r} cannot be written into the variable {row.name}: {error}", option=row.option
+            f"{row.option}: {value!r} cannot be converted for the variable {row.name}: {error}", option=row.option
         ) from error
 
 
@@ -271,13 +281,14 @@ def _check_billing(options: ClaudeOptions, inherited: Mapping[str, str], given: 
     clash = forbidden_in(given, options.billing)
     if clash:
         raise ConfigurationError(
-            f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids; remove one of the two', option="env"
+            f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids: remove it from env, or choose another billing',
+            option="env",
         )
     if options.billing == "subscription_strict":
         found = forbidden_in(inherited, options.billing)
         if found:
             raise ConfigurationError(
                 f'billing="subscription_strict" refuses to start while {", ".join(found)} is set: another account might pay. '
-                'Unset it, or use billing="subscription", which keeps it from the child.',
+                'Unset it, or use billing="subscription", which removes it from the environment of the CLI.',
                 option="billing",
             )

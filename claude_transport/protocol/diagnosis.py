@@ -1,7 +1,9 @@
-"""What a result means: success or which failure, and whether a retry can help.
+"""Decides from a result message whether the run succeeded; if not, with which error, and whether a retry can help.
 
-The structured fields decide, the most specific one first; words in the text are the last resort. `subtype` is not enough: every API failure
-arrives as `"success"` with `is_error: true` (docs/reference/protocol.md#results).
+The structured fields decide, in the order of `_by_fields()`. The words of the text decide only when no field does. `subtype` is not
+enough: an API failure arrives as `"success"` with `is_error: true` (docs/reference/protocol.md#results).
+
+The error classes are in `errors`. Errors of `complete()`, which also retries, are in `completion.classification`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from claude_transport import errors
 
 
 class ReportedResult(Protocol):
-    """The fields of a `ResultMessage` that are needed here. (`messages` imports this module, so the class cannot be named.)"""
+    """The fields of a `ResultMessage` that this module reads. `messages` imports this module, so it cannot import the class itself."""
 
     @property
     def is_error(self) -> bool: ...
@@ -65,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """One kind of failure: the error class, the text, and what differs from the class."""
+    """One kind of failure: the error class and the text. `code`, `category` and `retryable` replace those of the class unless None."""
 
     error: type[errors.ResultError]
     text: str
@@ -87,7 +89,7 @@ _INTERRUPTED: Final = _Failure(errors.RunInterrupted, "The turn was interrupted.
 _STRUCTURED: Final = _Failure(
     errors.StructuredOutputMissing, "The model did not produce output that fits the schema.", code="result.structured_output_invalid"
 )
-_NO_STRUCTURE: Final = _Failure(errors.StructuredOutputMissing, "A schema was asked for, but the result holds no structured output.")
+_NO_STRUCTURE: Final = _Failure(errors.StructuredOutputMissing, "A schema was requested, but the result contains no structured output.")
 _SERVER: Final = _Failure(errors.APIFailed, "The API failed.", code="result.server_error", retryable=True)
 _CONNECTION: Final = _Failure(
     errors.APIFailed, "The API could not be reached.", code="result.connection_failed", category="transport", retryable=True
@@ -144,7 +146,8 @@ _BY_ASSISTANT_ERROR: Final = {
     "invalid_request": _INVALID,
 }
 
-# The first match wins, so a text about both is a rate limit. A status must be a whole word, because request ids contain digits.
+# The first match wins: a text that says "rate limit" and "overloaded" is a rate limit. A status must be a whole word, because request ids
+# contain digits.
 _BY_KEYWORD: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), failure)
     for pattern, failure in (
@@ -160,10 +163,12 @@ _BY_KEYWORD: Final = tuple(
 
 
 def diagnose(result: ReportedResult) -> Outcome:
-    """Return the meaning of `result`. It failed when `is_error` is True, or when a requested JSON schema was not followed [13d]."""
+    """Return the outcome of a run. It failed when `is_error` is True, or when a requested structured output is missing [13d]."""
     failure = _failure_of(result)
-    if failure is None:
-        return Outcome(ok=True, code="ok", category="ok")
+    return Outcome(ok=True, code="ok", category="ok") if failure is None else _outcome_of(failure, result)
+
+
+def _outcome_of(failure: _Failure, result: ReportedResult) -> Outcome:
     error = failure.error
     return Outcome(
         ok=False,
@@ -180,7 +185,7 @@ def error_for(result: ReportedResult) -> errors.ResultError | None:
     failure = _failure_of(result)
     if failure is None:
         return None
-    outcome = diagnose(result)
+    outcome = _outcome_of(failure, result)
     return failure.error(
         f"{outcome.text} (transport=cli, category={outcome.category})",
         result=result,
@@ -195,37 +200,43 @@ def _failure_of(result: ReportedResult) -> _Failure | None:
     if result.is_error is not True:
         missing = result.expects_structured_output and result.structured_output is None
         return _NO_STRUCTURE if missing else None
-    return _structured(result) or _by_words(result)
+    return _by_fields(result) or _by_words(result)
 
 
-def _structured(result: ReportedResult) -> _Failure | None:
-    """Decide by the fields that have only one meaning."""
+def _by_fields(result: ReportedResult) -> _Failure | None:
+    """Return the failure that the structured fields name; None when they leave it open."""
     if result.api_error_status in (400, 402) and "credit balance" in _text_of(result).lower():
-        return _BILLING  # by the status alone it would be an invalid request [11_400_credit]
-    structured = (
+        return _BILLING  # checked first: other fields may name a failed start or an invalid request [11_400_credit]
+    named = (
         _BY_SUBTYPE.get(result.subtype)
         or _BY_TERMINAL_REASON.get(result.terminal_reason or "")
         or _BY_API_ERROR.get(result.api_error or "")
         or _BY_STATUS.get(result.api_error_status or 0)
     )
-    if structured is not None:
-        return structured
+    if named is not None:
+        return named
     never_began = result.terminal_reason is None and result.num_turns == 0
     if result.startup_failure_reason or (never_began and result.subtype == "error_during_execution"):
-        return _START  # a failed start has a result of zeros without a terminal_reason [16g]
+        return _START  # the result of a failed start has no turns and no terminal_reason [16g]
     if result.stop_reason == "refusal":
         return _REFUSED
+    # these two names cover several failures, so the words decide first
     reported = _BY_ASSISTANT_ERROR.get(result.assistant_error or "")
     return None if reported in (_SERVER, _INVALID) else reported
 
 
 def _by_words(result: ReportedResult) -> _Failure:
-    """Decide by the words. They also separate what the CLI reports under one name: every 529 is a `server_error` [11_529]."""
-    refused = result.api_error_status == 400  # then the words cannot mean a rate limit, overload, credential or server error
+    """Return the failure that the words of the text name; without such words, the one that `assistant_error` names.
+
+    Example: the CLI reports an overloaded API (529) as `server_error`. Only the text says that it is overloaded [11_529].
+    """
+    text = _text_of(result)
+    # a 400 is never a rate limit, an overload, a credential or a server failure, whatever words its text contains
+    is_bad_request = result.api_error_status == 400
     for pattern, failure in _BY_KEYWORD:
-        if pattern.search(_text_of(result)) and not (refused and failure in (_RATE_LIMIT, _OVERLOADED, _AUTH, _SERVER)):
+        if pattern.search(text) and not (is_bad_request and failure in (_RATE_LIMIT, _OVERLOADED, _AUTH, _SERVER)):
             return failure
-    return _BY_ASSISTANT_ERROR.get(result.assistant_error or "") or (_INVALID if refused else _UNKNOWN)
+    return _BY_ASSISTANT_ERROR.get(result.assistant_error or "") or (_INVALID if is_bad_request else _UNKNOWN)
 
 
 def _text_of(result: ReportedResult) -> str:

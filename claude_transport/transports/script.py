@@ -1,8 +1,10 @@
-"""`MockScript`: a conversation that a test writes in advance, step by step: what the host must write, and what it reads in return.
+"""`MockScript`: a conversation that a test describes in advance, step by step: what the host must write, and what it then reads.
 
 ```python
 claude = MockTransport.script().expect(type="user").reply({"type": "result", ...}).expect_control("interrupt").reply().end()
 ```
+
+`MockTransport`, in `mock.py`, plays it. How a message is compared with an expectation is in `protocol/expectation.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ Line = Mapping[str, Any] | bytes
 """A message, or a raw line."""
 
 _WITHOUT_EFFECT = frozenset({"keep_alive", "control_cancel_request"})
-"""Types of messages that a host may write at any time, and that the CLI does not react to (recordings 18p, 09a)."""
+"""Types of messages that a host may write at any time, and that the CLI does not answer (recordings 18p, 09a)."""
 
 
 class _Emit:
@@ -30,7 +32,7 @@ class _Emit:
 
 
 class _Expect:
-    """A step that waits for a message of the host, and the replies to it."""
+    """A step that waits for a message of the host, and then plays the replies to it."""
 
     def __init__(self, expectation: Expectation, *, is_control: bool) -> None:
         self.expectation = expectation
@@ -46,35 +48,42 @@ class _End:
 
 
 class ScriptBuilder:
-    """The methods that write a script. Each adds a step and returns the object itself."""
+    """The methods that describe a script. Each returns the object itself, so calls can be chained.
+
+    `MockScript` and `MockTransport` inherit them, and say with `_player` which script is meant.
+    """
 
     @property
     def _player(self) -> ScriptPlayer:
         raise NotImplementedError
 
     def expect(self, predicate: Callable[[dict[str, Any]], object] | None = None, /, **fields: Any) -> Self:
-        """Expect a message with these fields, e.g. `type="user", message={"content": "Hi"}`, for which `predicate` returns True.
+        """Expect a message with these fields, for example `type="user", message={"content": "Hi"}`; other fields may have any value.
 
-        A nested mapping must be contained in that of the message. A function in place of a value is called with the value of the message.
+        Nested mappings are compared in the same way. A function in place of a value is called with the value in the message, and returns
+        whether it accepts it. `predicate` is called with the whole message.
 
         Raises:
-            UsageError: there are neither fields nor a predicate.
+            UsageError: neither fields nor a predicate were given.
         """
         if predicate is None and not fields:
-            raise UsageError("expect() needs fields or a predicate: every message would meet it")
+            raise UsageError("expect() needs fields or a predicate; without them, any message would do")
         return self._with(_Expect(Expectation(fields, predicate), is_control=fields.get("type") == "control_request"))
 
     def expect_control(self, subtype: str, /, **fields: Any) -> Self:
-        """Expect this control request, e.g. `expect_control("set_model", model="haiku")`. It is answered only by a `reply()` after it."""
+        """Expect this control request, for example `expect_control("set_model", model="haiku")`. It gets no
+        answer unless `reply()` or `reply_error()` follows.
+        """
         return self._with(_Expect(Expectation({"type": "control_request", "request": {"subtype": subtype, **fields}}), is_control=True))
 
     def reply(self, *messages: Line) -> Self:
-        """Play these messages when the host has met the expectation before this call.
+        """Play these messages as soon as the last expectation is met.
 
-        After `expect_control()`, a mapping without a `type` is the payload of a success. Without arguments it is a success without payload.
+        After `expect_control()`, a mapping without a `type` is sent as the payload of a successful control response. Without arguments,
+        the response is a success without payload.
 
         Raises:
-            UsageError: there is no expectation before it, or no message where one is needed.
+            UsageError: the last step is not an expectation, or was met already; or `messages` is empty after `expect()`.
         """
         step = self._player.last_expectation("reply()")
         if step.is_control and not messages:
@@ -82,28 +91,28 @@ class ScriptBuilder:
         elif not messages:
             raise UsageError("reply() needs messages, unless it follows expect_control()")
         for message in messages:
-            step.replies.append(_answerer(message) if step.is_control else _speaker(message))
+            step.replies.append(_response_with(message) if step.is_control else _unchanged(message))
         return self
 
     def reply_error(self, error: str, *, error_code: str | None = None) -> Self:
         """Answer the expected control request with this error.
 
         Raises:
-            UsageError: it does not follow `expect_control()`.
+            UsageError: the last step is not an `expect_control()`, or was met already.
         """
         step = self._player.last_expectation("reply_error()")
         if not step.is_control:
-            raise UsageError("reply_error() answers control requests: put it after expect_control()")
+            raise UsageError("reply_error() answers a control request: call it after expect_control()")
         body = {"subtype": "error", "error": error} | ({} if error_code is None else {"error_code": error_code})
         step.replies.append(lambda request: _response(request, body))
         return self
 
     def emit(self, *messages: Line) -> Self:
-        """Play these messages as soon as every step before them is done. Bytes are played as they are, so a line can be noise."""
+        """Play these messages as soon as all earlier steps are done. `bytes` are played unchanged, so a line need not be JSON."""
         return self._with(_Emit(messages))
 
     def end(self, exit_code: int = 0, *, signal: int | None = None, stderr: str = "") -> Self:
-        """End the stream: well, or with the `ProcessError` of a program that exited with `exit_code` or was ended by `signal`."""
+        """End the stream. With an `exit_code` other than 0 or a `signal`, the reader gets the `ProcessError` of such a program."""
         error = None
         if exit_code or signal is not None:
             how = f"exit code {exit_code}" if signal is None else f"signal {signal}"
@@ -127,17 +136,16 @@ class ScriptBuilder:
 class MockScript(ScriptBuilder):
     """The steps of a conversation that a test writes in advance, for `MockTransport(script=…)`.
 
-    Chain `expect()` (what the host must write), `reply()` (what it reads in return), `emit()` and `end()`. The steps are played strictly in
-    order. A message of the host must meet the next expectation. Any other message raises `ExpectationFailed`, in its `write()` and in the
-    reader; the error names the step and shows both.
+    The steps are played in order, once. Each message of the host must meet the next expectation; otherwise `write()` and the reader raise
+    `ExpectationFailed`, which shows the step, the expectation and the message. There are two exceptions. The mock answers `initialize` by
+    itself, unless that is the next expectation. It ignores `keep_alive` and `control_cancel_request`, unless they meet the expectation.
 
-    `initialize` is answered without an expectation, unless the script expects it. `keep_alive` and withdrawn requests are ignored. After
-    the last step the stream stays open until the host ends its input, as with the CLI, unless the last step is `end()`.
+    After the last step the stream stays open until the host ends its input, as with the CLI; `end()` ends it at once.
     """
 
     def __init__(self) -> None:
         self.player = ScriptPlayer()
-        """Plays the steps."""
+        """Holds the steps, and the position of the next one."""
 
     @property
     def _player(self) -> ScriptPlayer:
@@ -145,7 +153,7 @@ class MockScript(ScriptBuilder):
 
 
 class ScriptPlayer:
-    """The state of a script that is being played."""
+    """The steps of a script, and its state while it is played. It does no I/O: `MockTransport` passes messages and lines."""
 
     def __init__(self) -> None:
         self._steps: list[_Emit | _Expect | _End] = []
@@ -163,28 +171,37 @@ class ScriptPlayer:
     def last_expectation(self, asked: str) -> _Expect:
         step = self._steps[-1] if self._steps else None
         if not isinstance(step, _Expect):
-            raise UsageError(f"{asked} answers the expectation before it: put it after expect() or expect_control()")
+            raise UsageError(f"{asked} answers an expectation: call it directly after expect() or expect_control()")
+        if self._current() is None:
+            raise UsageError(f"{asked} comes too late: the host has already met the expectation")
         return step
 
     def received(self, message: dict[str, Any]) -> bool:
-        """Take a message of the host. Returns False when the mock has to answer it: an `initialize` that the script does not expect."""
+        """Take a message of the host. Returns False for an `initialize` that the script does not expect: the mock must answer it.
+
+        Raises `ExpectationFailed` when the message does not meet the next expectation.
+        """
         step = self._current()
-        expectation = step.expectation if isinstance(step, _Expect) else None
-        wrong = "" if expectation is None else expectation.misfit(message)
-        if expectation is None or wrong is not None:
-            if message.get("type") in _WITHOUT_EFFECT:
-                return True
-            if _is_initialize(message) and (expectation is None or not expectation.is_request("initialize")):
-                return False
-            self._fail(actual=describe_message(message), why=wrong or "")
+        why = ""
         if isinstance(step, _Expect):
-            self._outputs.extend(answer(message) for answer in step.replies)
-        self._position += 1
-        self._advance()
-        return True
+            misfit = step.expectation.misfit(message)
+            if misfit is None:  # the message meets the expectation
+                self._outputs.extend(answer(message) for answer in step.replies)
+                self._position += 1
+                self._advance()
+                return True
+            why = misfit
+        if message.get("type") in _WITHOUT_EFFECT:
+            return True
+        if _is_initialize(message) and not (isinstance(step, _Expect) and step.expectation.is_request("initialize")):
+            return False
+        raise self._failed(actual=describe_message(message), why=why)
 
     def next_output(self) -> Line | None:
-        """Return the next line to play, or None. Raises the failed expectation, or the error that ends the stream."""
+        """Return the next line to play; None when there is none at the moment.
+
+        Raises `ExpectationFailed` after a message that did not meet its expectation, and the `ProcessError` of `end()` after the last line.
+        """
         if self._failure is not None:
             raise copy.copy(self._failure)
         if self._outputs:
@@ -194,9 +211,9 @@ class ScriptPlayer:
         return None
 
     def is_over(self, *, input_ended: bool) -> bool:
-        """Return whether the stream is at its end. Raises `ExpectationFailed` when the input ended before all expectations were met."""
+        """Return whether the stream has ended. Raises `ExpectationFailed` when the host ended its input before it met all expectations."""
         if self._ended is None and input_ended and self._current() is not None:
-            self._fail(actual="the end of the input")
+            raise self._failed(actual="the end of the input")
         return self._ended is not None or input_ended
 
     def assert_exhausted(self) -> None:
@@ -204,19 +221,20 @@ class ScriptPlayer:
         if self._failure is not None:
             raise copy.copy(self._failure)
         if self._current() is not None:
-            self._fail(actual="nothing more")
+            raise self._failed(actual="nothing more")
         if self._outputs:
             raise ExpectationFailed.at(
                 self._step_name(),
-                expected="that everything is read",
-                actual=f"{len(self._outputs)} lines that were not read, the first of them {self._outputs[0]!r}",
+                expected="the host to read every line",
+                actual=f"{len(self._outputs)} unread lines, the first of them {self._outputs[0]!r}",
             )
 
     def _current(self) -> _Emit | _Expect | _End | None:
+        """Return the next step; None at the end. After `_advance()` it is always an expectation."""
         return self._steps[self._position] if self._position < len(self._steps) else None
 
     def _advance(self) -> None:
-        """Do the steps that do not wait for the host."""
+        """Do all steps up to the next expectation."""
         while (step := self._current()) is not None and not isinstance(step, _Expect):
             if isinstance(step, _End):
                 self._ended = step
@@ -227,11 +245,12 @@ class ScriptPlayer:
     def _step_name(self) -> str:
         return f"step {min(self._position + 1, len(self._steps))} of {len(self._steps)}"
 
-    def _fail(self, *, actual: str, why: str = "") -> None:
+    def _failed(self, *, actual: str, why: str = "") -> ExpectationFailed:
+        """Return the error for the current step, and keep it for the reader."""
         step = self._current()
-        expected = str(step.expectation) if isinstance(step, _Expect) else "nothing more: the script is at its end"
+        expected = str(step.expectation) if isinstance(step, _Expect) else "no further message: all steps of the script are done"
         self._failure = ExpectationFailed.at(self._step_name(), expected=expected, actual=actual, why=why)
-        raise self._failure
+        return self._failure
 
 
 def _is_initialize(message: Mapping[str, Any]) -> bool:
@@ -239,16 +258,18 @@ def _is_initialize(message: Mapping[str, Any]) -> bool:
     return message.get("type") == "control_request" and isinstance(request, Mapping) and request.get("subtype") == "initialize"
 
 
-def _speaker(message: Line) -> Callable[[Mapping[str, Any]], Line]:
+def _unchanged(message: Line) -> Callable[[Mapping[str, Any]], Line]:
+    """Return a reply that is `message`, whatever the request."""
     return lambda _request: message
 
 
-def _answerer(message: Line) -> Callable[[Mapping[str, Any]], Line]:
+def _response_with(message: Line) -> Callable[[Mapping[str, Any]], Line]:
+    """Return a reply to a control request: a success with the payload `message`, or `message` itself when it has a type."""
     if isinstance(message, bytes) or "type" in message:
-        return _speaker(message)
+        return _unchanged(message)
     return lambda request: _response(request, {"subtype": "success", "response": message})
 
 
 def _response(request: Mapping[str, Any], body: Mapping[str, Any]) -> Line:
-    identity = {"request_id": request["request_id"]} if "request_id" in request else {}  # a request may have none [18l]
+    identity = {"request_id": request["request_id"]} if "request_id" in request else {}  # a request may lack the id [18l]
     return {"type": "control_response", "response": {**body, **identity}}

@@ -1,6 +1,7 @@
-"""`SessionSpans`: the OpenTelemetry spans of one session, one for each turn, and below it one for each tool call.
+"""`SessionSpans`: makes the OpenTelemetry spans of one session. Each turn has a span, and each of its tool calls a span below that.
 
-Imports OpenTelemetry, so `tracing` loads it late. The names of attributes are in `gen_ai`.
+This module imports OpenTelemetry, so `tracing` imports it only when it is needed. The names of attributes are in `gen_ai`. Which prompt a
+message belongs to is decided in `prompt_watch`.
 """
 
 from __future__ import annotations
@@ -25,15 +26,19 @@ from claude_transport.wrappers.prompt_watch import Prompt, PromptWatch
 
 _STATE: Final = "claude_transport.turn.state"
 _UNASKED: Final = ""
-"""The key, in place of a prompt's uuid, of a turn without a prompt."""
+"""Stands for the uuid of the prompt in a turn that no prompt began, for example one that a background task began."""
 
 _REMEMBERED: Final = 1000
-"""Limits what is remembered of each kind: ended tool calls (a subagent in the background works on after its call has returned [15c]),
-open tool calls (those of such a subagent may never return), and prompts that were sent but not written (a withdrawn one never is)."""
+"""The largest number of entries in each of three dicts, which could otherwise grow without limit:
+
+* ended tool calls: a subagent in the background goes on after its call has returned [15c], and its own calls need the context;
+* open tool calls: calls of such a subagent may never return;
+* contexts of prompts that are not yet written: a withdrawn prompt is never written.
+"""
 
 
 class _Tool(msgspec.Struct):
-    """A tool call that has not returned."""
+    """A tool call that has not returned. `turn` is the uuid of its prompt, or `_UNASKED`."""
 
     span: Span
     turn: str
@@ -41,7 +46,7 @@ class _Tool(msgspec.Struct):
 
 
 class SessionSpans:
-    """Starts and ends spans. It is called with prompts and messages in order. `content` adds texts to the spans; None keeps them out."""
+    """Starts and ends spans as `TracingTransport` reports prompts and messages, in order. Without `content`, spans contain no texts."""
 
     def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
         self._tracer = tracer
@@ -54,13 +59,13 @@ class SessionSpans:
         self._model: str | None = None
 
     def noted(self, uuid: str, *, context: Context) -> None:
-        """Remember that the turn of the prompt `uuid` belongs to `context`. Another task may write the prompt later."""
+        """Remember `context` as the parent of the turn of the prompt `uuid`. The prompt may be written later, and by another task."""
         self._noted[uuid] = context
         if len(self._noted) > _REMEMBERED:
             del self._noted[next(iter(self._noted))]
 
     def writing(self, data: str | bytes, *, context: Context | None = None) -> None:
-        """Begin the spans of the prompts in `data`, which is about to be written. `context` is for prompts without a remembered one."""
+        """Begin the spans of the prompts in `data`, which is about to be written. `context` is for prompts without a `noted()` one."""
         for prompt in self._watch.writing(data):
             self._begin(prompt.uuid, context=self._noted.pop(prompt.uuid, None) or context, prompt=prompt)
 
@@ -69,12 +74,12 @@ class SessionSpans:
         self._watch.written(data)
 
     def not_written(self, data: str | bytes, error: BaseException) -> None:
-        """End the spans of the prompts in `data`, whose write has failed."""
+        """End the spans of the prompts in `data`, because writing it failed with `error`."""
         for prompt in self._watch.not_written(data):
             self._end_with_error(self._turns.pop(prompt.uuid, None), error)
 
     def received(self, message: Message, *, context: Context | None = None) -> None:
-        """Begin and end the spans that `message` concerns."""
+        """Begin, change and end spans as `message` requires. `context` is the parent of a turn that no prompt began."""
         verdict = self._watch.received(message)
         match message:
             case InitMessage():
@@ -94,7 +99,7 @@ class SessionSpans:
             self._settle(settled)
 
     def ended(self, error: BaseException | None) -> None:
-        """End all open spans as lost, because nothing more will be read."""
+        """End all open spans as failed, because no message will follow. `error` is why the session ended; None for a normal end."""
         self._watch.ended()
         for tool in self._tools.values():
             self._end_with_error(tool.span, error)
@@ -113,26 +118,28 @@ class SessionSpans:
         return span
 
     def _turn_of(self, message: AssistantMessage, owners: Iterable[str], context: Context | None) -> str:
+        """Return the turn that `message` belongs to. Begins an unasked turn for a message that no prompt explains."""
         for owner in owners:
             if owner in self._turns:
                 return owner
-        # a background task has woken the session [15a]; a message of a background subagent begins no turn
+        # a background task has begun this turn [15a]; messages of a subagent in the background do not begin one
         if message.parent_tool_use_id is None and _UNASKED not in self._turns:
             self._begin(_UNASKED, context=context).set_attribute("claude_transport.turn.unasked", True)
         return _UNASKED
 
     def _settle(self, settled: Settle) -> None:
+        """End the span of the turn `settled`, with its state and result."""
         span = self._turns.pop(settled.uuid, None)
         self._end_tools_of(settled.uuid)
         if span is None:
             return
         span.set_attribute(_STATE, settled.state.value)
-        if settled.state is TurnState.DONE and settled.result is not None:
-            self._add_result(span, settled.result)
-        elif settled.state is TurnState.LOST:
+        if settled.state is TurnState.LOST:
             self._end_with_error(span, None)
             return
-        # a prompt that was folded into another turn shares its result, whose tokens must not count twice
+        # a prompt that was folded into another turn has the result of that turn, whose tokens must be counted only once
+        if settled.state is TurnState.DONE and settled.result is not None:
+            self._add_result(span, settled.result)
         self._set_outcome(span, settled.result)
         span.end()
 
@@ -154,7 +161,7 @@ class SessionSpans:
         outcome = None if result is None else result.outcome
         if outcome is not None and not outcome.ok:
             span.set_attribute("error.type", outcome.code)
-            span.set_status(Status(StatusCode.ERROR, outcome.text))  # a text of this library, without secrets and model output
+            span.set_status(Status(StatusCode.ERROR, outcome.text))  # a fixed sentence, without secrets and model output
 
     def _note(self, uuid: str, attributes: gen_ai.Attributes) -> None:
         span = self._turns.get(uuid)
@@ -169,11 +176,11 @@ class SessionSpans:
                 self._begin_tool(block, message, turn)
 
     def _begin_tool(self, block: ToolUseBlock, message: AssistantMessage, turn: str) -> None:
-        above = message.parent_tool_use_id
-        if above in self._tools:
-            context: Context | None = set_span_in_context(self._tools[above].span)
-        elif above in self._ended_tools:
-            context = self._ended_tools[above]
+        parent = message.parent_tool_use_id
+        if parent in self._tools:
+            context: Context | None = set_span_in_context(self._tools[parent].span)
+        elif parent in self._ended_tools:
+            context = self._ended_tools[parent]
         else:
             span = self._turns.get(turn)
             context = None if span is None else set_span_in_context(span)
@@ -182,11 +189,11 @@ class SessionSpans:
             attributes |= self._content.of_call(block)
         name = f"execute_tool {gen_ai.limited(block.name)}"
         span = self._tracer.start_span(name, context=context, kind=SpanKind.INTERNAL, attributes=attributes)
-        self._tools[block.id] = _Tool(span, turn, above is not None)
+        self._tools[block.id] = _Tool(span, turn, by_subagent=parent is not None)
         if len(self._tools) > _REMEMBERED:
             oldest = next(iter(self._tools))
-            self._remember_ended(oldest, self._tools[oldest].span)  # its later calls go below it
-            self._give_up_tool(oldest, why=f"It had not returned when {_REMEMBERED} later calls had not, either.")
+            self._remember_ended(oldest, self._tools[oldest].span)  # the parent of calls that this one may still make
+            self._give_up_tool(oldest, why=f"More than {_REMEMBERED} tool calls were open, and this was the oldest.")
 
     def _end_tool(self, block: ToolResultBlock) -> None:
         tool = self._tools.pop(block.tool_use_id, None)
@@ -212,7 +219,7 @@ class SessionSpans:
         span.end()
 
     def _end_tools_of(self, turn: str) -> None:
-        """End the open tool calls of a turn that is over. Calls of subagents in the background go on."""
+        """End the spans of the open tool calls of a turn that is over, except calls of subagents: those may go on in the background."""
         for call_id, tool in list(self._tools.items()):
             if tool.turn == turn and not tool.by_subagent:
                 self._give_up_tool(call_id, why="The turn was over before the tool returned.")
@@ -221,40 +228,45 @@ class SessionSpans:
     def _end_with_error(span: Span | None, error: BaseException | None) -> None:
         if span is None:
             return
-        # only the name or the code: the text of an error may quote the output of a process
-        name = error.code if isinstance(error, ClaudeTransportError) else "session_ended" if error is None else type(error).__name__
-        span.set_attribute("error.type", name)
+        # not the message of the error, which may quote the output of a process
+        if error is None:
+            span.set_attribute("error.type", "session_ended")
+        else:
+            span.set_attribute("error.type", error.code if isinstance(error, ClaudeTransportError) else type(error).__name__)
         span.set_status(Status(StatusCode.ERROR, "The session was over before there was a result."))
         span.end()
 
 
 class SpanContent:
-    """Makes attributes of prompts, answers, and the input and output of tools: JSON without secrets, of at most `limit` characters."""
+    """Makes the attributes that contain texts: prompts, answers, and the input and output of tools.
+
+    Each is JSON, redacted by `redactor` and cut to `limit` characters.
+    """
 
     def __init__(self, *, redactor: Redactor, limit: int) -> None:
         self._redactor = redactor
         self._limit = limit
 
     def of_prompt(self, message: UserMessage) -> Attributes:
-        """Return the prompt of a turn."""
-        return {"gen_ai.input.messages": self._written([{"role": "user", "parts": [{"type": "text", "content": message.text}]}])}
+        """Return the attribute with the prompt of a turn."""
+        return {"gen_ai.input.messages": self._to_json([{"role": "user", "parts": [{"type": "text", "content": message.text}]}])}
 
     def of_result(self, result: ResultMessage) -> Attributes:
-        """Return the answer of a turn; nothing when there is none."""
+        """Return the attribute with the answer of a turn; empty when the result has no text."""
         if not result.result:
             return {}
         parts = [{"type": "text", "content": result.result}]
-        return {"gen_ai.output.messages": self._written([{"role": "assistant", "parts": parts}])}
+        return {"gen_ai.output.messages": self._to_json([{"role": "assistant", "parts": parts}])}
 
     def of_call(self, block: ToolUseBlock) -> Attributes:
-        """Return the input of a tool call."""
-        return {"gen_ai.tool.call.arguments": self._written(block.input)}
+        """Return the attribute with the input of a tool call."""
+        return {"gen_ai.tool.call.arguments": self._to_json(block.input)}
 
     def of_answer(self, block: ToolResultBlock) -> Attributes:
-        """Return the output of a tool call."""
-        return {"gen_ai.tool.call.result": self._written(to_wire(block.content))}
+        """Return the attribute with the output of a tool call."""
+        return {"gen_ai.tool.call.result": self._to_json(to_wire(block.content))}
 
-    def _written(self, value: Any) -> str:
+    def _to_json(self, value: Any) -> str:
         line = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
         text = self._redactor.line(line).decode("utf-8", "replace")
         return text if len(text) <= self._limit else text[: self._limit] + "…"

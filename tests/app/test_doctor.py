@@ -128,7 +128,7 @@ def test_the_winning_credential_and_who_pays_are_told(program: Program) -> None:
     credential = report["credential"]
     assert (credential["winner"], credential["name"], credential["payer"]) == ("api_key", "ANTHROPIC_API_KEY", "api account")
     assert credential["present"] == ["CLAUDE_CODE_OAUTH_TOKEN"]
-    assert report["environment"]["removed"] == {"CLAUDECODE": "mark of an enclosing session"}
+    assert report["environment"]["removed"] == {"CLAUDECODE": "set by an enclosing session"}
 
 
 def test_settings_of_the_user_and_the_project_count_for_the_credential(program: Program, tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
     ("initialize_timeout", query(initialize_timeout="5"), "above 0"),
     ("transport_close_timeout", query(transport_close_timeout=-1), "at least 0"),
     ("max_buffered_bytes", query(max_buffered_bytes=0), "above 0"),
-    ("transport", lambda: Query("hello"), "str is no transport"),
-    ("transport", lambda: Query(None), "NoneType is no transport"),
+    ("transport", lambda: Query("hello"), "must be a Transport, not str"),
+    ("transport", lambda: Query(None), "must be a Transport, not NoneType"),
     ("options", lambda: SubprocessTransport({"model": "x"}), "ClaudeOptions, not dict"),
     ("options", lambda: SubprocessTransport({}), "ClaudeOptions, not dict"),
     ("options", lambda: one_shot("x", options={"model": "x"}), "ClaudeOptions, not dict"),
@@ -67,14 +67,14 @@ def test_right_arguments_are_taken() -> None:
 async def test_seconds_that_are_none_are_refused_and_the_conversation_goes_on(timeout: Any) -> None:
     async with Query(MockTransport()) as talk:
         for wait in (talk.request("mcp_status", timeout=timeout), talk.interrupt(timeout=timeout), talk.aclose(timeout=timeout)):
-            with pytest.raises(UsageError, match="timeout is a number of seconds"):
+            with pytest.raises(UsageError, match="timeout must be a number of seconds"):
                 await wait
-        with pytest.raises(UsageError, match="timeout is a number of seconds"):
+        with pytest.raises(UsageError, match="timeout must be a number of seconds"):
             talk.abandon(timeout=timeout)
         assert (talk.has_ended, talk.pending_requests) == (False, {})
 
 
 @pytest.mark.parametrize("argument", ["exit_timeout", "background_timeout"])
 def test_a_one_shot_refuses_seconds_that_are_none_before_anything_runs(argument: str) -> None:
-    with pytest.raises(UsageError, match=f"{argument} is a number of seconds"):
+    with pytest.raises(UsageError, match=f"{argument} must be a number of seconds"):
         one_shot("x", transport=MockTransport(), **{argument: None})

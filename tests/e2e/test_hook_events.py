@@ -409,4 +409,4 @@ async def test_an_answer_in_the_users_place_is_not_heeded_from_a_hook_of_the_hos
 def test_every_observable_event_is_heard_here() -> None:
     text = Path(__file__).read_text("utf-8").partition("class Ears")[2]
     unobservable = {"Setup", "TeammateIdle", "TaskCreated", "TaskCompleted", "CwdChanged"}
-    assert {event for event in INPUTS if f"ct.{INPUTS[event].__name__}" in text} == INPUTS.keys() - unobservable
+    assert {event for event in INPUTS if INPUTS[event].__name__ in text} == INPUTS.keys() - unobservable

@@ -204,8 +204,8 @@ async def test_the_spans_are_the_turns_and_tools_that_there_were(told: Told) -> 
 
 async def test_the_others_tell_the_same_story(told: Told, caplog: pytest.LogCaptureFixture) -> None:
     state = ct.TransportState
-    assert told.stack.states[:2] == [state.connecting, state.connected]
-    assert told.stack.states[-1] is state.closed
+    assert told.stack.states[:2] == [state.CONNECTING, state.CONNECTED]
+    assert told.stack.states[-1] is state.CLOSED
     assert [(attempt.action, attempt.number, attempt.error) for attempt in told.stack.attempts] == [("connect", 1, None)]
     events = Counter(getattr(record, "claude_event", None) for record in caplog.get_records("setup"))
     assert events["line"] == told.metrics.lines_read + told.metrics.lines_written

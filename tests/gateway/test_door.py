@@ -217,7 +217,7 @@ async def test_a_unix_socket_is_for_its_owner_alone_and_is_gone_afterwards(tmp_p
     path = tmp_path / "door"
     async with Gateway(listen=[f"unix://{path}"]):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        with pytest.raises(ConfigurationError, match="another process listens there already"):
+        with pytest.raises(ConfigurationError, match="another process already listens there"):
             await Gateway(listen=[f"unix://{path}"]).start()
         assert path.exists()
     assert not path.exists()

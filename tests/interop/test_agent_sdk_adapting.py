@@ -118,7 +118,7 @@ async def test_reading_on_after_a_failure_says_it_again() -> None:
 
 
 def test_what_is_no_transport_is_refused() -> None:
-    with pytest.raises(errors.ConfigurationError, match="is no transport"):
+    with pytest.raises(errors.ConfigurationError, match="must be a Transport"):
         adapt(object())  # type: ignore[arg-type]
 
 

@@ -150,7 +150,7 @@ def test_strict_subscription_refuses_to_start_while_another_could_pay(name: str)
 @pytest.mark.parametrize("policy", ["subscription", "subscription_strict"])
 @pytest.mark.parametrize("name", OTHER_PAYERS)
 def test_env_may_not_contradict_a_subscription(name: str, policy: BillingPolicy) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name}.*remove one") as caught:
+    with pytest.raises(ConfigurationError, match=f"{name}.*remove it from env") as caught:
         build(env={name: SECRET}, billing=policy)
     assert caught.value.option == "env"
     assert SECRET not in str(caught.value)
@@ -171,7 +171,7 @@ def test_a_subscription_is_not_outbid_by_a_credential_among_custom_headers(heade
     assert build(inherited, billing="subscription") == {"PATH": "/bin"}
     assert describe(inherited, billing="subscription")["ANTHROPIC_CUSTOM_HEADERS"] == 'removed: billing="subscription"'
     assert build({**inherited, "ANTHROPIC_API_KEY": "k"}, billing="api_key") == {"ANTHROPIC_API_KEY": "k", "PATH": "/bin"}
-    with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*remove one") as caught:
+    with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*remove it from env") as caught:
         build(env=inherited, billing="subscription")
     assert (caught.value.option, SECRET in str(caught.value)) == ("env", False)
     with pytest.raises(ConfigurationError, match=r"ANTHROPIC_CUSTOM_HEADERS.*remove one") as caught:
@@ -205,7 +205,7 @@ def test_every_variable_is_described_by_where_it_comes_from() -> None:
     assert describe(inherited, env={"A": SECRET}, pin_cli=True, billing="subscription", env_mode="allowlist", cwd="/") == {
         "A": "options.env",
         "ANTHROPIC_API_KEY": 'removed: billing="subscription"',
-        "CLAUDECODE": "removed: mark of an enclosing session",
+        "CLAUDECODE": "removed: set by an enclosing session",
         "DISABLE_AUTOUPDATER": "option pin_cli",
         "ODD": "removed: not in env_allow",
         "PATH": "inherited",

@@ -100,7 +100,7 @@ async def test_whoever_reads_hears_of_a_failed_expectation_too() -> None:
 async def test_what_comes_after_the_last_step_is_unexpected() -> None:
     async with MockTransport.script().expect(type="user") as claude:
         await claude.write(user("1"))
-        with pytest.raises(ExpectationFailed, match="step 1 of 1: expected nothing more: the script is at its end, got user"):
+        with pytest.raises(ExpectationFailed, match="step 1 of 1: expected no further message: all steps of the script are done, got user"):
             await claude.write(user("2"))
 
 
@@ -124,7 +124,7 @@ async def test_a_script_with_steps_left_is_not_exhausted() -> None:
 async def test_a_script_with_lines_nobody_read_is_not_exhausted() -> None:
     async with MockTransport.script().expect(type="user").reply(RESULT) as claude:
         await claude.write(user("1"))
-        with pytest.raises(ExpectationFailed, match="expected that everything is read, got 1 lines that were not read"):
+        with pytest.raises(ExpectationFailed, match="expected the host to read every line, got 1 unread lines"):
             claude.assert_exhausted()
         assert [message async for message in claude.read_messages() if await end(claude)] == [RESULT]
         claude.assert_exhausted()

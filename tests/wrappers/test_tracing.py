@@ -226,7 +226,7 @@ async def test_of_the_calls_in_the_background_that_never_return_only_the_last_th
     assert [tool.ends for tool in background] == [1] * 500 + [0] * 1000
     assert background[0].attributes["error.type"] == "unfinished"
     assert background[0].failed
-    assert "1000 later calls" in str(background[0].status.description)
+    assert "More than 1000 tool calls were open" in str(background[0].status.description)
     for late in (answer("b0", parent="t"), said(call("c"), parent="b499"), answer("b1499", parent="t")):
         spans.received(decode_message(json.dumps(late).encode()))
     assert recorder.parent_of(recorder.tools[-1]) is background[499]
