@@ -45,7 +45,8 @@ async def test_an_interrupt_ends_a_tool_that_runs(live: Live) -> None:
         turn = await session.query.send("Run it")
         await session.at_work()
         assert await session.query.interrupt() is ct.InterruptOutcome.ACKNOWLEDGED
-        assert await interrupted(turn) == "aborted_tools"
+        # the CLI asks as soon as the tool call is complete, which may be before the end of the model's stream
+        assert await interrupted(turn) in {"aborted_tools", "aborted_streaming"}
         assert (await session.ask("And now?")).result == "Next."
 
 
