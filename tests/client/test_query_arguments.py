@@ -27,6 +27,7 @@ def query(**arguments: Any) -> Callable[[], object]:
 
 
 WRONG: list[tuple[str, Callable[[], object], str]] = [
+    ("transport", lambda: Query(MockTransport), "not the class MockTransport"),
     ("on_callback_error", query(on_callback_error="Deny"), '"deny" or "allow"'),
     ("on_callback_error", query(on_callback_error=None), '"deny" or "allow"'),
     ("hooks", query(hooks={"PreToolUs": [HookMatcher(None, [hook])]}), "did you mean PreToolUse"),

@@ -364,3 +364,18 @@ async def test_ten_idle_minutes_leave_no_minute_without_a_byte_from_the_gateway(
             await client.frame(Pong(ping.id))
         await process.say(b'{"n":1}')
         assert await client.hear_line() == b'{"n":1}'
+
+
+async def test_the_last_input_of_a_client_that_says_goodbye_and_disconnects_reaches_the_process() -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await client.hear_frame(Welcome)
+        line = b'{"last":"' + b"w" * 60_000 + b'"}'
+        for _ in range(8):
+            await client.send_line(line)
+        await client.frame(Bye(reason="closed"))
+        await client.stream.aclose()
+        assert await process.rest() == (line + b"\n") * 8
+        await stage.until(sessions=0)
+        assert stage.gateway.metrics.ended == {"client": 1}

@@ -245,3 +245,11 @@ def test_a_script_that_makes_no_sense_is_refused_when_it_is_written(wrong: Calla
 def test_a_failed_expectation_survives_copying() -> None:
     failed = copy.copy(ExpectationFailed.at("step 1", expected="a", actual="b"))
     assert (failed.step, failed.expected, failed.actual, failed.code) == ("step 1", "a", "b", "testing.expectation_failed")
+
+
+async def test_a_reply_to_an_expectation_that_was_met_already_is_refused() -> None:
+    transport = MockTransport.script().expect(type="user")
+    async with transport:
+        await transport.write(user("Hi"))
+        with pytest.raises(UsageError, match="comes too late"):
+            transport.reply(ASSISTANT)
