@@ -10,6 +10,7 @@ also when another one is measured. `docs/explanation/second-house.md` shows the 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import os
 import re
@@ -50,6 +51,18 @@ def run_on(checkout: Path, *arguments: str) -> str:
     return ran.stdout.strip() if ran.returncode == 0 else ""
 
 
+def docstring_lines(tree: ast.Module) -> set[int]:
+    """Return the numbers of the lines of all docstrings, those below attributes included."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+    texts = [child for node in nodes for child in node.body if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)]
+    return {line for text in texts for line in range(text.lineno, (text.end_lineno or text.lineno) + 1)}
+
+
+def is_code(line: str) -> bool:
+    """Return whether the line is neither empty nor a comment."""
+    return bool(line.strip()) and not line.strip().startswith("#")
+
+
 def measure_sources(checkout: Path) -> Iterator[tuple[str, str]]:
     """Yield what the source files alone say."""
     floors = load_floors()
@@ -64,6 +77,16 @@ def measure_sources(checkout: Path) -> Iterator[tuple[str, str]]:
     sources = [path.read_text("utf-8") for path in package.rglob("*.py")]
     yield "files", str(len(house))
     yield "lines", f"{sum(lengths):,}"
+    texts = {path: docstring_lines(ast.parse(path.read_text("utf-8"))) for path in package.rglob("*.py")}
+    code = [
+        n
+        for path, text in texts.items()
+        for n, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if is_code(line) and n not in text
+    ]
+    docstrings = sum(map(len, texts.values()))
+    yield "lines of code, without docstrings, comments and empty lines", f"{len(code):,}"
+    yield "lines of docstrings", f"{docstrings:,}"
     yield "median / largest module", f"{statistics.median_high(lengths)} / {max(lengths)} lines"
     yield "modules with at most one importer", f"{len(few)} of {len(modules)} ({100 * len(few) / len(modules):.0f} %)"
     yield "longest function, without its docstring", f"{functions[longest]} lines ({longest.partition('.')[2]})"
