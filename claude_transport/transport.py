@@ -241,10 +241,10 @@ class Transport(ABC):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Return True between a successful `connect()` and the moment the transport is closed or known to be broken.
+        """Return True from a successful `connect()` until the transport is closed, or is known to be broken or its peer to be gone.
 
         * `ready.not-after-close`: it is False once the transport is closed.
-        * `ready.not-when-broken`: and once it is known to be broken: a reader or a writer has been told.
+        * `ready.not-when-broken`: nor after a reader or a writer has been told that the connection is broken.
         """
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:

@@ -212,7 +212,10 @@ class BridgeHost:
 
     @property
     def failed_calls(self) -> int:
-        """How often a tool, a server or the connection of a bridge has raised an exception. Each exception is logged."""
+        """How often a `HostTool`, a server or the connection of a bridge has raised an exception. Each is logged.
+
+        Exceptions in tools of an `mcp` server are not counted: the package `mcp` turns them into answers.
+        """
         return self._failures.failed
 
     async def _attend(self, stream: SocketStream, _address: Address, _peer: str) -> None:

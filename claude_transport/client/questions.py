@@ -86,8 +86,9 @@ class Deny(msgspec.Struct, frozen=True):
 class CallbackContext(msgspec.Struct, frozen=True, kw_only=True):
     """The last argument of `can_use_tool` and of hook callbacks: what belongs to the question, beside the main arguments.
 
-    `cancel_scope` is cancelled when the CLI withdraws its question: after an interrupt, or when the question was answered elsewhere.
-    `request_id` is the id of the CLI's request.
+    `cancel_scope` is cancelled when the CLI withdraws its question: after an interrupt, or when the question was answered elsewhere. That
+    of a hook is also cancelled when the hook's `timeout` is over. `request_id` is the id of the CLI's request, `tool_use_id` the id of the
+    tool call that the question is about. `requires_user_interaction` is True when a person has to answer, not a rule.
 
     For permission questions only: `agent_id` names the subagent that asks, None for the main conversation. `suggestions` are rules that
     would allow such calls, `blocked_path` is a path that the rules do not allow. `title` is a whole sentence for people, `display_name`

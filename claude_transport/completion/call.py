@@ -178,7 +178,8 @@ class CompletionStream:
     """The text of one answer, piece by piece: iterate over it with `async for`. `stream()` makes it; the call starts with the first piece
     that you ask for.
 
-    After the last piece, `completion` is the whole answer. `aclose()`, leaving its `async with`, and an error end the call early.
+    After the last piece, `completion` is the whole answer. `aclose()`, leaving its `async with`, and an error
+    that the iteration raises end the call early.
     """
 
     def __init__(self, request: CompletionRequest, *, on_event: OnEvent | None = None, sleep: Sleep = anyio.sleep) -> None:

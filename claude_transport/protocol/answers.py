@@ -32,8 +32,10 @@ class ContextCategory(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextCell(Part, rename="camel", frozen=True, kw_only=True):
-    """One square of the grid with which the CLI draws the context window. `percentage` is of the whole window; `square_fullness` is from 0
-    to 1. A part of `ContextUsage`.
+    """One square of the grid with which the CLI draws the context window. A part of `ContextUsage`.
+
+    `tokens` and `percentage` (of the whole window) are those of the whole category, the same in each of its squares. `square_fullness`,
+    from 0 to 1, is that of this square.
     """
 
     category_name: str = ""

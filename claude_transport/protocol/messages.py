@@ -965,7 +965,7 @@ class ControlRequestProgress(SystemMessage, frozen=True, kw_only=True):
 
 
 class ElicitationComplete(SystemMessage, frozen=True, kw_only=True):
-    """The user answered a question of the MCP server `mcp_server_name` at a URL, so not through the host. `elicitation_id` identifies the
+    """The MCP server `mcp_server_name` reports that a question that the user answers at a URL is done. `elicitation_id` identifies the
     question. Published in the CLI's type declarations; never seen in a recording.
     """
 

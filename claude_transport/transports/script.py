@@ -144,7 +144,7 @@ class MockScript(ScriptBuilder):
     """
 
     def __init__(self) -> None:
-        self.player = ScriptPlayer()
+        self.player: ScriptPlayer = ScriptPlayer()
         """Holds the steps, and the position of the next one."""
 
     @property

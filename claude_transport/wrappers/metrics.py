@@ -366,7 +366,8 @@ class MetricsRegistry:
     def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
         """Call `listener(seconds, result)` for every prompt of any session that gets a result; `seconds` is the time since the prompt.
 
-        Several listeners may be added. `listener` must not block. The first exception of a listener is logged; none changes anything.
+        Several listeners may be added. `listener` must not block. Of all exceptions that listeners raise, only the first is logged; none
+        changes anything.
         """
         self._listeners.append(listener)
 

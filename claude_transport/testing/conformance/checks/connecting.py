@@ -128,7 +128,7 @@ async def not_ready_after_close(bench: Bench) -> None:
         expect(stand.transport.is_ready() is False, f"is_ready() was {stand.transport.is_ready()!r} after close()")
 
 
-@clause("ready.not-when-broken", "And once it is known to be broken: a reader or a writer has been told.", source="Transport.is_ready")
+@clause("ready.not-when-broken", "Nor after a reader or a writer has been told that the connection is broken.", source="Transport.is_ready")
 async def not_ready_when_broken(bench: Bench) -> None:
     async with bench.connected(then="fail") as stand:
         expect(await stand.read_end() is not None, "the peer failed, but the iteration ended without an error")
