@@ -204,7 +204,8 @@ class Transport(ABC):
         * `read.left-out-is-logged`: what was left out is logged as a warning, blank lines excepted.
         * `read.left-out-is-counted`: a transport that has an `info` of its own counts there what was left out.
         * `read.final-line-without-newline`: a complete last line counts without its newline.
-        * `read.truncated-tail-is-reported`: an incomplete one raises `TruncatedStream`, after everything before it.
+        * `read.truncated-tail-is-reported`: an incomplete one raises `TruncatedStream`, after everything before it. When the peer failed as
+          well, it is the `__cause__` of that error.
         * `read.clean-eof-stops`: the iteration ends when the peer ended well.
         * `read.failure-after-last-message`: and raises `ConnectionLost` (`ProcessError`) when it did not, after the last message.
         * `read.one-reader`: a second reader at the same time gets `Busy`.

@@ -152,7 +152,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         """Return a launcher that starts the CLI on another machine, through the system's `ssh` program.
 
         It works like `ssh host` in a terminal, without questions: keys, agents, jump hosts and known hosts are those of your configuration.
-        The other machine needs `/bin/sh`, `grep`, and a CLI that is logged in or gets a key from the option `env`.
+        The other machine needs `/bin/sh`, `grep` and `sleep`, and a CLI that is logged in or gets a key from the option `env`. For an
+        `env_mode` other than `inherit` it also needs `env` and `sed`.
 
         Args:
             host: a name, an address, `user@host`, or an alias of your ssh configuration.
@@ -199,7 +200,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         program: str = "docker",
         timeout: float = DEFAULT_LAUNCH_TIMEOUT,
     ) -> Launcher:
-        """Return a launcher that starts the CLI inside a running container, through `docker exec`. The image needs `/bin/sh` and `grep`.
+        """Return a launcher that starts the CLI inside a running container, through `docker exec`. The image needs `/bin/sh`,
+        `grep` and `sleep`; also `env` and `sed` for an `env_mode` other than `inherit`.
 
         Args:
             container: the name or id of the container.
@@ -217,7 +219,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     def podman(
         cls, container: str, *, user: str | None = None, program: str = "podman", timeout: float = DEFAULT_LAUNCH_TIMEOUT
     ) -> Launcher:
-        """Return a launcher that starts the CLI inside a running container, through `podman exec`. The image needs `/bin/sh` and `grep`.
+        """Return a launcher that starts the CLI inside a running container, through `podman exec`. The image needs `/bin/sh`,
+        `grep` and `sleep`; also `env` and `sed` for an `env_mode` other than `inherit`.
 
         Args:
             container: the name or id of the container.
@@ -256,7 +259,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         program: str = "kubectl",
         timeout: float = DEFAULT_LAUNCH_TIMEOUT,
     ) -> Launcher:
-        """Return a launcher that starts the CLI inside a running pod, through `kubectl exec`. The image needs `/bin/sh` and `grep`.
+        """Return a launcher that starts the CLI inside a running pod, through `kubectl exec`. The image needs `/bin/sh`,
+        `grep` and `sleep`; also `env` and `sed` for an `env_mode` other than `inherit`.
 
         Args:
             pod: the name of the pod, or `deployment/name`.
@@ -418,6 +422,9 @@ def why_refused(launcher: Launcher, why: str, *, program: str, cwd: str | None) 
         return WorkingDirectoryError(f"{place}: the working directory {cwd!r} does not exist or cannot be entered", path=program)
     if kind == "environment":
         return ConfigurationError(f'{place}: billing="subscription_strict" refuses to start while {detail} is set there', option="billing")
+    if kind == "tools":
+        advice = "Install them there, or use env_mode='inherit'."
+        return ConfigurationError(f"{place}: env_mode needs the programs env and sed, which are not there. {advice}", option="env_mode")
     return CLIConnectionError(f"{place}: the launch was refused: {why}")
 
 

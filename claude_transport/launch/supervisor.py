@@ -48,7 +48,7 @@ _NAME: Final = "claude-transport"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_*?]+")
 _SYSTEM_PATH: Final = "/usr/bin:/bin:/run/current-system/sw/bin"
-"""Where `grep` and `sleep` are looked for before PATH, which may be empty, or begin with the folder of an attacker."""
+"""Where `grep`, `sleep`, `env` and `sed` are looked for before PATH, which may be empty, or begin with the folder of an attacker."""
 
 _PLACES: Final = ('"$HOME/.local/bin"', '"$HOME/.claude/local"', "/usr/local/bin", "/opt/homebrew/bin")
 """Where a bare name is looked for after PATH, which is short for commands of sshd."""
@@ -202,7 +202,8 @@ class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
         if self.keep is not None:
             kept = f"{'|'.join(self.keep)}) ;; " if self.keep else ""
             lines.append(
-                r"for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do "
+                f"for name in $(PATH={_SYSTEM_PATH}${{PATH:+:$PATH}}; "
+                r"env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do "
                 f'case $name in {kept}*) command unset "$name" 2>/dev/null ;; esac; done'
             )
         lines += [f"unset {name}" for name in self.drop]
@@ -251,6 +252,8 @@ def instructions(
     if cwd is not None:
         folder = cwd if cwd.startswith("/") else f"./{cwd}"
         before += f"cd -- {shlex.quote(folder)} 2>/dev/null || refuse cwd\n"
+    if environment.keep is not None:  # without both programs, no variable would be dropped
+        before += f"(PATH={_SYSTEM_PATH}${{PATH:+:$PATH}}; command -v env && command -v sed) >/dev/null 2>&1 || refuse tools\n"
     for name in environment.refuse:
         before += f'[ -z "${{{name}:-}}" ] || refuse environment {name}\n'
     if environment.refuse and environment.drop_headers:

@@ -259,8 +259,8 @@ class SessionPool:
 class Retirement(StrEnum):
     """The reasons for which a pool ends a session. They are the keys of `PoolSnapshot.retired`.
 
-    `used`: its one use is over. `died`: its process ended while idle. `silent`: it did not answer a check. `age`, `memory`, `surplus`: it
-    was beyond `max_age`, `max_rss_bytes`, or `warm` and `idle_ttl`. `closing`: the pool was closed.
+    `used`: its one use is over. `died`: its process ended while idle. `silent`: it did not answer a check. `age`: it was idle for longer
+    than `max_age`. `memory`, `surplus`: it was beyond `max_rss_bytes`, or `warm` and `idle_ttl`. `closing`: the pool was closed.
     """
 
     USED = "used"

@@ -322,8 +322,10 @@ class Usage(Part, frozen=True, kw_only=True):
 
 
 class ModelUsage(Part, rename="camel", frozen=True, kw_only=True):
-    """The tokens and the cost (`cost_usd`, in US dollars) of one model, in `ResultMessage.model_usage`. They are added up since the process
-    started; in a resumed session, since that session began.
+    """The tokens and the cost (`cost_usd`, in US dollars) of one model.
+
+    In `ResultMessage.model_usage` they are added up since the conversation began, also over a resume, and start at 0 again after `/clear`.
+    In `model_usage_since_last_result` they are those since the last result. [16b, 18za]
     """
 
     input_tokens: int = 0

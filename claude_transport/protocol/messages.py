@@ -919,8 +919,8 @@ class HookMessage(SystemMessage, frozen=True, kw_only=True):
 
 
 class HookStarted(HookMessage, frozen=True, kw_only=True):
-    """A hook of a settings file started. Sent with the option `include_hook_events`. For hooks of the event SessionStart it is always sent,
-    and comes before the answer to `initialize`. [05m]
+    """A hook of a settings file started. Sent with the option `include_hook_events`. For hooks of the event SessionStart it is always
+    sent; for those at the start of the process, before the answer to `initialize`. [05m]
     """
 
     subtype: str = "hook_started"

@@ -645,9 +645,10 @@ class FakeMessagesAPI:
 
     @property
     def conversation(self) -> list[RecordedRequest]:
-        """The recorded model requests that `script` answered, in the order of arrival.
+        """The recorded model requests of the conversation, in the order of arrival: those that `script` or `default` answers.
 
-        Side requests of the CLI and all other requests are left out; `requests` has them.
+        A request is here from its arrival on, answered or not (see `outcome`). Side requests of the CLI and all other requests are left
+        out; `requests` has them.
         """
         return [request for request in self.requests if request.kind == "conversation"]
 

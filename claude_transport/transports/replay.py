@@ -80,7 +80,10 @@ class ReplayTransport(Transport):
 
     @property
     def whereabouts(self) -> str:
-        """The position on the tape and what it waits for, in words, to debug a test that hangs."""
+        """The position on the tape, in words, and the line of your program for which it waits, if any. To debug a test that hangs.
+
+        After "everything has been played", a reader may still wait until your program ends its input.
+        """
         return self._playback.whereabouts
 
     def assert_played(self) -> None:

@@ -66,10 +66,11 @@ class StartGate:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
-        """Wait until no other program holds the lock on the file, and hold it inside the `async with` block. Yields the seconds of waiting.
+        """Wait until no other program, task or event loop holds the lock on the file, and hold it inside the `async with` block. Yields the
+        seconds of waiting.
 
         Raises:
-            ConnectTimeout: the lock was not free in `timeout` seconds.
+            ConnectTimeout: the lock was not free in the `timeout` of this gate.
             ConfigurationError: the file cannot be created or locked.
         """
         try:

@@ -188,7 +188,7 @@ class RecordingTransport(LineWrapper):
     async def end_input(self) -> None:
         """End the input of the wrapped transport, after the writes that came before, and record that.
 
-        When it fails, its exception is recorded as well and passes unchanged.
+        When it fails on a connected transport, its exception is recorded as well and passes unchanged.
         """
         async with self._write_lock:
             await self._end_input()

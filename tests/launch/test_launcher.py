@@ -462,6 +462,9 @@ def test_refusals_have_their_own_errors() -> None:
     assert isinstance(strict, ConfigurationError)
     assert strict.option == "billing"
     assert type(why_refused(SSH, "directory", program="claude", cwd=None)) is ct.CLIConnectionError
+    tools = why_refused(SSH, "tools", program="claude", cwd=None)
+    assert isinstance(tools, ct.ConfigurationError)
+    assert tools.option == "env_mode"
 
 
 def test_every_launcher_there_is_has_its_rules() -> None:

@@ -61,3 +61,25 @@ def test_the_supervisor_ends_what_the_program_has_left(environment: dict[str, st
     assert words[:2] == [f"claude-transport {mark} ready", f"claude-transport {mark} started /bin/sh"]
     assert ran.stderr.decode().splitlines()[-1:] == [f"claude-transport {mark} ended 0"]
     until_gone(int(words[2].split()[1]))
+
+
+@pytest.mark.parametrize("kept", [(), ("HOME",)], ids=["exact", "allowlist"])
+def test_without_the_programs_that_drop_variables_nothing_is_started(kept: tuple[str, ...], tmp_path: Path) -> None:
+    mark, secret = "o" * 32, tmp_path / "secret"
+    prints = ["/bin/sh", "-c", f'echo "$ANTHROPIC_API_KEY" > {secret}']
+    told = instructions(prints, mark=mark, environment=RemoteEnvironment(assign={}, keep=kept))
+    bare = told.replace(b"/usr/bin:/bin:/run/current-system/sw/bin", str(tmp_path).encode())
+    inherited = {"PATH": str(tmp_path), "ANTHROPIC_API_KEY": "sk-ant-fake"}
+    ran = subprocess.run(bootstrap(mark), input=bare, capture_output=True, env=inherited, timeout=PATIENCE, check=True)
+    assert ran.stdout.decode().splitlines()[-1] == f"claude-transport {mark} refused tools"
+    assert not secret.exists()
+
+
+def test_variables_are_dropped_also_where_the_path_is_empty(tmp_path: Path) -> None:
+    mark, seen = "p" * 32, tmp_path / "seen"
+    prints = ["/bin/sh", "-c", f'echo "key=$ANTHROPIC_API_KEY" > {seen}']
+    told = instructions(prints, mark=mark, environment=RemoteEnvironment(assign={}, keep=()))
+    subprocess.run(
+        bootstrap(mark), input=told, capture_output=True, env={"PATH": "", "ANTHROPIC_API_KEY": "sk-ant-fake"}, timeout=PATIENCE, check=True
+    )
+    assert seen.read_text() == "key=\n"

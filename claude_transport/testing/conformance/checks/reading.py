@@ -138,7 +138,12 @@ async def final_line_without_newline(bench: Bench) -> None:
         expect(await stand.read(2) == messages(2), "the last line, which had no newline, is not what was sent")
 
 
-@clause("read.truncated-tail-is-reported", "An incomplete one raises `TruncatedStream`, after everything before it.", source=_SOURCE)
+@clause(
+    "read.truncated-tail-is-reported",
+    "An incomplete one raises `TruncatedStream`, after everything before it. "
+    "When the peer failed as well, it is the `__cause__` of that error.",
+    source=_SOURCE,
+)
 async def truncated_tail_is_reported(bench: Bench) -> None:
     async with bench.connected(says=(wire(message(0)), b'{"type":"conformance","n'), then="finish") as stand:
         expect(await stand.read(1) == messages(1), "the message before the truncated line was not delivered")
