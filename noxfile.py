@@ -160,8 +160,8 @@ def release_notes(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e(session: nox.Session) -> None:
-    """The tests that run the real `claude` binary, against a Messages API on loopback; without those for `nightly`."""
-    run_pytest(session, "-m", "e2e and not nightly")
+    """The tests that run the real `claude` binary, against a Messages API on loopback."""
+    run_pytest(session, "-m", "e2e")
 
 
 @nox.session(venv_backend="none", requires=["checks"])

@@ -99,11 +99,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     * `connection`: no connection was made, so nothing was sent: the process did not start, or the API did not answer.
     * `transport`: the connection broke: the process died, the stream was cut, the result is missing.
 
-    These are never retried: errors of credentials, configuration and usage; errors whose `retryable` is False; `OutcomeUncertain`; and
-    calls that may have had side effects.
+    These are never retried: errors of credentials, configuration and usage; `OutcomeUncertain`; calls that may have had side effects; and
+    errors whose `retryable` is False, except a broken connection or stream (`transport`) of a call that had no side effects for certain.
 
-    `backoff` gives the delays. A `retry-after` or `resets_at` can make a delay longer, never shorter. When it would exceed `max_wait`
-    seconds, there is no retry. Raises `ConfigurationError` for invalid values.
+    `backoff` gives the delays. A `retry-after` or `resets_at` can make a delay longer, never shorter. When it asks for more than
+    `max_wait` seconds, there is no retry; the delays of `backoff` are not limited by `max_wait`. Raises `ConfigurationError` for invalid
+    values.
     """
 
     rate_limit: int = 3

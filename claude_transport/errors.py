@@ -186,7 +186,7 @@ class InputClosed(UsageError):
 
 
 class Busy(UsageError):
-    """A second task reads (`read_messages()`) from a transport from which another task is already reading. Read in one task at a time."""
+    """A second task reads (`read_messages()`, `read_lines()`) from a transport while another one is reading. Read in one task at a time."""
 
     code = "usage.busy"
 

@@ -51,28 +51,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to the nightly run the end-to-end cases that repeat a fact about the CLI on a second event loop.
-
-    A test that proves a row of the requirements always runs on both loops. So does the first test of each file.
-    """
-    on_trio = [item for item in items if item.get_closest_marker("e2e") and runs_on_trio(item)]
-    if not on_trio:
-        return
-    import row_maps
-
-    proofs = row_maps.proofs()
-    kept = {item.path: row_maps.proof_of(item.nodeid) for item in reversed(on_trio)}
-    for item in on_trio:
-        if (proof := row_maps.proof_of(item.nodeid)) not in proofs and kept[item.path] != proof:
-            item.add_marker(pytest.mark.nightly)
-
-
-def runs_on_trio(item: pytest.Item) -> bool:
-    """Tell whether this is the case for trio of a test that runs on both event loops."""
-    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.params.get("anyio_backend") == "trio"
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that needs a behaviour which this CLI does not have."""
     missing = [feature for feature in lacking(item) if feature.kind == "behaviour"]

@@ -70,8 +70,10 @@ class StallEvent(Message, frozen=True, kw_only=True):
     """A message that says: the running turn has stalled. The watchdog of `Query` makes it; it is never on the wire.
 
     `clock` says what has not come for `seconds`: "no_bytes" (nothing at all) or "no_progress" (nothing but signs of life). `last` is the
-    type of the last message, or an empty string. `killed` is True when the watchdog also ends the conversation. There is one event for each
-    stall: the next needs a new sign of life in between.
+    type of the last message, or an empty string. `killed` is True when the watchdog also ends the conversation.
+
+    A clock that has reported is silent until what it misses has come: any bytes, or progress. It also begins again when a turn begins, a
+    question of the CLI is answered, or a pause of reading is over. A "no_bytes" may follow a "no_progress" directly.
     """
 
     clock: Clock = "no_bytes"

@@ -55,8 +55,8 @@ class ContextMemoryFile(Part, frozen=True, kw_only=True):
 
 
 class ContextTool(Part, rename="camel", frozen=True, kw_only=True):
-    """A tool of an MCP server, and the tokens that its description uses in the context window. A tool that is not loaded uses no tokens
-    yet.
+    """A tool of an MCP server, and the tokens that its description uses in the context window. The `tokens` of a tool that is
+    not loaded are 0.
     """
 
     name: str = ""

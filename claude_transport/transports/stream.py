@@ -96,9 +96,9 @@ class StreamTransport(Transport):
         self._bytes_read = self._bytes_written = self._lines_read = 0
 
     def attach(self, client: Client) -> SessionTerms:
-        """Return `SessionTerms` that say whether this transport is strict, and that make the layer above report lines that hold no message.
+        """Return `SessionTerms` that say whether this transport is strict.
 
-        `info` counts these lines. `client` is not used here.
+        They also make the layer above report to this transport the lines that hold no message, which `info` counts. `client` is not used here.
         """
         return SessionTerms(strict=self._strict, on_failure=self._failures)
 

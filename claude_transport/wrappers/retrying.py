@@ -199,9 +199,10 @@ class RetryingTransport(TransportWrapper):
             await super().end_input()
 
     async def close(self) -> None:
-        """Close the wrapped transport, and end all attempts that are under way, those of `reconnect()` included.
+        """Close the wrapped transport, and make no further attempts. Later calls do nothing and wait for the first.
 
-        Those calls raise `TransportClosed` if they were waiting for the next attempt. Later calls do nothing and wait for the first.
+        A `connect()`, `write()` or `reconnect()` that waits for its next attempt raises `TransportClosed`. A `make_transport` that is
+        running is not interrupted; the transport that it returns is closed.
         """
         self._closing = True
         runs = tuple(self._runs)

@@ -132,7 +132,7 @@ async def test_a_second_signal_does_not_wait_for_the_turn(
     ("arguments", "said"),
     [
         ((), b"--listen"),
-        (("--listen", "tcp://0.0.0.0:0"), b"give tokens"),
+        (("--listen", "tcp://0.0.0.0:0"), b"Pass tokens"),
         (("--listen", "tcp://127.0.0.1:0", "--token-env", "NOT_SET_ANYWHERE"), b"NOT_SET_ANYWHERE is not set"),
         (("--listen", "tls://127.0.0.1:0"), b"needs a certificate"),
         (("--listen", "tls://127.0.0.1:0", "--certificate", "/nowhere"), b"the certificate cannot be used"),
