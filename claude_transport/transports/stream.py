@@ -98,7 +98,8 @@ class StreamTransport(Transport):
     def attach(self, client: Client) -> SessionTerms:
         """Return `SessionTerms` that say whether this transport is strict.
 
-        They also make the layer above report to this transport the lines that hold no message, which `info` counts. `client` is not used here.
+        They also make the layer above report to this transport the lines that hold no message, which `info` counts. `client` is
+        not used here.
         """
         return SessionTerms(strict=self._strict, on_failure=self._failures)
 
