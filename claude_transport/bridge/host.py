@@ -124,8 +124,9 @@ class BridgeHost:
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         compare: Callable[[bytes, bytes], bool] = hmac.compare_digest,
     ) -> None:
-        if min(max_bridges, max_calls, max_line_bytes) < 1:
-            raise ConfigurationError("max_bridges, max_calls and max_line_bytes must be at least 1", option="max_bridges")
+        for option, value in {"max_bridges": max_bridges, "max_calls": max_calls, "max_line_bytes": max_line_bytes}.items():
+            if value < 1:
+                raise ConfigurationError(f"{option} must be at least 1, not {value!r}", option=option)
         self._makers = _checked_servers(servers)
         self._address = None if listen is None else check_bridge_url(listen)
         self._token = check_token(token if token is not None else secrets.token_urlsafe(32))

@@ -430,7 +430,7 @@ class Playback:
         """The current position on the tape and what it waits for, in words."""
         place = f"record {min(self._position + 1, len(self._records))} of {len(self._records)}"
         if self._position >= len(self._records):
-            return f"{place}: everything has been played"
+            return f"{place}: everything has been played" + ("" if self.is_over else "; waiting for the end of the input")
         step = self._steps.get(self._position)
         waits_for = "the end of the input" if step is None else describe_message(step.message)
         return f"{place}: waiting for {waits_for}" if self._is_waiting() else place

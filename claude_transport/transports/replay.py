@@ -80,9 +80,8 @@ class ReplayTransport(Transport):
 
     @property
     def whereabouts(self) -> str:
-        """The position on the tape, in words, and the line of your program for which it waits, if any. To debug a test that hangs.
-
-        After "everything has been played", a reader may still wait until your program ends its input.
+        """The position on the tape, in words, and what it waits for, if anything: a line of your program, or the end of its input. To debug
+        a test that hangs.
         """
         return self._playback.whereabouts
 

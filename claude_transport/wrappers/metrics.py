@@ -12,7 +12,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import msgspec
@@ -48,6 +48,9 @@ _MOST_TOKENS = 10**15
 
 _MAX_MODELS = 100
 """Models counted separately. A peer that makes up more of them must not grow the memory or a dashboard."""
+
+OnResult: TypeAlias = Callable[[float, ResultMessage], None]
+"""Called with the seconds since a prompt was written, and with its result."""
 
 
 class MetricsTransport(ObservingWrapper):
@@ -142,7 +145,7 @@ class Metrics:
         self._last_result: str | None = None
         self._silent: set[str] = set()  # those that the model has not begun to answer
         self._connect = self._first_message = self._result = Timing()
-        self._on_result: Callable[[float, ResultMessage], None] | None = None
+        self._listeners = _Listeners()
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the counts of this session until now, as a `MetricsSnapshot` that no longer changes. May be called from any thread."""
@@ -179,13 +182,13 @@ class Metrics:
         """
         return prometheus_text(self.snapshot(), labels=labels)
 
-    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
+    def on_result(self, listener: OnResult) -> None:
         """Call `listener(seconds, result)` for every prompt that gets a result; `seconds` is the time since the prompt was written.
 
-        It replaces the listener before it. A `MetricsRegistry` sets one, so add yours to the registry when there is one. `listener` must
-        not block or raise: after an exception, the rest of the lines that were read together is not counted.
+        Several listeners may be added; each is called once, however often it was added. `listener` must not block. Of all exceptions that
+        listeners raise, only the first is logged; none changes anything.
         """
-        self._on_result = listener
+        self._listeners.add(listener)
 
     def begin_connection(self) -> None:
         """Begin a new connection: forget the open prompts, which the new peer does not know. Called by each new `MetricsTransport`."""
@@ -276,8 +279,7 @@ class Metrics:
             if asked is not None and settled.result is not None:
                 seconds = self._clock() - asked
                 self._result = _timed(self._result, seconds)
-                if self._on_result is not None:
-                    self._on_result(seconds, settled.result)
+                self._listeners.tell(seconds, settled.result)
 
     def _follow_event(self, message: StreamEvent) -> None:
         """Count the two events of an API message that have a usage: the first one and the last but one."""
@@ -305,8 +307,7 @@ class MetricsRegistry:
         self._running: dict[int, Metrics] = {}
         self._paused: dict[int, MetricsSnapshot] = {}  # sessions whose transport is closed and whose counts may go on
         self._over = MetricsSnapshot(sessions=0)  # sessions whose counts are gone
-        self._listeners: list[Callable[[float, ResultMessage], None]] = []
-        self._complained = False
+        self._listeners = _Listeners()
         # Another thread may read the sum and must not see a session in neither place. Reentrant, because the garbage collector may
         # retire a session at any moment.
         self._lock = RLock()
@@ -326,7 +327,7 @@ class MetricsRegistry:
             if self._paused.pop(id(metrics), None) is None and id(metrics) not in self._running:
                 weakref.finalize(metrics, self._forget, id(metrics)).atexit = False
             self._running[id(metrics)] = metrics
-        metrics.on_result(self._tell)
+        metrics.on_result(self._listeners.tell)
 
     def retire(self, metrics: Metrics) -> None:
         """Take the session of `metrics` out of the running ones; its counts stay in the sum. Called at the end of its transport.
@@ -363,13 +364,13 @@ class MetricsRegistry:
         """
         return prometheus_text(self.snapshot(), labels=labels)
 
-    def on_result(self, listener: Callable[[float, ResultMessage], None]) -> None:
+    def on_result(self, listener: OnResult) -> None:
         """Call `listener(seconds, result)` for every prompt of any session that gets a result; `seconds` is the time since the prompt.
 
         Several listeners may be added. `listener` must not block. Of all exceptions that listeners raise, only the first is logged; none
         changes anything.
         """
-        self._listeners.append(listener)
+        self._listeners.add(listener)
 
     def instrument(self, *, meter_provider: MeterProvider | None = None) -> None:
         """Export the counts of all sessions through OpenTelemetry, with the given `meter_provider` or the global one. Call it once.
@@ -409,14 +410,26 @@ class MetricsRegistry:
         durations = meter.create_histogram("gen_ai.client.operation.duration", unit="s", description="From a prompt to its result.")
         self.on_result(lambda seconds, result: durations.record(seconds, measured(result)))
 
-    def _tell(self, seconds: float, result: ResultMessage) -> None:
+
+class _Listeners:
+    """Functions that are called with each result. One that fails harms neither the counts nor the others."""
+
+    def __init__(self) -> None:
+        self._listeners: list[OnResult] = []
+        self._complained = False
+
+    def add(self, listener: OnResult) -> None:
+        if listener not in self._listeners:  # the metrics of a session are registered again at each connection
+            self._listeners.append(listener)
+
+    def tell(self, seconds: float, result: ResultMessage) -> None:
         for listener in self._listeners:
             try:
                 listener(seconds, result)
-            except Exception as error:  # noqa: BLE001 - a listener must harm neither the counts nor the other listeners
+            except Exception as error:  # noqa: BLE001 - see above
                 if not self._complained:
                     self._complained = True
-                    logger.warning("a listener of a MetricsRegistry raised %s", type(error).__name__)  # its text may quote the conversation
+                    logger.warning("a listener of metrics raised %s", type(error).__name__)  # its text may quote the conversation
 
 
 class TokenLedger:

@@ -471,3 +471,11 @@ async def test_no_token_in_what_is_printed(workshop: Workshop) -> None:
         token = host.token
         assert token not in repr(host)
         assert token not in repr(Greeting(server="box", token=token))
+
+
+@pytest.mark.parametrize("option", ["max_bridges", "max_calls", "max_line_bytes"])
+def test_a_limit_below_one_is_refused_by_its_name(option: str) -> None:
+    limits: dict[str, Any] = {option: 0}
+    with pytest.raises(ct.ConfigurationError, match=f"{option} must be at least 1, not 0") as caught:
+        ct.bridge.BridgeHost({"box": []}, **limits)
+    assert caught.value.option == option

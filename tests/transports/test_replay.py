@@ -253,6 +253,15 @@ async def test_where_it_stands_is_said_in_words() -> None:
         assert claude.whereabouts == "record 3 of 3: waiting for the end of the input"
 
 
+async def test_a_tape_that_only_waits_for_the_end_of_the_input_says_so() -> None:
+    async with ReplayTransport(tape(("in", user("Hello")), ("out", line(**RESULT)))) as claude:
+        await claude.write(user())
+        await frames(claude, 1)
+        assert claude.whereabouts == "record 2 of 2: everything has been played; waiting for the end of the input"
+        await claude.end_input()
+        assert claude.whereabouts == "record 2 of 2: everything has been played"
+
+
 # ------------------------------------------------------------------------------------------------------------- how it ends
 
 

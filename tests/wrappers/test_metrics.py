@@ -384,6 +384,18 @@ async def test_a_listener_that_fails_costs_nothing_of_the_count() -> None:
     assert (snapshot.result.count, told) == (2, [0.0, 0.0])
 
 
+def test_a_session_and_its_registry_tell_each_listener_once_for_each_result() -> None:
+    registry, metrics = MetricsRegistry(), Metrics(clock=lambda: 0.0)
+    told: list[str] = []
+    registry.on_result(lambda _seconds, _result: told.append("registry"))
+    for _ in range(2):  # as each connection of a session does
+        registry.add(metrics)
+    metrics.on_result(lambda _seconds, _result: told.append("session"))
+    metrics.writing(json.dumps(PROMPT))
+    metrics.read([b'{"type":"result"}'])
+    assert told == ["registry", "session"]
+
+
 # ------------------------------------------------------------------------------------------------------------ many sessions
 
 
