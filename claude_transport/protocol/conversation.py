@@ -340,7 +340,7 @@ class Conversation:
         return True, self._prompts.spoke(), ()
 
     def _note_last_answer(self, messages: Sequence[Message]) -> None:
-        """Do what `_on_assistant()` does for each assistant message of a batch with one owner: the last one replaces what the others set."""
+        """Do for the assistant messages of a batch what `_on_assistant()` does. The last one replaces what the others set."""
         is_last = True
         for message in reversed(messages):
             if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
