@@ -622,20 +622,27 @@ class Query(Controls):
         kinds = self._decoder.kinds
         if self._vigil is not None:
             self._vigil.saw(messages, kinds, at=self._clock())
-        on_failure = self._connection.terms.on_failure
-        if on_failure is not None and not _UNREADABLE.isdisjoint(kinds):
-            for message in messages:
-                if isinstance(message, DecodeFailure | OversizedMessage):
-                    on_failure(message)
+        if not _UNREADABLE.isdisjoint(kinds):
+            self._report_unreadable(messages)
         actions = self._conversation.received(messages, kinds)
+        if len(actions) == 1 and isinstance(only := actions[0], Deliver):  # nearly always
+            return self._storage.put(only.messages, only.turns, lines=lines) or self._failure is not None
         deliveries = [action for action in actions if isinstance(action, Deliver)]
         if len(deliveries) < len(actions):
             self._due = actions
             return True
         is_enough = self._failure is not None
         for delivery in deliveries:
-            is_enough |= self._storage.put(delivery.messages, delivery.turns, lines=lines if len(deliveries) == 1 else None)
+            is_enough |= self._storage.put(delivery.messages, delivery.turns)
         return is_enough
+
+    def _report_unreadable(self, messages: Sequence[Message]) -> None:
+        """Tell the transport about the lines that held no message."""
+        on_failure = self._connection.terms.on_failure
+        if on_failure is not None:
+            for message in messages:
+                if isinstance(message, DecodeFailure | OversizedMessage):
+                    on_failure(message)
 
     def _perform_due(self) -> None:
         actions, self._due = self._due, ()

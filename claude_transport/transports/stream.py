@@ -270,13 +270,16 @@ class StreamTransport(Transport):
 
     async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
         """Push batches as `PouredLines.pour` says."""
-        accept = None if type(self)._accept is StreamTransport._accept else self._accept  # noqa: SLF001
+        is_plain = type(self)._accept is StreamTransport._accept  # noqa: SLF001
+        frame = self._framer.feed
 
         def feed(chunk: bytes) -> bool:
             self._bytes_read += len(chunk)
-            lines = self._framer.feed(chunk)
+            lines = frame(chunk)
+            if not lines:
+                return False
             self._lines_read += len(lines)
-            return bool(lines) and hand_on(lines if accept is None else accept(lines))
+            return hand_on(lines if is_plain else self._accept(lines))
 
         while True:
             try:
