@@ -26,7 +26,7 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import ANNOUNCED, Delivered, Delivery, PlannedDirectory, PlannedFile, build_payloads, path_argument
 from claude_transport.launch.settings import settings_document
 from claude_transport.launch.supervisor import RemoteEnvironment, instructions, without_words
-from claude_transport.launch.validation import check_types, validate_options
+from claude_transport.launch.validation import check_types, check_values
 
 PATH_ROOM: Final = 300  # characters kept free on the command line for the path of one payload file (Windows: 260 at most by default)
 
@@ -109,7 +109,7 @@ def build_launch(
     """
     check_types(options)  # before the environment is made of them
     env = build_environment(options, inherited, platform=platform)
-    validate_options(options, uid=uid, environment=env, check_files=delivery == "files")
+    check_values(options, uid=uid, environment=env, check_files=delivery == "files")
     remote = delivery == "initialize"
     # the settings file is on another machine, so nothing can be merged into it
     unread = remote and isinstance(settings_document(options, permissions={}), str)
