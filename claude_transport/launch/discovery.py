@@ -207,6 +207,11 @@ def version_in_state(state: CLIState | None) -> str | None:
     return _known_versions[state]
 
 
+def is_cli_known(path: object) -> bool:
+    """Return True when `path` is the absolute path of a binary that was looked at in its present state: another look only asks for that."""
+    return isinstance(path, (str, PathLike)) and os.path.isabs(path) and read_cli_state(path) in _known_versions  # noqa: PTH117 - as above
+
+
 def remember_cli_version(cli: CLI | str | PathLike[str], version: str) -> None:
     """Keep the version that a running CLI reported (`system/init`, `initialize`) for as long as its file does not change."""
     key = read_cli_state(cli)

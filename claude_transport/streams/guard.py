@@ -401,7 +401,6 @@ class Guard:
                 return False
         return True
 
-    @property
     def _is_idle(self) -> bool:
         return self._process is not None and not self._children
 
@@ -411,13 +410,13 @@ class Guard:
     def _wait_idle(self, lingering: _thread.LockType) -> None:
         """End the guard when it has been without children for `linger` seconds. Runs in a thread of its own."""
         while True:
-            while self._is_idle:
+            while self._is_idle():
                 time.sleep(max(self._seconds_left(), 0.0))
                 self._changes.append((_OVERDUE, None))
                 self._work_off()
             lingering.release()
             # its last child may have gone between the two lines above
-            if not self._is_idle or not lingering.acquire(blocking=False):
+            if not self._is_idle() or not lingering.acquire(blocking=False):
                 return
 
     def _start(self) -> None:

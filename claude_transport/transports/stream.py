@@ -82,7 +82,7 @@ class StreamTransport(Transport):
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
         self._failures = FailureCount(type(self).__name__)
-        self._connect_lock = anyio.Lock()
+        self._connect_lock = anyio.Lock(fast_acquire=True)
         self._connecting: anyio.CancelScope | None = None
         self._write_lock = anyio.Lock(fast_acquire=True)
         self._pace = Pace()
@@ -327,11 +327,13 @@ class StreamTransport(Transport):
     async def _close_stream(self) -> None:
         if self._closer is None:
             try:
-                self._closer = BackgroundTask.spawn(self._aclose, name="close transport")
+                # a stream that ends in a task of its own, or at once, needs no second task
+                begin = getattr(self._stream, "begin_close", None)
+                self._closer = BackgroundTask.spawn(self._aclose, name="close transport") if begin is None else begin()
             except RuntimeError:  # the event loop is ending and takes no new task
                 await self._aclose()
                 return
-        await self._closer.join()
+        await (anyio.lowlevel.checkpoint() if self._closer is None else self._closer.join())
 
     async def _aclose(self) -> None:
         async with self._connect_lock:  # a connect() under way has ended
