@@ -441,6 +441,8 @@ class Connection:
             self.writing.set()
             while True:
                 while not self._queue:
+                    if self._writing_over:
+                        return
                     self._arrival = anyio.Event()
                     await self._arrival.wait()
                 first = self._queue.popleft()
@@ -497,10 +499,11 @@ class Connection:
             else:
                 delivery.settle(self._write_failure)
 
-    def stop_writing(self, error: ClaudeTransportError) -> None:
-        """Settle everything with `error`. From now on not even the end of the input is written."""
+    def stop_writing(self, error: ClaudeTransportError | None = None) -> None:
+        """Settle everything, with `error` when nothing has failed before. From now on not even the end of the input is written."""
         self._writing_over = True
-        self._fail_writing(error)
+        self._fail_writing(self._write_failure or error or self.gone("the conversation is closed"))
+        self._arrival.set()
 
     async def flush(self) -> None:
         """Wait until everything that is in the queue now is settled."""

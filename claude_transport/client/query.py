@@ -139,6 +139,7 @@ class Query(Controls):
         self._due: Sequence[Action] = ()  # what the last batch asks for, when it was more than messages
         self._failure: ClaudeTransportError | None = None  # of a strict transport's bad line
         self._tasks: TaskGroup | None = None
+        self._looks_for_stalls = False
         self._reading_over = anyio.Event()
 
     # Start and close
@@ -260,6 +261,8 @@ class Query(Controls):
         line = encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None)
         if self._vigil is not None and not conversation.is_running:
             self._vigil.restart(at=self._clock())
+            if not self._looks_for_stalls:
+                self._look_for_stalls()
         conversation.send(uuid, priority=priority, is_command=isinstance(content, str) and content.startswith("/") and not is_verbatim)
         turn = self._storage.open_turn(uuid, conversation)
         delivery = Delivery(line)
@@ -503,11 +506,12 @@ class Query(Controls):
             connection.fail_start(translated(exc, "the transport failed"))
         finally:
             self._end(None)
-            connection.stop_writing(connection.gone("the conversation is closed"))
+            connection.stop_writing()
             connection.fail_start(TransportClosed("the query was closed before it was ready"))
             await connection.close()
-            with anyio.CancelScope(shield=True):
-                await self._mcp.aclose()
+            if self._mcp.names:
+                with anyio.CancelScope(shield=True):
+                    await self._mcp.aclose()
 
     def _attach(self) -> None:
         """Exchange with the transport, before it is connected, what this query answers and what the options ask of it."""
@@ -589,10 +593,11 @@ class Query(Controls):
             self._tasks.start_soon(self._read)
             self._tasks.start_soon(self._connection.write_all, self._close_transport)
             self._tasks.start_soon(self._initialize, initialize)
-            if self._vigil is not None:
-                self._tasks.start_soon(self._report_stalls, self._vigil)
             await self._wait_for_end()
-            self._tasks.cancel_scope.cancel()
+            if self._reading_over.is_set() and self._connection.ready.is_set() and not self._questions.open and not self._looks_for_stalls:
+                self._connection.stop_writing()  # only the writer is left: a cancellation would cost more than the rest of closing
+            else:
+                self._tasks.cancel_scope.cancel()
 
     async def _read(self) -> None:
         error: ClaudeTransportError | None = None
@@ -629,7 +634,7 @@ class Query(Controls):
                     on_failure(message)
         actions = self._conversation.received(messages, kinds)
         deliveries = [action for action in actions if isinstance(action, Deliver)]
-        if len(deliveries) < len(actions):
+        if len(deliveries) < len(actions) or (deliveries and not self._looks_for_stalls and self._vigil is not None):
             self._due = actions
             return True
         is_enough = self._failure is not None
@@ -647,6 +652,7 @@ class Query(Controls):
     def _perform(self, action: Action) -> None:
         match action:
             case Deliver():
+                self._look_for_stalls()
                 self._storage.put(action.messages, action.turns)
             case Settle():
                 self._storage.settle(action, self._connection.error)
@@ -675,6 +681,12 @@ class Query(Controls):
         """Send the CLI a message of an MCP server of this program, without waiting for the acknowledgement."""
         self._connection.tell("mcp_message", server_name=name, message=message)
 
+    def _look_for_stalls(self) -> None:
+        """Start the task that reports stalls, with the first prompt or message: a turn begins with one of them."""
+        if self._vigil is not None and self._tasks is not None and not self._looks_for_stalls and not self._connection.ended.is_set():
+            self._looks_for_stalls = True
+            self._tasks.start_soon(self._report_stalls, self._vigil)
+
     def _restart_vigil(self) -> None:
         if self._vigil is not None:
             self._vigil.restart(at=self._clock())
@@ -702,8 +714,9 @@ class Query(Controls):
     async def _close_transport(self) -> None:
         """End the conversation and close the transport, before callbacks are waited for: one that resists must not keep a process alive."""
         self._end(None)
-        with anyio.move_on_after(_READER_GRACE, shield=True):
-            await self._reading_over.wait()
+        if not self._reading_over.is_set():
+            with anyio.move_on_after(_READER_GRACE, shield=True):
+                await self._reading_over.wait()
         if self._connection.lost_turns and self._questions.guards and not self._cli_blocks_on_failure:
             # a turn was cut off: without its input, a CLI that does not block on failure would go on unasked
             await self._connection.write_last(self._connection.request_line("interrupt", {})[1])

@@ -229,12 +229,12 @@ def fields_of(cls: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...
 def given_values(options: ClaudeOptions) -> dict[str, Any]:
     """Return the options that are not at their defaults, as values by name. Options at their defaults need no check."""
     names, defaults, values = _defaults_of(type(options))
-    return {name: value for name, default, value in zip(names, defaults, values(options), strict=True) if not _is_default(value, default)}
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    # the default of a `default_factory` is another object in each Struct, and always empty
-    return value is default or (type(value) is type(default) is dict and not value)
+    return {
+        name: value
+        for name, default, value in zip(names, defaults, values(options), strict=True)
+        # the default of a `default_factory` is another object in each Struct, and always empty
+        if value is not default and (value or type(value) is not dict or type(default) is not dict)
+    }
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import functools
 import os
 import subprocess
 import sys
@@ -329,16 +330,16 @@ class ProcessStream(ByteStream):
         cause = await self._how_it_ended()
         return cause if isinstance(cause, ClaudeTransportError) else broken_pipe
 
-    @property
+    @functools.cached_property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        child = self._child
+        child, started_at = self._child, self._started_at
         return {
             StreamAttribute.pid: lambda: child.pid,
             StreamAttribute.exit_code: lambda: child.status.exit_code if child.status else None,
             StreamAttribute.signal: lambda: child.status.signal if child.status else None,
             StreamAttribute.killed: lambda: child.killed,
             StreamAttribute.stderr_tail: lambda: child.tail.text,
-            StreamAttribute.started_at: lambda: self._started_at,
+            StreamAttribute.started_at: lambda: started_at,
             StreamAttribute.ended: lambda: child.closing or child.exited.is_set(),
         }
 
