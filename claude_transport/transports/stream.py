@@ -36,15 +36,13 @@ from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace, Pourable
+from claude_transport.streams.room import MOST_READ_BYTES
 from claude_transport.transport import Client, DecodedLines, PouredLines, SessionTerms, Transport, TransportInfo
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_STREAM_CLOSE_TIMEOUT = 5.0
 """Seconds for closing a stream before it is dropped. A TLS peer, for example, may never answer the farewell."""
-
-_CHUNK_BYTES = 64 * 2**10
-"""Bytes requested per read. A pipe holds no more on Linux, and a batch of small messages is a few hundred lines."""
 
 _LOGGED_ONE_BY_ONE = 10
 """Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
@@ -162,7 +160,7 @@ class StreamTransport(Transport):
         if stream is None or self._closed:
             stream = self._open_stream()  # raises
         async with self._write_lock:
-            await self._pace.step()  # takes a pending cancellation while nothing has been sent
+            await self._pace.step(len(payload))  # takes a pending cancellation while nothing has been sent
             if self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
                 self._refuse_if_unwritable()
             try:
@@ -254,7 +252,7 @@ class StreamTransport(Transport):
         try:
             while (stream := self._stream) is not None and self._read_end is None and not self._closed:
                 try:
-                    chunk = await stream.receive(_CHUNK_BYTES)
+                    chunk = await stream.receive(MOST_READ_BYTES)
                 except anyio.ClosedResourceError:
                     break  # our own close(): the iteration simply ends
                 except (anyio.EndOfStream, anyio.BrokenResourceError, ClaudeTransportError, OSError) as exc:
