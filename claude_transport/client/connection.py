@@ -168,6 +168,7 @@ class Connection:
         """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
         self._early: set[anyio.Event] = set()
         self.close_requested: anyio.Event = anyio.Event()
+        self._on_close_requested: Callable[[], object] | None = None
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
         self.wait_for_background: bool = False
         self.ended: anyio.Event = anyio.Event()
@@ -281,6 +282,12 @@ class Connection:
         self._given_up = True
         if self._connecting is not None:
             self._connecting.cancel()
+        if self._on_close_requested is not None:
+            self._on_close_requested()
+
+    def call_on_close(self, func: Callable[[], object] | None) -> None:
+        """Have each `ask_to_close()` call `func` from now on; None for no function."""
+        self._on_close_requested = func
 
     def cut_off(self) -> None:
         """Note that the peer does not get to end by itself."""

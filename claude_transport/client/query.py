@@ -139,6 +139,8 @@ class Query(Controls):
         self._due: Sequence[Action] = ()  # what the last batch asks for, when it was more than messages
         self._failure: ClaudeTransportError | None = None  # of a strict transport's bad line
         self._tasks: TaskGroup | None = None
+        self._limit: anyio.CancelScope  # of reading, which ends with the time for closing
+        self._is_ending = False
         self._looks_for_stalls = False
         self._reading_over = anyio.Event()
 
@@ -586,16 +588,24 @@ class Query(Controls):
     # The loop
 
     async def _converse(self) -> None:
-        """Write, read and look for stalls, side by side, until closing was asked for and the time for it is over."""
-        initialize = self._connection.prepare("initialize", self._fields)
+        """Write, read and perform, side by side, until the peer has ended and closing was asked for, or the time for closing is over."""
+        connection = self._connection
+        initialize = connection.prepare("initialize", self._fields)
         async with anyio.create_task_group() as self._tasks:
-            self._connection.post(initialize)
-            self._tasks.start_soon(self._read)
-            self._tasks.start_soon(self._connection.write_all, self._close_transport)
+            connection.post(initialize)
+            self._tasks.start_soon(connection.write_all, self._close_transport)
             self._tasks.start_soon(self._initialize, initialize)
-            await self._wait_for_end()
-            if self._reading_over.is_set() and self._connection.ready.is_set() and not self._questions.open and not self._looks_for_stalls:
-                self._connection.stop_writing()  # only the writer is left: a cancellation would cost more than the rest of closing
+            with anyio.CancelScope() as self._limit:
+                connection.call_on_close(self._begin_end)
+                if connection.close_requested.is_set():  # while it was connecting
+                    self._begin_end()
+                await self._read()
+            connection.call_on_close(None)
+            connection.cut_off()
+            if not connection.close_requested.is_set():
+                await connection.close_requested.wait()
+            if connection.ready.is_set() and not (self._questions.open or self._looks_for_stalls or connection.wait_for_background):
+                connection.stop_writing()  # only the writer is left: to cancel it would cost more than the rest of closing
             else:
                 self._tasks.cancel_scope.cancel()
 
@@ -724,24 +734,29 @@ class Query(Controls):
         if still := self._questions.open:
             logger.info("closing waits for callbacks that are still at work: %s", printable(", ".join(still)))
 
-    async def _wait_for_end(self) -> None:
-        """Wait until closing is asked for, then let the conversation end by itself. Returns when it has, or its time is over."""
+    def _begin_end(self) -> None:
+        """Let the conversation end by itself, in the time that is left for closing."""
         connection = self._connection
-        await connection.close_requested.wait()
-        with anyio.move_on_after(connection.close_timeout) as limit:
-            while connection.wait_for_background and not (self._conversation.quiet or connection.ended.is_set()):
-                await self._change_before(limit)
-            if self._conversation.open_turns:
-                connection.tell("interrupt")
-            connection.put(Delivery(None))
-            while not connection.ended.is_set():
-                await self._change_before(limit)
-        connection.cut_off()
+        limit = self._limit
+        limit.deadline = min(limit.deadline, self._clock() + connection.close_timeout)
+        if self._is_ending:
+            return  # the waiting task looks again, and the shortest time counts
+        self._is_ending = True
+        if connection.wait_for_background and self._tasks is not None:
+            self._tasks.start_soon(self._end_when_quiet)
+        else:
+            self._end_input()
 
-    async def _change_before(self, limit: anyio.CancelScope) -> None:
-        """Wait for a change. A later close with a shorter timeout makes `limit` shorter."""
-        await self._storage.change()
-        limit.deadline = min(limit.deadline, anyio.current_time() + self._connection.close_timeout)
+    async def _end_when_quiet(self) -> None:
+        connection = self._connection
+        while connection.wait_for_background and not (self._conversation.quiet or connection.ended.is_set()):
+            await self._storage.change()
+        self._end_input()
+
+    def _end_input(self) -> None:
+        if self._conversation.open_turns:
+            self._connection.tell("interrupt")
+        self._connection.put(Delivery(None))
 
     async def _end_by_crash(self, name: str, crash: BaseException) -> None:
         """End the conversation, because the callback `name` raised what is no `Exception`. The peer gets its answer before."""
