@@ -737,8 +737,7 @@ class Query(Controls):
     def _begin_end(self) -> None:
         """Let the conversation end by itself, in the time that is left for closing."""
         connection = self._connection
-        limit = self._limit
-        limit.deadline = min(limit.deadline, self._clock() + connection.close_timeout)
+        self._shorten(self._limit, connection.close_timeout)
         if self._is_ending:
             return  # the waiting task looks again, and the shortest time counts
         self._is_ending = True
@@ -746,6 +745,9 @@ class Query(Controls):
             self._tasks.start_soon(self._end_when_quiet)
         else:
             self._end_input()
+
+    def _shorten(self, limit: anyio.CancelScope, seconds: float) -> None:
+        limit.deadline = min(limit.deadline, self._clock() + seconds)
 
     async def _end_when_quiet(self) -> None:
         connection = self._connection
