@@ -163,6 +163,8 @@ class BackgroundTask:
 
         Use it only where the task bounds its own time, such as closing a process.
         """
+        if self._finished.is_set():
+            return
         cancelled: BaseException | None = None
         with anyio.CancelScope(shield=True):
             while not self._finished.is_set():

@@ -168,6 +168,7 @@ class Connection:
         """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
         self._early: set[anyio.Event] = set()
         self.close_requested: anyio.Event = anyio.Event()
+        self._on_close_requested: Callable[[], object] | None = None
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
         self.wait_for_background: bool = False
         self.ended: anyio.Event = anyio.Event()
@@ -281,6 +282,12 @@ class Connection:
         self._given_up = True
         if self._connecting is not None:
             self._connecting.cancel()
+        if self._on_close_requested is not None:
+            self._on_close_requested()
+
+    def call_on_close(self, func: Callable[[], object] | None) -> None:
+        """Have each `ask_to_close()` call `func` from now on; None for no function."""
+        self._on_close_requested = func
 
     def cut_off(self) -> None:
         """Note that the peer does not get to end by itself."""
@@ -441,6 +448,8 @@ class Connection:
             self.writing.set()
             while True:
                 while not self._queue:
+                    if self._writing_over:
+                        return
                     self._arrival = anyio.Event()
                     await self._arrival.wait()
                 first = self._queue.popleft()
@@ -497,10 +506,11 @@ class Connection:
             else:
                 delivery.settle(self._write_failure)
 
-    def stop_writing(self, error: ClaudeTransportError) -> None:
-        """Settle everything with `error`. From now on not even the end of the input is written."""
+    def stop_writing(self, error: ClaudeTransportError | None = None) -> None:
+        """Settle everything, with `error` when nothing has failed before. From now on not even the end of the input is written."""
         self._writing_over = True
-        self._fail_writing(error)
+        self._fail_writing(self._write_failure or error or self.gone("the conversation is closed"))
+        self._arrival.set()
 
     async def flush(self) -> None:
         """Wait until everything that is in the queue now is settled."""

@@ -139,6 +139,9 @@ class Query(Controls):
         self._due: Sequence[Action] = ()  # what the last batch asks for, when it was more than messages
         self._failure: ClaudeTransportError | None = None  # of a strict transport's bad line
         self._tasks: TaskGroup | None = None
+        self._limit: anyio.CancelScope  # of reading, which ends with the time for closing
+        self._is_ending = False
+        self._looks_for_stalls = False
         self._reading_over = anyio.Event()
 
     # Start and close
@@ -260,6 +263,8 @@ class Query(Controls):
         line = encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None)
         if self._vigil is not None and not conversation.is_running:
             self._vigil.restart(at=self._clock())
+            if not self._looks_for_stalls:
+                self._look_for_stalls()
         conversation.send(uuid, priority=priority, is_command=isinstance(content, str) and content.startswith("/") and not is_verbatim)
         turn = self._storage.open_turn(uuid, conversation)
         delivery = Delivery(line)
@@ -503,11 +508,12 @@ class Query(Controls):
             connection.fail_start(translated(exc, "the transport failed"))
         finally:
             self._end(None)
-            connection.stop_writing(connection.gone("the conversation is closed"))
+            connection.stop_writing()
             connection.fail_start(TransportClosed("the query was closed before it was ready"))
             await connection.close()
-            with anyio.CancelScope(shield=True):
-                await self._mcp.aclose()
+            if self._mcp.names:
+                with anyio.CancelScope(shield=True):
+                    await self._mcp.aclose()
 
     def _attach(self) -> None:
         """Exchange with the transport, before it is connected, what this query answers and what the options ask of it."""
@@ -582,17 +588,26 @@ class Query(Controls):
     # The loop
 
     async def _converse(self) -> None:
-        """Write, read and look for stalls, side by side, until closing was asked for and the time for it is over."""
-        initialize = self._connection.prepare("initialize", self._fields)
+        """Write, read and perform, side by side, until the peer has ended and closing was asked for, or the time for closing is over."""
+        connection = self._connection
+        initialize = connection.prepare("initialize", self._fields)
         async with anyio.create_task_group() as self._tasks:
-            self._connection.post(initialize)
-            self._tasks.start_soon(self._read)
-            self._tasks.start_soon(self._connection.write_all, self._close_transport)
+            connection.post(initialize)
+            self._tasks.start_soon(connection.write_all, self._close_transport)
             self._tasks.start_soon(self._initialize, initialize)
-            if self._vigil is not None:
-                self._tasks.start_soon(self._report_stalls, self._vigil)
-            await self._wait_for_end()
-            self._tasks.cancel_scope.cancel()
+            with anyio.CancelScope() as self._limit:
+                connection.call_on_close(self._begin_end)
+                if connection.close_requested.is_set():  # while it was connecting
+                    self._begin_end()
+                await self._read()
+            connection.call_on_close(None)
+            connection.cut_off()
+            if not connection.close_requested.is_set():
+                await connection.close_requested.wait()
+            if connection.ready.is_set() and not (self._questions.open or self._looks_for_stalls or connection.wait_for_background):
+                connection.stop_writing()  # only the writer is left: to cancel it would cost more than the rest of closing
+            else:
+                self._tasks.cancel_scope.cancel()
 
     async def _read(self) -> None:
         error: ClaudeTransportError | None = None
@@ -628,7 +643,7 @@ class Query(Controls):
         if len(actions) == 1 and isinstance(only := actions[0], Deliver):  # nearly always
             return self._storage.put(only.messages, only.turns, lines=lines) or self._failure is not None
         deliveries = [action for action in actions if isinstance(action, Deliver)]
-        if len(deliveries) < len(actions):
+        if len(deliveries) < len(actions) or (deliveries and not self._looks_for_stalls and self._vigil is not None):
             self._due = actions
             return True
         is_enough = self._failure is not None
@@ -654,6 +669,7 @@ class Query(Controls):
     def _perform(self, action: Action) -> None:
         match action:
             case Deliver():
+                self._look_for_stalls()
                 self._storage.put(action.messages, action.turns)
             case Settle():
                 self._storage.settle(action, self._connection.error)
@@ -682,6 +698,12 @@ class Query(Controls):
         """Send the CLI a message of an MCP server of this program, without waiting for the acknowledgement."""
         self._connection.tell("mcp_message", server_name=name, message=message)
 
+    def _look_for_stalls(self) -> None:
+        """Start the task that reports stalls, with the first prompt or message: a turn begins with one of them."""
+        if self._vigil is not None and self._tasks is not None and not self._looks_for_stalls and not self._connection.ended.is_set():
+            self._looks_for_stalls = True
+            self._tasks.start_soon(self._report_stalls, self._vigil)
+
     def _restart_vigil(self) -> None:
         if self._vigil is not None:
             self._vigil.restart(at=self._clock())
@@ -709,8 +731,9 @@ class Query(Controls):
     async def _close_transport(self) -> None:
         """End the conversation and close the transport, before callbacks are waited for: one that resists must not keep a process alive."""
         self._end(None)
-        with anyio.move_on_after(_READER_GRACE, shield=True):
-            await self._reading_over.wait()
+        if not self._reading_over.is_set():
+            with anyio.move_on_after(_READER_GRACE, shield=True):
+                await self._reading_over.wait()
         if self._connection.lost_turns and self._questions.guards and not self._cli_blocks_on_failure:
             # a turn was cut off: without its input, a CLI that does not block on failure would go on unasked
             await self._connection.write_last(self._connection.request_line("interrupt", {})[1])
@@ -718,24 +741,31 @@ class Query(Controls):
         if still := self._questions.open:
             logger.info("closing waits for callbacks that are still at work: %s", printable(", ".join(still)))
 
-    async def _wait_for_end(self) -> None:
-        """Wait until closing is asked for, then let the conversation end by itself. Returns when it has, or its time is over."""
+    def _begin_end(self) -> None:
+        """Let the conversation end by itself, in the time that is left for closing."""
         connection = self._connection
-        await connection.close_requested.wait()
-        with anyio.move_on_after(connection.close_timeout) as limit:
-            while connection.wait_for_background and not (self._conversation.quiet or connection.ended.is_set()):
-                await self._change_before(limit)
-            if self._conversation.open_turns:
-                connection.tell("interrupt")
-            connection.put(Delivery(None))
-            while not connection.ended.is_set():
-                await self._change_before(limit)
-        connection.cut_off()
+        self._shorten(self._limit, connection.close_timeout)
+        if self._is_ending:
+            return  # the waiting task looks again, and the shortest time counts
+        self._is_ending = True
+        if connection.wait_for_background and self._tasks is not None:
+            self._tasks.start_soon(self._end_when_quiet)
+        else:
+            self._end_input()
 
-    async def _change_before(self, limit: anyio.CancelScope) -> None:
-        """Wait for a change. A later close with a shorter timeout makes `limit` shorter."""
-        await self._storage.change()
-        limit.deadline = min(limit.deadline, anyio.current_time() + self._connection.close_timeout)
+    def _shorten(self, limit: anyio.CancelScope, seconds: float) -> None:
+        limit.deadline = min(limit.deadline, self._clock() + seconds)
+
+    async def _end_when_quiet(self) -> None:
+        connection = self._connection
+        while connection.wait_for_background and not (self._conversation.quiet or connection.ended.is_set()):
+            await self._storage.change()
+        self._end_input()
+
+    def _end_input(self) -> None:
+        if self._conversation.open_turns:
+            self._connection.tell("interrupt")
+        self._connection.put(Delivery(None))
 
     async def _end_by_crash(self, name: str, crash: BaseException) -> None:
         """End the conversation, because the callback `name` raised what is no `Exception`. The peer gets its answer before."""

@@ -222,6 +222,11 @@ class Inflow:
             finally:
                 self._is_waited_for = False
 
+    @property
+    def is_awaited(self) -> bool:
+        """True while a task waits in `arrival()` or `pour()`, and nothing has woken it yet."""
+        return self._is_waited_for and (self._watching is None or self._woken.is_awaited)
+
     async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
         """Wait, and have the event loop call `hand_on` with each chunk that arrives, until it returns True.
 
@@ -357,7 +362,7 @@ class _Callbacks(NamedTuple):
 
 
 class Lookout:
-    """Watches file descriptors in one trio run. Its task starts with the first descriptor and ends after the last is removed.
+    """Watches file descriptors in one trio run, and its end. Its task starts with the first watch and ends after the last is removed.
 
     trio itself registers a descriptor anew for each wait and resumes a task for each that is ready. For messages that come
     alone in hundreds of sessions, that is a third of their cost. The lookout has an epoll of its own, so it exists on Linux only.
@@ -366,6 +371,7 @@ class Lookout:
     def __init__(self, trio: Any) -> None:
         self._trio = trio  # given and not imported: this module is also used where trio is not installed
         self._watched: dict[int, _Callbacks] = {}
+        self._ends: list[Callable[[], object]] = []
         self._epoll: select.epoll | None = None  # set while the task lives
         self.is_over: bool = False
 
@@ -390,20 +396,39 @@ class Lookout:
         Returns:
             False when `fd` cannot be watched: no descriptor is free, the system refuses it, or the run takes no new task.
         """
+        self._watched[fd] = _Callbacks(on_readable, on_lost)  # first, so that `remove_reader()` is right whatever interrupts this
         try:
             epoll = self._epoll or self._begin()
             epoll.register(fd, select.EPOLLIN)
         except (OSError, RuntimeError):
             logger.debug("descriptor %d cannot be watched; trio's own wait is used for it", fd, exc_info=True)
+            del self._watched[fd]
             self._end_if_idle()
             return False
-        self._watched[fd] = _Callbacks(on_readable, on_lost)
         return True
 
     def remove_reader(self, fd: int) -> None:
         """Stop watching `fd`. Call it before `fd` is closed; it does nothing when `fd` is not watched."""
         if self._watched.pop(fd, None) is not None and self._epoll is not None:
-            self._epoll.unregister(fd)
+            with contextlib.suppress(FileNotFoundError):  # a Ctrl-C came before it was registered
+                self._epoll.unregister(fd)
+            self._end_if_idle()
+
+    def add_end(self, func: Callable[[], object]) -> bool:
+        """Call `func` when the run ends, until `remove_end()`. Returns False when that cannot be noticed, as `add_reader()` does."""
+        self._ends.append(func)
+        try:
+            if self._epoll is None:
+                self._begin()
+        except (OSError, RuntimeError):
+            self._ends.remove(func)
+            return False
+        return True
+
+    def remove_end(self, func: Callable[[], object]) -> None:
+        """Do not call `func` any more. Does nothing when it was removed, or called."""
+        if func in self._ends:
+            self._ends.remove(func)
             self._end_if_idle()
 
     def _begin(self) -> select.epoll:
@@ -418,7 +443,7 @@ class Lookout:
 
     def _end_if_idle(self) -> None:
         epoll = self._epoll
-        if epoll is not None and not self._watched:
+        if epoll is not None and not self._watched and not self._ends:
             self._epoll = None  # the task ends when it sees this
             if self._trio.lowlevel.in_trio_run():
                 self._trio.lowlevel.notify_closing(epoll)
@@ -436,6 +461,9 @@ class Lookout:
             self.is_over = True
             for fd in list(self._watched):
                 self._lose(fd)
+            while self._ends:
+                self._call(self._ends.pop(), "a child could not be told of the end of the event loop")
+            self._end_if_idle()
             raise
 
     def _call_back(self, epoll: select.epoll) -> None:
@@ -453,10 +481,13 @@ class Lookout:
         callbacks = self._watched.get(fd)
         self.remove_reader(fd)
         if callbacks is not None:
-            try:
-                callbacks.on_lost()
-            except Exception:
-                logger.exception("the reader of descriptor %d could not be told that it is not watched any more", fd)
+            self._call(callbacks.on_lost, f"the reader of descriptor {fd} could not be told that it is not watched any more")
+
+    def _call(self, func: Callable[[], object], complaint: str) -> None:
+        try:
+            func()
+        except Exception:
+            logger.exception("%s", complaint)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self
 
 import anyio
@@ -50,6 +50,17 @@ _COPIED_BYTES = 32 * 2**10
 _LOGGED_ONE_BY_ONE = 10
 """Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
 
+_FACTS: Mapping[str, Any] = {
+    "address": StreamAttribute.address,
+    "pid": StreamAttribute.pid,
+    "started_at": StreamAttribute.started_at,
+    "exit_code": StreamAttribute.exit_code,
+    "signal": StreamAttribute.signal,
+    "killed": StreamAttribute.killed,
+    "stderr_tail": StreamAttribute.stderr_tail,
+}
+"""What `info` takes from the stream, when it knows it: field by attribute."""
+
 
 class StreamTransport(Transport):
     """A `Transport` over any byte stream that `connectable` opens. The other end must speak JSON lines.
@@ -84,7 +95,7 @@ class StreamTransport(Transport):
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
         self._failures = FailureCount(type(self).__name__)
-        self._connect_lock = anyio.Lock()
+        self._connect_lock = anyio.Lock(fast_acquire=True)
         self._connecting: anyio.CancelScope | None = None
         self._write_lock = anyio.Lock(fast_acquire=True)
         self._pace = Pace()
@@ -337,11 +348,13 @@ class StreamTransport(Transport):
     async def _close_stream(self) -> None:
         if self._closer is None:
             try:
-                self._closer = BackgroundTask.spawn(self._aclose, name="close transport")
+                # a stream that ends in a task of its own, or at once, needs no second task
+                begin = getattr(self._stream, "begin_close", None)
+                self._closer = BackgroundTask.spawn(self._aclose, name="close transport") if begin is None else begin()
             except RuntimeError:  # the event loop is ending and takes no new task
                 await self._aclose()
                 return
-        await self._closer.join()
+        await (anyio.lowlevel.checkpoint() if self._closer is None else self._closer.join())
 
     async def _aclose(self) -> None:
         async with self._connect_lock:  # a connect() under way has ended
@@ -361,25 +374,21 @@ class StreamTransport(Transport):
     @property
     def info(self) -> TransportInfo:
         """What is known about the connection now: address, process and how it ended, as far as there is one, and the counts."""
-        fact = self._fact
+        facts: Mapping[Any, Callable[[], Any]] = {} if self._stream is None else self._stream.extra_attributes
+        known: dict[str, Any] = {name: facts[attribute]() for name, attribute in _FACTS.items() if attribute in facts}
         return TransportInfo(
             kind=type(self).__name__,
-            address=fact(StreamAttribute.address, None),
-            pid=fact(StreamAttribute.pid, None),
-            pgid=fact(StreamAttribute.pid, None),
-            started_at=fact(StreamAttribute.started_at, None),
-            exit_code=fact(StreamAttribute.exit_code, None),
-            signal=fact(StreamAttribute.signal, None),
-            killed=fact(StreamAttribute.killed, False),
-            stderr_tail=fact(StreamAttribute.stderr_tail, ""),
+            pgid=known.get("pid"),
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             lines_read=self._lines_read,
+            **known,
             **self._failures.counts(),
         )
 
     def _fact(self, attribute: Any, default: Any) -> Any:
-        return default if self._stream is None else self._stream.extra(attribute, default)  # noqa: S610 - anyio's method, not Django's
+        get = None if self._stream is None else self._stream.extra_attributes.get(attribute)
+        return default if get is None else get()
 
     def _open_stream(self) -> ByteStream:
         self._refuse_if_closed()

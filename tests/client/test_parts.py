@@ -75,7 +75,7 @@ def faults_of_assignment(trees: Mapping[str, ast.Module]) -> Iterator[str]:
 EXCEPTIONS: Mapping[str, set[str]] = {
     "reports.raised_again": {"again"},  # a copy that was made for this
     "connection.gone": {"gone"},
-    "query._change_before": {"limit"},  # the caller's scope, which it hands over for this
+    "query._shorten": {"limit"},  # the caller's scope, which it hands over for this
 }
 
 
