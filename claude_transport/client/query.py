@@ -70,6 +70,9 @@ _LAST_WORDS = 1.0
 _READER_GRACE = 1.0
 """Seconds that a cancelled read gets to end before the transport is closed under it."""
 
+_NEEDS_NO_TASK: frozenset[type[Action]] = frozenset({Deliver, Settle, Resolve})
+"""What is done where bytes are noticed. The rest starts or cancels tasks."""
+
 _UNREADABLE: frozenset[type[Message]] = frozenset({DecodeFailure, OversizedMessage})
 
 
@@ -335,8 +338,8 @@ class Query(Controls):
         """Send a request and wait for its answer, without looking at the version of the CLI."""
         request = self._connection.prepare(subtype, fields)
         self._connection.post(request)
-        with self._storage.needing_input(request.is_open):
-            return await self._connection.answer_to(request, timeout=timeout)
+        self._storage.look_again()
+        return await self._connection.answer_to(request, timeout=timeout)
 
     async def end_input(self) -> None:
         """Tell the CLI that no further prompt will come. The running turn finishes, but from then on the CLI can ask this program nothing:
@@ -527,8 +530,7 @@ class Query(Controls):
         """Wait for the answer to `initialize` and check it. Then the query is ready, or its start has failed."""
         connection = self._connection
         try:
-            with self._storage.needing_input(request.is_open):
-                response = await connection.answer_to(request, timeout=self._timeout)
+            response = await connection.answer_to(request, timeout=self._timeout)
             initialization = InitializationInfo.from_payload(response.payload)
             terms = connection.terms
             await self._compatibility.check_start(initialization, fields=self._fields, of_options=terms.initialize)
@@ -610,7 +612,7 @@ class Query(Controls):
         self._end(error)
 
     def _take(self, lines: Sequence[bytes]) -> bool:
-        """Read a batch, and deliver it if it is nothing but messages. Returns True when there is more to do in the reader's task.
+        """Read a batch, and perform what it says if that needs no task. Returns True when there is more to do in the reader's task.
 
         It may be called outside of any task, where bytes were noticed: it cannot wait, nor start anything.
         """
@@ -628,13 +630,15 @@ class Query(Controls):
                 if isinstance(message, DecodeFailure | OversizedMessage):
                     on_failure(message)
         actions = self._conversation.received(messages, kinds)
-        deliveries = [action for action in actions if isinstance(action, Deliver)]
-        if len(deliveries) < len(actions):
+        if not _NEEDS_NO_TASK.issuperset(map(type, actions)):
             self._due = actions
             return True
         is_enough = self._failure is not None
-        for delivery in deliveries:
-            is_enough |= self._storage.put(delivery.messages, delivery.turns)
+        for action in actions:
+            if isinstance(action, Deliver):
+                is_enough |= self._storage.put(action.messages, action.turns)
+            else:
+                self._perform(action)
         return is_enough
 
     def _perform_due(self) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import datetime as dt
 import errno
 import os
+import select
 import subprocess
 import sys
 import warnings
@@ -269,6 +270,18 @@ class ProcessStream(ByteStream):
             if rest:  # the pipe is full
                 with contextlib.suppress(anyio.ClosedResourceError):
                     await anyio.wait_writable(child.stdin)
+
+    def send_now(self, item: bytes) -> bool:
+        """Write `item` to the child's input if the pipe takes all of it now. Returns False when nothing was written."""
+        child = self._child
+        # only such a short write is all or nothing: half a line could not be taken back
+        if len(item) > select.PIPE_BUF or child.input_closed or child.closing or child.exited.is_set():
+            return False
+        try:
+            os.write(child.stdin, item)
+        except OSError:
+            return False  # the pipe is full, or broken: `send()` tells
+        return True
 
     async def send_eof(self) -> None:
         """Close the child's input."""

@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -48,6 +48,15 @@ _CHUNK_BYTES = 64 * 2**10
 
 _LOGGED_ONE_BY_ONE = 10
 """Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
+
+
+@runtime_checkable
+class SendsNow(Protocol):
+    """A byte stream that can often send without waiting."""
+
+    def send_now(self, item: bytes) -> bool:
+        """Send all of `item` if that is possible at once. Returns False when nothing was sent: `send()` waits, and raises what is wrong."""
+        ...
 
 
 class StreamTransport(Transport):
@@ -89,6 +98,7 @@ class StreamTransport(Transport):
         self._reading = False
         self._input_ended = False
         self._write_failure: BaseException | None = None
+        self._send_now: Callable[[bytes], bool] | None = None  # of the open stream, when it has that
         self._torn = False  # a write was cancelled: half a line may be out
         self._read_end: _ReadEnd | None = None
         self._closer: BackgroundTask | None = None
@@ -119,6 +129,8 @@ class StreamTransport(Transport):
             try:
                 with anyio.CancelScope() as self._connecting:
                     self._stream = await self._connectable.connect()
+                    if isinstance(self._stream, SendsNow) and type(self).write is StreamTransport.write:
+                        self._send_now = self._stream.send_now
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
             finally:
@@ -167,6 +179,17 @@ class StreamTransport(Transport):
                 self._torn = True
                 raise
             self._bytes_written += len(payload)
+
+    def write_now(self, line: bytes) -> bool:
+        """Send `line`, one whole line with its newline, if the stream takes all of it at once. Returns False when nothing was sent: then
+        call `write()`, which waits, and raises what is wrong.
+        """
+        if self._send_now is None or self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
+            return False
+        if self._write_lock.locked() or not self._send_now(line):
+            return False
+        self._bytes_written += len(line)
+        return True
 
     async def end_input(self) -> None:
         """Close the writing direction, after the writes that came before. Reading continues. Does nothing when the peer is gone.
