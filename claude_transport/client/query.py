@@ -636,7 +636,7 @@ class Query(Controls):
         is_enough = self._failure is not None
         for action in actions:
             if isinstance(action, Deliver):
-                is_enough |= self._storage.put(action.messages, action.turns)
+                is_enough |= self._storage.put(action.messages, action.turns, lines=lines if len(actions) == 1 else None)
             else:
                 self._perform(action)
         return is_enough
