@@ -553,7 +553,7 @@ class Storage:
             self._needs.remove(is_needed)
 
     def _is_needed(self) -> bool:
-        if self._inbox.arrival.is_awaited or any(is_needed() for is_needed in self._needs):
+        if self._connection.awaits_answer or self._inbox.arrival.is_awaited or any(is_needed() for is_needed in self._needs):
             return True
         return any(turn.mailbox.arrival.is_awaited for turn in self._turns.values())
 

@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -62,6 +62,15 @@ _FACTS: Mapping[str, Any] = {
 """What `info` takes from the stream, when it knows it: field by attribute."""
 
 
+@runtime_checkable
+class SendsNow(Protocol):
+    """A byte stream that can often send without waiting."""
+
+    def send_now(self, item: bytes) -> bool:
+        """Send all of `item` if that is possible at once. Returns False when nothing was sent: `send()` waits, and raises what is wrong."""
+        ...
+
+
 class StreamTransport(Transport):
     """A `Transport` over any byte stream that `connectable` opens. The other end must speak JSON lines.
 
@@ -102,6 +111,7 @@ class StreamTransport(Transport):
         self._reading = False
         self._input_ended = False
         self._write_failure: BaseException | None = None
+        self._send_now: Callable[[bytes], bool] | None = None  # of the open stream, when it has that
         self._torn = False  # a write was cancelled: half a line may be out
         self._read_end: _ReadEnd | None = None
         self._closer: BackgroundTask | None = None
@@ -132,7 +142,10 @@ class StreamTransport(Transport):
             try:
                 with anyio.CancelScope() as self._connecting:
                     self._stream = await self._connectable.connect()
-                self._is_pipe = isinstance(self._stream, Pourable)
+                stream: object = self._stream
+                self._is_pipe = isinstance(stream, Pourable)
+                if isinstance(stream, SendsNow) and type(self).write is StreamTransport.write:
+                    self._send_now = stream.send_now
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
             finally:
@@ -185,6 +198,17 @@ class StreamTransport(Transport):
                 self._torn = True
                 raise
             self._bytes_written += len(payload) + len(newline)
+
+    def write_now(self, line: bytes) -> bool:
+        """Send `line`, one whole line with its newline, if the stream takes all of it at once. Returns False when nothing was sent: then
+        call `write()`, which waits, and raises what is wrong.
+        """
+        if self._send_now is None or self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
+            return False
+        if self._write_lock.locked() or not self._send_now(line):
+            return False
+        self._bytes_written += len(line)
+        return True
 
     async def end_input(self) -> None:
         """Close the writing direction, after the writes that came before. Reading continues. Does nothing when the peer is gone.
