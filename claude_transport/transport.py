@@ -324,6 +324,17 @@ class PouredLines(ABC):
         """
 
 
+class PouredBlocks(ABC):
+    """The iterator of a `read_lines()` that can also push its lines undivided, for a proxy that hands them on as they are."""
+
+    @abstractmethod
+    async def pour_blocks(self, hand_on: Callable[[bytes, int], bool]) -> bool:
+        """Call `hand_on(block, count)` for each block of `count` whole lines, as `PouredLines.pour()` does with batches.
+
+        In a block each line has its newline, the last one too.
+        """
+
+
 class DecodedLines:
     """The iterator of a `read_messages()` that decodes batches of lines: the objects on them, as dicts.
 

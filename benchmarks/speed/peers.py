@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-__all__ = ["Sink", "handshake_peer", "line_peer", "quiet_peer", "responder"]
+__all__ = ["Sink", "handshake_peer", "line_peer", "named_pipe_peer", "quiet_peer", "responder"]
 
 # The id of the request stands between quotes after its key, with or without a space before it.
 _HANDSHAKE = r"""
@@ -50,6 +50,11 @@ def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True)
     """Return a program that answers `initialize`, then writes `files` and exits. If it `waits`, it reads the prompt first."""
     waiting = "read -r line\n" if waits else ""
     return _script(folder, f"session-{files[0].name}-{len(files)}", f"{_HANDSHAKE}{waiting}exec cat {_quoted(files)}\n")
+
+
+def named_pipe_peer(folder: Path) -> str:
+    """Return a program that copies the named pipe that its first line names, `{"pipe": PATH}`, until the pipe ends."""
+    return _script(folder, "named", 'read -r line\nline=${line#*\'"pipe": "\'}\nexec cat "${line%%\\"*}"\n')
 
 
 def quiet_peer(folder: Path) -> str:

@@ -27,7 +27,7 @@ from speed.peers import handshake_peer
 from speed.worker import resident_mb, run_worker
 from speed.workload import delta
 
-__all__ = ["tables", "work"]
+__all__ = ["allow_files", "tables", "work"]
 
 RATE = 100  # messages a second of each session
 SECONDS = {1: 1.5, 25: 1.5, 100: 2.0, 400: 1.5}
@@ -77,7 +77,7 @@ def _measure(bench: Bench, size: int) -> Table:
 
 def work(*, subject: str, backend: str, size: int, seconds: float) -> dict[str, Any]:
     """Measure in a process of its own. Return µs of processor time per message, MB per session, latencies in ms, and the kept rate."""
-    _allow_files(size * _FILES_EACH + 256)
+    allow_files(size * _FILES_EACH + 256)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         pipes = [Path(folder, f"pipe-{number}") for number in range(size)]
         for pipe in pipes:
@@ -86,7 +86,7 @@ def work(*, subject: str, backend: str, size: int, seconds: float) -> dict[str, 
         return anyio.run(_converse, subject, peers, [str(pipe) for pipe in pipes], seconds, backend=backend)
 
 
-def _allow_files(least: int) -> None:
+def allow_files(least: int) -> None:
     """Allow this process and its children that many open files."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < least:

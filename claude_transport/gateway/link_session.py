@@ -77,6 +77,7 @@ class LinkSession(Session):
         self._newest = 0  # the number of the newest connection
         self._farewell = False  # the client has sent its goodbye frame
         self._said_goodbye = False  # the goodbye frame is queued, behind all output
+        self._unfinished: tuple[bytes, int, int] = (b"", 0, 0)  # a block for the client, where its rest begins, and its lines
         self._scope = anyio.CancelScope()
         self._task: BackgroundTask | None = None
 
@@ -133,9 +134,8 @@ class LinkSession(Session):
         """Send the output of the process to the client until the process ends, then send how it ended."""
         error: str | None = None
         try:
-            async for batch in self.transport.read_lines():
-                await self._send(b"\n".join([*batch, b""]))
-                self.count_output(batch)
+            while await self.hand_output(self._say):
+                await self._finish_saying()
         except TurnedAway as exc:
             self._note_end(exc.reason)
             error = str(exc)
@@ -159,17 +159,35 @@ class LinkSession(Session):
         )
         self._carrier.wake()
 
-    async def _send(self, data: bytes) -> None:
-        """Send `data` to the client. Waits while the replay buffer is full, so the process waits too.
+    def _say(self, block: bytes, count: int) -> bool:
+        """Queue a block for the client. Return True when the replay buffer is full: call `_finish_saying()` before the next block."""
+        start = self._queue(block, 0)
+        if start < len(block) or not self._end.has_room:
+            self._unfinished = block, start, count
+            return True
+        self.count_output(block, count)
+        return False
+
+    def _queue(self, block: bytes, start: int) -> int:
+        """Queue `block` from `start` on, while there is room. Return where it stopped."""
+        while start < len(block) and self._end.has_room:
+            self._end.send(block[start : start + _PIECE_BYTES])
+            start += _PIECE_BYTES
+        self._carrier.wake()
+        return start
+
+    async def _finish_saying(self) -> None:
+        """Queue the rest of the last block. Waits while the replay buffer is full, so the process waits too.
 
         The wait ends when the client acknowledges, or when the lease of an absent client runs out. A connected client may stop the process
         for any time, as a reader of a pipe may.
         """
-        for start in range(0, len(data), _PIECE_BYTES):
-            self._end.send(data[start : start + _PIECE_BYTES])
-            self._carrier.wake()
-            while not self._end.has_room:
-                await self._changed.wait()
+        block, start, count = self._unfinished
+        self._unfinished = b"", 0, 0
+        while start < len(block) or not self._end.has_room:
+            await self._changed.wait()
+            start = self._queue(block, start)
+        self.count_output(block, count)
 
     async def _feed(self) -> None:
         """Write the client's bytes to the process, in order, and acknowledge them.

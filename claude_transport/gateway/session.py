@@ -24,7 +24,8 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
 from claude_transport.protocol.framing import LineFramer, OversizedLine
-from claude_transport.transport import Transport
+from claude_transport.streams.sockets import SocketStream
+from claude_transport.transport import PouredBlocks, Transport
 from claude_transport.transports.stream import is_torn
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -148,13 +149,25 @@ class Session(ABC):
         self.activity.said(lines)
         await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
 
-    def count_output(self, batch: Sequence[bytes]) -> None:
-        """Count lines of the process, after they were sent. Raises `TurnedAway` when the session has carried too many bytes."""
-        size = sum(map(len, batch)) + len(batch)
-        self.bytes_out += size
-        self.surroundings.metrics.carried("out", lines=len(batch), size=size)
-        self.activity.heard(batch)
+    def count_output(self, block: bytes, count: int) -> None:
+        """Count the `count` lines in `block`, which were sent. Raises `TurnedAway` when the session has carried too many bytes."""
+        self.bytes_out += len(block)
+        self.surroundings.metrics.carried("out", lines=count, size=len(block))
+        self.activity.heard_in(block)
         self._check_size()
+
+    async def hand_output(self, hand_on: Callable[[bytes, int], bool]) -> bool:
+        """Call `hand_on(block, count)` for each block of the process's lines until it returns True. Returns False at their good end.
+
+        `hand_on` may be called outside every task: it must neither wait nor start anything. An error that it raises is raised here.
+        """
+        lines = self.transport.read_lines()
+        if isinstance(lines, PouredBlocks):
+            return await lines.pour_blocks(hand_on)
+        async for batch in lines:
+            if hand_on(b"\n".join([*batch, b""]), len(batch)):
+                return True
+        return False
 
     def _check_size(self) -> None:
         limit = self.surroundings.limits.session_bytes
@@ -270,9 +283,9 @@ class PlainSession(Session):
     async def _speak(self, stream: ByteStream, refused: list[TurnedAway]) -> None:
         """Carry the lines of the process to the client until the process has ended."""
         try:
-            async for batch in self.transport.read_lines():
-                await stream.send(b"\n".join(batch) + b"\n")
-                self.count_output(batch)
+            voice = _Voice(self, stream)
+            while await self.hand_output(voice.say):
+                await voice.finish()
         except TurnedAway as exc:
             refused.append(exc)
             self._note_end(exc.reason)
@@ -291,6 +304,38 @@ class PlainSession(Session):
         except ClaudeTransportError as exc:
             self._note_end("failed")
             self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
+
+
+class _Voice:
+    """Sends what the process of a session says to the client: at once what the socket takes, and the rest in `finish()`."""
+
+    def __init__(self, session: Session, stream: ByteStream) -> None:
+        self._session = session
+        self._stream = stream
+        # a layer above a socket cannot send without waiting
+        self._send_now = stream.send_now if isinstance(stream, SocketStream) else None
+        self._unfinished: tuple[bytes, bytes, int] | None = None  # the rest of a block, the block, and its lines
+
+    def say(self, block: bytes, count: int) -> bool:
+        """Send what can be sent without waiting. Return True when `finish()` has to be called before the next block."""
+        sent = 0
+        if self._send_now is not None:
+            try:
+                sent = self._send_now(block)
+            except GONE:
+                pass  # `finish()` gets the same error
+        if sent < len(block):
+            self._unfinished = block[sent:], block, count
+            return True
+        self._session.count_output(block, count)
+        return False
+
+    async def finish(self) -> None:
+        """Send the rest of the last block, and count it."""
+        if self._unfinished is not None:
+            (rest, block, count), self._unfinished = self._unfinished, None
+            await self._stream.send(rest)
+            self._session.count_output(block, count)
 
 
 async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:
@@ -331,11 +376,16 @@ class Activity:
 
     def heard(self, lines: Sequence[bytes]) -> None:
         """Look for the end of a turn in `lines` from the process."""
-        said = b"\n".join(lines)
-        # this sees every line of every session: one search over a batch of hundreds takes a third of the time of one for each line
-        if _STATE not in said and (self._reports_states or not self.busy or b'"result"' not in said):
+        self.heard_in(b"\n".join(lines))
+
+    def heard_in(self, block: bytes) -> None:
+        """Look for the end of a turn in a block of whole lines from the process."""
+        # this sees every line of every session: one search over a block of hundreds takes a third of the time of one for each line
+        if self._reports_states and not self.busy:
+            return  # no line can change anything
+        if _STATE not in block and (self._reports_states or not self.busy or b'"result"' not in block):
             return
-        for line in lines:
+        for line in block.split(b"\n"):
             if _STATE in line:
                 self._reports_states = True
                 if _IDLE.search(line):
