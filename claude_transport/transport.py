@@ -23,6 +23,7 @@ from claude_transport.errors import UsageError
 from claude_transport.launch.options import BillingPolicy
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
+from claude_transport.protocol.framing import LineBlock
 
 OnFailure: TypeAlias = Callable[[DecodeFailure | OversizedMessage], object]
 """Called for a line that held no message."""
@@ -328,11 +329,8 @@ class PouredBlocks(ABC):
     """The iterator of a `read_lines()` that can also push its lines undivided, for a proxy that hands them on as they are."""
 
     @abstractmethod
-    async def pour_blocks(self, hand_on: Callable[[bytes, int], bool]) -> bool:
-        """Call `hand_on(block, count)` for each block of `count` whole lines, as `PouredLines.pour()` does with batches.
-
-        In a block each line has its newline, the last one too.
-        """
+    async def pour_blocks(self, hand_on: Callable[[LineBlock], bool]) -> bool:
+        """Call `hand_on(block)` for each block of whole lines, as `PouredLines.pour()` does with batches."""
 
 
 class DecodedLines:

@@ -43,7 +43,12 @@ _FILES_EACH = 16
 _PATIENCE = 60.0
 """Seconds for anything to arrive, before the run fails."""
 
-_SUBJECTS = {"relay": ("relay", "plain"), "gateway": ("gateway", "plain"), "gateway, link": ("gateway", "link")}
+_SUBJECTS = {
+    "relay": ("relay", "plain"),
+    "relay of callbacks": ("relay of callbacks", "plain"),
+    "gateway": ("gateway", "plain"),
+    "gateway, link": ("gateway", "link"),
+}
 """By name: the program in the middle, and what its clients speak. `no proxy` reads the pipes of the children."""
 
 
@@ -60,21 +65,22 @@ def _measure(bench: Bench, size: int) -> Table:
     bulk = bench.folder / f"bulk-{lines}"
     bulk.write_bytes(b"".join(_line(number) for number in range(1000)) * (lines // 1000 + 1))
     os.truncate(bulk, lines * _LINE_BYTES)
-    costs: dict[str, list[Cost]] = {name: [] for name in _SUBJECTS}
-    alone: dict[str, list[dict[str, float]]] = {name: [] for name in ("no proxy", *_SUBJECTS)}
+    subjects = [name for name in _SUBJECTS if bench.backend == "asyncio" or name != "relay of callbacks"]
+    costs: dict[str, list[Cost]] = {name: [] for name in subjects}
+    alone: dict[str, list[dict[str, float]]] = {name: [] for name in ("no proxy", *subjects)}
     with ExitStack() as stack:
         crowds = {name: stack.enter_context(_crowd(bench, name, size)) for name in alone}
         for number in range(bench.rounds + 1):
             names = sorted(crowds, reverse=number % 2 == 0)
             for name in names:
                 crowd = crowds[name]
-                cost = crowd.carry(bulk, lines) if name in _SUBJECTS else None
+                cost = crowd.carry(bulk, lines) if name in costs else None
                 figures = crowd.carry_alone(_RATES.get(size, 200), seconds=max(_SECONDS * min(bench.scale, 1.0), 0.05))
                 if number or not bench.rounds:
                     alone[name].append(figures)
                     if cost is not None:
                         costs[name].append(cost)
-    pairs = {f"relay / {name}": ("relay", name) for name in _SUBJECTS if name != "relay"}
+    pairs = {f"relay / {name}": ("relay", name) for name in subjects if name != "relay"}
     ratios = {name: {**ratio(costs, *pair), "wall": ratio(costs, *pair, clock="wall")} for name, pair in pairs.items()}
     per_line = {name: {key: spread([one[key] for one in taken]) for key in taken[0]} for name, taken in alone.items()}
     return {"unit": "line", "rows": table(costs), "ratios": ratios, "alone": _added(per_line, alone)}
@@ -275,8 +281,7 @@ class _Crowd:
                 written += 1
             due = start + written / rate if written < count else ends
             for client in self._ready(due, must=written == count):
-                for stamp in client.stamps():
-                    latencies.append(time.monotonic_ns() - stamp)
+                latencies.extend(time.monotonic_ns() - stamp for stamp in client.stamps())
         now = self._cpu() - cpu
         latencies.sort()
         return {"cpu_us": now / count * 1e6, "p50_ms": latencies[count // 2] / 1e6, "p99_ms": latencies[count * 99 // 100] / 1e6}

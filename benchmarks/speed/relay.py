@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -34,7 +35,7 @@ def command_of(subject: str, *, backend: str, child: str) -> list[str]:
 
 async def _serve(subject: str, backend: str, child: str) -> None:
     relay = _asyncio_relay if backend == "asyncio" else _trio_relay
-    async with (relay if subject == "relay" else _gateway)(child) as port:
+    async with {"relay": relay, "relay of callbacks": _callback_relay, "gateway": _gateway}[subject](child) as port:
         print(port, flush=True)
         os.set_blocking(0, False)
         while True:
@@ -61,13 +62,73 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait(_GRACE)
 
 
-# asyncio: the protocols and transports of the loop, which read and write when they can
+# asyncio: two tasks for each client, with the calls of the loop for sockets
 
 
 @asynccontextmanager
 async def _asyncio_relay(child: str) -> AsyncIterator[int]:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(child), "127.0.0.1", 0, backlog=512)
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        listener.setblocking(False)
+        clients: set[asyncio.Task[None]] = set()
+
+        async def accept() -> None:
+            while True:
+                client, _ = await loop.sock_accept(listener)
+                task = loop.create_task(_relay_one(client, child))
+                clients.add(task)
+                task.add_done_callback(clients.discard)
+
+        accepting = loop.create_task(accept())
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            for task in (accepting, *clients):
+                task.cancel()
+            await asyncio.wait([accepting, *clients])
+
+
+async def _relay_one(client: socket.socket, child: str) -> None:
+    loop = asyncio.get_running_loop()
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    process = _start(child)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    source, target = process.stdout.fileno(), process.stdin.fileno()
+    os.set_blocking(source, False)
+
+    async def up() -> None:
+        while data := await loop.sock_recv(client, 65536):
+            os.write(target, data)
+
+    async def down() -> None:
+        while True:
+            try:
+                data = os.read(source, 65536)
+            except BlockingIOError:
+                await anyio.wait_readable(source)
+                continue
+            if not data:
+                return
+            await loop.sock_sendall(client, data)
+
+    halves = [loop.create_task(up()), loop.create_task(down())]
+    try:
+        await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for half in halves:
+            half.cancel()
+        await asyncio.wait(halves)
+        with client, process:
+            process.kill()
+
+
+# asyncio: the protocols and transports of the loop, which read and write in its callbacks
+
+
+@asynccontextmanager
+async def _callback_relay(child: str) -> AsyncIterator[int]:
+    server = await asyncio.get_running_loop().create_server(lambda: _Connection(child), "127.0.0.1", 0, backlog=512)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -84,14 +145,14 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self.socket = transport
+        self.client = transport
         self.child = _start(self._command)
         self._joining = asyncio.get_running_loop().create_task(self._join())
 
     async def _join(self) -> None:
         loop = asyncio.get_running_loop()
         self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self.child.stdin)
-        self.output, _ = await loop.connect_read_pipe(lambda: _Output(self.socket), self.child.stdout)
+        self.output, _ = await loop.connect_read_pipe(lambda: _Output(self.client), self.child.stdout)
         for data in self._early:
             self._input.write(data)
 
@@ -115,8 +176,8 @@ class _Connection(asyncio.Protocol):
 class _Output(asyncio.Protocol):
     """The output of a child: it goes to the client."""
 
-    def __init__(self, socket: asyncio.Transport) -> None:
-        self._write, self._close = socket.write, socket.close
+    def __init__(self, client: asyncio.Transport) -> None:
+        self._write, self._close = client.write, client.close
 
     def data_received(self, data: bytes) -> None:
         self._write(data)

@@ -21,6 +21,7 @@ from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.link import (
     LINK_VERSION,
     Bye,
@@ -77,7 +78,7 @@ class LinkSession(Session):
         self._newest = 0  # the number of the newest connection
         self._farewell = False  # the client has sent its goodbye frame
         self._said_goodbye = False  # the goodbye frame is queued, behind all output
-        self._unfinished: tuple[bytes, int, int] = (b"", 0, 0)  # a block for the client, where its rest begins, and its lines
+        self._unfinished: tuple[LineBlock, bytes, int] | None = None  # a block for the client, its bytes, and where their rest begins
         self._scope = anyio.CancelScope()
         self._task: BackgroundTask | None = None
 
@@ -159,19 +160,20 @@ class LinkSession(Session):
         )
         self._carrier.wake()
 
-    def _say(self, block: bytes, count: int) -> bool:
+    def _say(self, block: LineBlock) -> bool:
         """Queue a block for the client. Return True when the replay buffer is full: call `_finish_saying()` before the next block."""
-        start = self._queue(block, 0)
-        if start < len(block) or not self._end.has_room:
-            self._unfinished = block, start, count
+        data = bytes(block)
+        start = self._queue(data, 0)
+        if start < len(data) or not self._end.has_room:
+            self._unfinished = block, data, start
             return True
-        self.count_output(block, count)
+        self.count_output(block)
         return False
 
-    def _queue(self, block: bytes, start: int) -> int:
-        """Queue `block` from `start` on, while there is room. Return where it stopped."""
-        while start < len(block) and self._end.has_room:
-            self._end.send(block[start : start + _PIECE_BYTES])
+    def _queue(self, data: bytes, start: int) -> int:
+        """Queue `data` from `start` on, while there is room. Return where it stopped."""
+        while start < len(data) and self._end.has_room:
+            self._end.send(data[start : start + _PIECE_BYTES])
             start += _PIECE_BYTES
         self._carrier.wake()
         return start
@@ -182,12 +184,12 @@ class LinkSession(Session):
         The wait ends when the client acknowledges, or when the lease of an absent client runs out. A connected client may stop the process
         for any time, as a reader of a pipe may.
         """
-        block, start, count = self._unfinished
-        self._unfinished = b"", 0, 0
-        while start < len(block) or not self._end.has_room:
-            await self._changed.wait()
-            start = self._queue(block, start)
-        self.count_output(block, count)
+        if self._unfinished is not None:
+            (block, data, start), self._unfinished = self._unfinished, None
+            while start < len(data) or not self._end.has_room:
+                await self._changed.wait()
+                start = self._queue(data, start)
+            self.count_output(block)
 
     async def _feed(self) -> None:
         """Write the client's bytes to the process, in order, and acknowledge them.

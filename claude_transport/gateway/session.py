@@ -23,7 +23,7 @@ from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
-from claude_transport.protocol.framing import LineFramer, OversizedLine
+from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.transport import PouredBlocks, Transport
 from claude_transport.transports.stream import is_torn
@@ -149,15 +149,16 @@ class Session(ABC):
         self.activity.said(lines)
         await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
 
-    def count_output(self, block: bytes, count: int) -> None:
-        """Count the `count` lines in `block`, which were sent. Raises `TurnedAway` when the session has carried too many bytes."""
-        self.bytes_out += len(block)
-        self.surroundings.metrics.carried("out", lines=count, size=len(block))
-        self.activity.heard_in(block)
-        self._check_size()
+    def count_output(self, block: LineBlock) -> None:
+        """Count lines of the process, after they were sent. Raises `TurnedAway` when the session has carried too many bytes."""
+        self.bytes_out += block.size
+        self.surroundings.metrics.carried("out", lines=block.count, size=block.size)
+        self.activity.heard(block)
+        if self.surroundings.limits.session_bytes is not None:
+            self._check_size()
 
-    async def hand_output(self, hand_on: Callable[[bytes, int], bool]) -> bool:
-        """Call `hand_on(block, count)` for each block of the process's lines until it returns True. Returns False at their good end.
+    async def hand_output(self, hand_on: Callable[[LineBlock], bool]) -> bool:
+        """Call `hand_on(block)` for each block of the process's lines until it returns True. Returns False at their good end.
 
         `hand_on` may be called outside every task: it must neither wait nor start anything. An error that it raises is raised here.
         """
@@ -165,7 +166,7 @@ class Session(ABC):
         if isinstance(lines, PouredBlocks):
             return await lines.pour_blocks(hand_on)
         async for batch in lines:
-            if hand_on(b"\n".join([*batch, b""]), len(batch)):
+            if hand_on(LineBlock.of(batch)):
                 return True
         return False
 
@@ -314,28 +315,28 @@ class _Voice:
         self._stream = stream
         # a layer above a socket cannot send without waiting
         self._send_now = stream.send_now if isinstance(stream, SocketStream) else None
-        self._unfinished: tuple[bytes, bytes, int] | None = None  # the rest of a block, the block, and its lines
+        self._unfinished: tuple[LineBlock, int] | None = None  # a block, and how many of its bytes were sent
 
-    def say(self, block: bytes, count: int) -> bool:
+    def say(self, block: LineBlock) -> bool:
         """Send what can be sent without waiting. Return True when `finish()` has to be called before the next block."""
         sent = 0
         if self._send_now is not None:
             try:
-                sent = self._send_now(block)
+                sent = self._send_now(block.pieces)
             except GONE:
                 pass  # `finish()` gets the same error
-        if sent < len(block):
-            self._unfinished = block[sent:], block, count
+        if sent < block.size:
+            self._unfinished = block, sent
             return True
-        self._session.count_output(block, count)
+        self._session.count_output(block)
         return False
 
     async def finish(self) -> None:
         """Send the rest of the last block, and count it."""
         if self._unfinished is not None:
-            (rest, block, count), self._unfinished = self._unfinished, None
-            await self._stream.send(rest)
-            self._session.count_output(block, count)
+            (block, sent), self._unfinished = self._unfinished, None
+            await self._stream.send(bytes(block)[sent:])
+            self._session.count_output(block)
 
 
 async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:
@@ -353,6 +354,7 @@ _PROMPT = re.compile(rb'"type"\s*:\s*"user"')
 _RESULT = re.compile(rb'"type"\s*:\s*"result"')
 _STATE = b'"session_state_changed"'
 _IDLE = re.compile(rb'"state"\s*:\s*"idle"')
+_BURST_BYTES: Final = 32 * 2**10
 
 
 class Activity:
@@ -360,48 +362,73 @@ class Activity:
 
     It searches the bytes and decodes nothing. In JSON the quotes inside a string are escaped, so these patterns never match text of a
     user. A match in a nested object can only make a drain end earlier or later, and the drain is bounded.
+
+    Of a burst of large blocks only the last one is searched, when a smaller one follows or the state is asked for. While a drain waits,
+    every block is searched.
     """
 
     def __init__(self) -> None:
-        self.busy: bool = False
+        self._busy = False
         self._reports_states = False
         self._idle = anyio.Event()
         self._idle.set()
+        self._waiting = 0  # tasks in `idle()`
+        self._unsearched: LineBlock | None = None  # the last block of a burst
+
+    @property
+    def busy(self) -> bool:
+        """True while a turn runs."""
+        self._catch_up()
+        return self._busy
 
     def said(self, lines: Sequence[bytes]) -> None:
         """Look for the beginning of a turn in `lines` from the client."""
         if not self.busy and any(_PROMPT.search(line) for line in lines):
-            self.busy = True
+            self._busy = True
             self._idle = anyio.Event()
 
-    def heard(self, lines: Sequence[bytes]) -> None:
-        """Look for the end of a turn in `lines` from the process."""
-        self.heard_in(b"\n".join(lines))
-
-    def heard_in(self, block: bytes) -> None:
-        """Look for the end of a turn in a block of whole lines from the process."""
-        # this sees every line of every session: one search over a block of hundreds takes a third of the time of one for each line
-        if self._reports_states and not self.busy:
+    def heard(self, block: LineBlock) -> None:
+        """Look for the end of a turn in lines from the process."""
+        if self._reports_states and not self._busy:
             return  # no line can change anything
-        if _STATE not in block and (self._reports_states or not self.busy or b'"result"' not in block):
+        # A search would cost a burst a quarter of its speed. The process is silent after the end of a turn: the last block is enough.
+        if block.size >= _BURST_BYTES and not self._waiting:
+            self._unsearched = block
             return
-        for line in block.split(b"\n"):
+        self._catch_up()
+        self._search(block)
+
+    def _catch_up(self) -> None:
+        block, self._unsearched = self._unsearched, None
+        if block is not None:
+            self._search(block)
+
+    def _search(self, block: LineBlock) -> None:
+        # one search over a block of hundreds of lines takes a third of the time of one for each line
+        if _STATE not in block and (self._reports_states or not self._busy or b'"result"' not in block):
+            return
+        for line in bytes(block).split(b"\n"):
             if _STATE in line:
                 self._reports_states = True
                 if _IDLE.search(line):
                     self.rest()
-            elif self.busy and not self._reports_states and _RESULT.search(line):
+            elif self._busy and not self._reports_states and _RESULT.search(line):
                 self.rest()
 
     def rest(self) -> None:
         """Set the session idle: the turn is over, or will not go on."""
-        self.busy = False
+        self._busy = False
+        self._unsearched = None
         self._idle.set()
 
     async def idle(self) -> None:
         """Wait until no turn runs. The caller bounds the wait."""
-        while self.busy:
-            await self._idle.wait()
+        self._waiting += 1
+        try:
+            while self.busy:
+                await self._idle.wait()
+        finally:
+            self._waiting -= 1
 
 
 # JSON may write letters as escapes

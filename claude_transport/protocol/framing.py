@@ -6,6 +6,7 @@ chunk may end anywhere, even inside a UTF-8 sequence. JSON is read in `codec`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
 from typing import Self
@@ -32,6 +33,46 @@ class OversizedLine(bytes):
 
     def __repr__(self) -> str:
         return f"OversizedLine({bytes(self)[:40]!r}…, size={self.size}, limit={self.limit})"
+
+
+class LineBlock:
+    """Whole lines in one piece, each with its newline: `head`, which may be empty, and the first `end` bytes of `chunk`.
+
+    There are `count` lines, of `size` bytes with their newlines.
+    """
+
+    __slots__ = ("chunk", "count", "end", "head", "size")
+
+    def __init__(self, head: bytes, chunk: bytes, end: int, count: int) -> None:
+        """Make a block. A `head` is the beginning of its first line."""
+        self.head = head
+        self.chunk = chunk
+        self.end = end
+        self.count = count
+        self.size = len(head) + end
+
+    @classmethod
+    def of(cls, lines: Sequence[bytes]) -> Self:
+        """Make a block of lines without their newlines."""
+        joined = b"\n".join([*lines, b""])
+        return cls(b"", joined, len(joined), len(lines))
+
+    def __bytes__(self) -> bytes:
+        if not self.head:
+            return self.chunk if self.end == len(self.chunk) else self.chunk[: self.end]
+        return b"".join(self.pieces)
+
+    def __contains__(self, needle: bytes) -> bool:
+        """Return True when a line holds `needle`, in which there is no newline."""
+        if self.chunk.find(needle, 0, self.end) >= 0:
+            return True
+        return bool(self.head) and needle in self.head + self.chunk[: self.chunk.index(b"\n")]
+
+    @property
+    def pieces(self) -> Sequence[bytes | memoryview]:
+        """The bytes, without a copy."""
+        kept: bytes | memoryview = self.chunk if self.end == len(self.chunk) else memoryview(self.chunk)[: self.end]
+        return (self.head, kept) if self.head else (kept,)
 
 
 DEFAULT_MAX_LINE_BYTES = 256 * 2**20
@@ -93,6 +134,25 @@ class LineFramer:
             self._hold(tail)
         return lines
 
+    def feed_block(self, chunk: bytes) -> LineBlock | None:
+        """Return the lines that `chunk` completes as one block; None when it completes none. The lines are those of `feed()`.
+
+        For a proxy, which hands the lines on as they are: it takes a fifth of the time of `feed()`, and does not copy them.
+        """
+        begun, end = self._size, len(chunk)
+        if begun + end > self.max_line_bytes:
+            return LineBlock.of(found) if (found := self.feed(chunk)) else None
+        # a BytesIO finds the ends of lines four times as fast as `bytes.split()` or `bytes.count()`
+        lines = BytesIO(chunk).readlines()
+        tail = lines.pop() if lines and not chunk.endswith(b"\n") else b""
+        head = self.finish() if begun and lines else b""
+        if tail:
+            end -= len(tail)
+            self._hold(tail)
+        if b"\n" in lines and (blank := lines.count(b"\n") - (lines[0] == b"\n" and begun > 0)):
+            return LineBlock.of([line for line in (head + b"".join(lines)).split(b"\n") if line]) if blank < len(lines) else None
+        return LineBlock(head, chunk, end, len(lines)) if lines else None
+
     def finish(self) -> bytes:
         """Return the unfinished line at the end of the stream and forget it; b"" when there is none."""
         line = b"".join([*self._pieces, self._crumbs])
@@ -153,27 +213,3 @@ def _split(chunk: bytes) -> list[bytes]:
         start = end + 1
     lines.append(chunk[start:])
     return lines
-
-
-def feed_block(framer: LineFramer, chunk: bytes) -> tuple[bytes, int]:
-    """Feed `chunk`, and return the lines that it completes as one piece, each with its newline, and their number.
-
-    The lines are those of `LineFramer.feed()`. For a proxy, which hands them on as they are, it saves most of the time of `feed()`.
-    """
-    end = chunk.rfind(b"\n") + 1
-    if not end or len(chunk) > framer.max_line_bytes:
-        found = framer.feed(chunk)
-        return b"\n".join([*found, b""]), len(found)
-    start, begun = 0, []
-    if framer.buffered_bytes:
-        start = chunk.index(b"\n") + 1
-        begun = framer.feed(chunk[:start])
-    piece = chunk[start:end]
-    # a BytesIO finds the ends of lines four times as fast as `bytes.split()` or `bytes.count()`
-    lines = BytesIO(piece).readlines()
-    if b"\n" in lines:
-        lines = [line for line in lines if line != b"\n"]
-        piece = b"".join(lines)
-    if end < len(chunk):
-        framer.feed(chunk[end:])
-    return (b"\n".join([*begun, piece]) if begun else piece), len(begun) + len(lines)

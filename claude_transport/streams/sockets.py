@@ -141,8 +141,8 @@ class SocketStream(ByteStream):
                     raise anyio.BrokenResourceError from exc
             await anyio.lowlevel.cancel_shielded_checkpoint()
 
-    def send_now(self, item: bytes) -> int:
-        """Send as much of `item` as fits without waiting, and return how many bytes that is. Not while a `send()` waits.
+    def send_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Send as much of the `pieces` as fits without waiting, and return how many bytes that is. Not while a `send()` waits.
 
         Raises:
             anyio.BusyResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError: as `send()`.
@@ -151,7 +151,7 @@ class SocketStream(ByteStream):
             if self._closed or self._eof_sent:
                 raise anyio.ClosedResourceError
             try:
-                return self._socket.send(item)
+                return self._socket.sendmsg(pieces)
             except BlockingIOError:
                 return 0
             except OSError as exc:

@@ -33,7 +33,7 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
-from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine, feed_block
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace, Pourable
 from claude_transport.transport import Client, DecodedLines, PouredBlocks, PouredLines, SessionTerms, Transport, TransportInfo
@@ -287,23 +287,25 @@ class StreamTransport(Transport):
             finally:
                 self._reading = False
 
-    async def _pour_blocks(self, stream: Pourable | None, hand_on: Callable[[bytes, int], bool]) -> bool:
+    async def _pour_blocks(self, stream: Pourable | None, hand_on: Callable[[LineBlock], bool]) -> bool:
         """Push blocks as `PouredBlocks.pour_blocks` says. With None, and where `_accept()` looks at the lines, each is received first."""
         if stream is None or type(self)._accept is not StreamTransport._accept:  # noqa: SLF001
             stream = None
 
         def feed(chunk: bytes) -> bool:
             self._bytes_read += len(chunk)
-            block, count = feed_block(self._framer, chunk)
-            self._lines_read += count
-            return count > 0 and hand_on(block, count)
+            block = self._framer.feed_block(chunk)
+            if block is None:
+                return False
+            self._lines_read += block.count
+            return hand_on(block)
 
         while True:
             try:
                 lines = await self._next_batch()
             except StopAsyncIteration:
                 return False
-            if hand_on(b"\n".join([*lines, b""]), len(lines)):
+            if hand_on(LineBlock.of(lines)):
                 return True
             if stream is None:
                 continue
@@ -489,12 +491,12 @@ class _BlockBatches(LineBatches, PouredBlocks):
     def __init__(
         self,
         next_batch: Callable[[], Coroutine[Any, Any, Sequence[bytes]]],
-        pour_blocks: Callable[[Callable[[bytes, int], bool]], Coroutine[Any, Any, bool]],
+        pour_blocks: Callable[[Callable[[LineBlock], bool]], Coroutine[Any, Any, bool]],
     ) -> None:
         super().__init__(next_batch)
         self._pour_blocks = pour_blocks
 
-    async def pour_blocks(self, hand_on: Callable[[bytes, int], bool]) -> bool:
+    async def pour_blocks(self, hand_on: Callable[[LineBlock], bool]) -> bool:
         return await self._pour_blocks(hand_on)
 
 
@@ -504,7 +506,7 @@ class _PouredBatches(_BlockBatches, PouredLines):
     def __init__(
         self,
         next_batch: Callable[[], Coroutine[Any, Any, Sequence[bytes]]],
-        pour_blocks: Callable[[Callable[[bytes, int], bool]], Coroutine[Any, Any, bool]],
+        pour_blocks: Callable[[Callable[[LineBlock], bool]], Coroutine[Any, Any, bool]],
         pour: Callable[[Callable[[Sequence[bytes]], bool]], Coroutine[Any, Any, bool]],
     ) -> None:
         super().__init__(next_batch, pour_blocks)
