@@ -38,6 +38,8 @@ _RATES = {1: 200, 100: 2000, 400: 2000}
 
 _LINE_BYTES = 263
 _STAMP = b'{"type":"stream_event","at":%020d,"text":"'
+_RUNNING = b'{"type":"system","subtype":"session_state_changed","state":"running","text":"'
+"""The first line of every turn of a current CLI. A gateway watches for the last one, to know how long to wait before it ends."""
 _AT = slice(_STAMP.index(b"%"), _STAMP.index(b"%") + 20)
 _FILES_EACH = 16
 _PATIENCE = 60.0
@@ -172,7 +174,7 @@ class _Client:
         self.received = 0
         self.written = 0
         self._rest = b""
-        self._greet(json.dumps({"pipe": str(pipe)}).encode() + b"\n")
+        self._greet(json.dumps({"type": "user", "pipe": str(pipe)}).encode() + b"\n")
         os.set_blocking(self.source, False)
 
     def _greet(self, line: bytes) -> None:
@@ -193,7 +195,7 @@ class _Client:
         data = self._rest + bytes(self.read())
         whole = len(data) // _LINE_BYTES * _LINE_BYTES
         self._rest = data[whole:]
-        return [int(data[start:whole][_AT]) for start in range(0, whole, _LINE_BYTES)]
+        return [int(stamp) for start in range(0, whole, _LINE_BYTES) if (stamp := data[start:whole][_AT]).isdigit()]
 
     def close(self) -> None:
         for fd in {self.source, self._target, self.pipe}:
@@ -237,6 +239,7 @@ class _Crowd:
         for client in clients:
             self._clients[client.source] = client
             self._epoll.register(client.source, select.EPOLLIN)
+            os.write(client.pipe, _RUNNING + b"." * (_LINE_BYTES - len(_RUNNING) - 3) + b'"}\n')
             os.write(client.pipe, _line(0))
         waiting = set(self._clients)
         ends = time.monotonic() + _PATIENCE

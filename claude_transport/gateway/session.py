@@ -354,7 +354,7 @@ _PROMPT = re.compile(rb'"type"\s*:\s*"user"')
 _RESULT = re.compile(rb'"type"\s*:\s*"result"')
 _STATE = b'"session_state_changed"'
 _IDLE = re.compile(rb'"state"\s*:\s*"idle"')
-_BURST_BYTES: Final = 32 * 2**10
+_TAIL_BYTES: Final = 16 * 2**10
 
 
 class Activity:
@@ -363,62 +363,45 @@ class Activity:
     It searches the bytes and decodes nothing. In JSON the quotes inside a string are escaped, so these patterns never match text of a
     user. A match in a nested object can only make a drain end earlier or later, and the drain is bounded.
 
-    Of a burst of large blocks only the last one is searched, when a smaller one follows or the state is asked for. While a drain waits,
-    every block is searched.
+    Where the CLI reports its state, only the last 16 KiB of each block are searched for it, unless a drain waits.
     """
 
     def __init__(self) -> None:
-        self._busy = False
+        self.busy: bool = False
         self._reports_states = False
         self._idle = anyio.Event()
         self._idle.set()
         self._waiting = 0  # tasks in `idle()`
-        self._unsearched: LineBlock | None = None  # the last block of a burst
-
-    @property
-    def busy(self) -> bool:
-        """True while a turn runs."""
-        self._catch_up()
-        return self._busy
 
     def said(self, lines: Sequence[bytes]) -> None:
         """Look for the beginning of a turn in `lines` from the client."""
         if not self.busy and any(_PROMPT.search(line) for line in lines):
-            self._busy = True
+            self.busy = True
             self._idle = anyio.Event()
 
     def heard(self, block: LineBlock) -> None:
         """Look for the end of a turn in lines from the process."""
-        if self._reports_states and not self._busy:
-            return  # no line can change anything
-        # A search would cost a burst a quarter of its speed. The process is silent after the end of a turn: the last block is enough.
-        if block.size >= _BURST_BYTES and not self._waiting:
-            self._unsearched = block
-            return
-        self._catch_up()
-        self._search(block)
-
-    def _catch_up(self) -> None:
-        block, self._unsearched = self._unsearched, None
-        if block is not None:
-            self._search(block)
-
-    def _search(self, block: LineBlock) -> None:
+        if self._reports_states:
+            if not self.busy:
+                return  # no line can change anything
+            # Searching all of a burst would cost it a quarter of its speed, and a process is silent after the end of a turn.
+            tail = block.size if self._waiting else _TAIL_BYTES
+            if not block.has(_STATE, tail=tail):
+                return
         # one search over a block of hundreds of lines takes a third of the time of one for each line
-        if _STATE not in block and (self._reports_states or not self._busy or b'"result"' not in block):
+        elif not block.has(_STATE) and (not self.busy or not block.has(b'"result"')):
             return
         for line in bytes(block).split(b"\n"):
             if _STATE in line:
                 self._reports_states = True
                 if _IDLE.search(line):
                     self.rest()
-            elif self._busy and not self._reports_states and _RESULT.search(line):
+            elif self.busy and not self._reports_states and _RESULT.search(line):
                 self.rest()
 
     def rest(self) -> None:
         """Set the session idle: the turn is over, or will not go on."""
-        self._busy = False
-        self._unsearched = None
+        self.busy = False
         self._idle.set()
 
     async def idle(self) -> None:

@@ -62,11 +62,12 @@ class LineBlock:
             return self.chunk if self.end == len(self.chunk) else self.chunk[: self.end]
         return b"".join(self.pieces)
 
-    def __contains__(self, needle: bytes) -> bool:
-        """Return True when a line holds `needle`, in which there is no newline."""
-        if self.chunk.find(needle, 0, self.end) >= 0:
+    def has(self, needle: bytes, *, tail: int | None = None) -> bool:
+        """Return True when a line holds `needle`, in which there is no newline. A `tail` limits the search to the last bytes."""
+        start = 0 if tail is None else max(self.end - tail, 0)
+        if self.chunk.find(needle, start, self.end) >= 0:
             return True
-        return bool(self.head) and needle in self.head + self.chunk[: self.chunk.index(b"\n")]
+        return not start and bool(self.head) and needle in self.head + self.chunk[: self.chunk.index(b"\n")]
 
     @property
     def pieces(self) -> Sequence[bytes | memoryview]:

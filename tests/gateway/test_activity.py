@@ -61,29 +61,24 @@ def test_what_a_message_says_about_results_and_states_ends_nothing(turn: Activit
 BURST = [DELTA] * 2000
 
 
-async def test_the_end_of_a_turn_is_found_at_the_end_of_a_burst_by_whoever_asks(turn: Activity) -> None:
+async def test_the_end_of_a_turn_is_found_at_the_end_of_a_burst(turn: Activity) -> None:
+    turn.heard(LineBlock.of([RUNNING]))
     turn.heard(LineBlock.of(BURST))
     assert turn.busy
-    turn.heard(LineBlock.of([*BURST, RESULT]))
+    turn.heard(LineBlock.of([*BURST, RESULT, IDLE, DELTA]))
     assert not turn.busy
     await turn.idle()
 
 
-async def test_what_a_burst_has_said_comes_before_the_next_prompt_and_the_next_small_block(turn: Activity) -> None:
-    turn.heard(LineBlock.of([*BURST, RESULT]))
-    turn.said([PROMPT])
-    assert turn.busy
-    turn.heard(LineBlock.of([*BURST, RUNNING]))
-    turn.heard(LineBlock.of([RESULT]))
-    assert turn.busy  # it has spoken of its state in the burst
-    turn.heard(LineBlock.of([IDLE]))
+async def test_a_cli_that_does_not_speak_of_its_state_may_end_its_turn_with_a_long_line(turn: Activity) -> None:
+    turn.heard(LineBlock.of([b'{"type":"result","result":"' + b"long " * 20_000 + b'"}']))
     assert not turn.busy
 
 
 async def test_who_waits_for_the_end_of_a_turn_hears_of_it_in_the_middle_of_a_burst(turn: Activity) -> None:
+    turn.heard(LineBlock.of([RUNNING]))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(turn.idle)
         await anyio.wait_all_tasks_blocked()
-        turn.heard(LineBlock.of([*BURST, RESULT, *BURST]))
-        turn.heard(LineBlock.of(BURST))
+        turn.heard(LineBlock.of([*BURST, IDLE, *BURST]))
     assert not turn.busy

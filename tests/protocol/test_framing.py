@@ -160,6 +160,7 @@ def test_blocks_hold_the_lines_that_feed_returns_however_the_bytes_are_cut(data:
         if block is not None:
             assert bytes(block) == b"".join(block.pieces) == b"".join(line + b"\n" for line in lines)
             assert (block.size, block.count) == (len(bytes(block)), len(lines))
-            assert all(line in block for line in lines)
-            assert b"not there" not in block
+            assert all(block.has(line) for line in lines)
+            assert block.has(lines[-1][-9:], tail=10)
+            assert not block.has(b"not there")
     assert one.finish() == other.finish()
