@@ -634,7 +634,7 @@ class Query(Controls):
             return True
         is_enough = self._failure is not None
         for delivery in deliveries:
-            is_enough |= self._storage.put(delivery.messages, delivery.turns)
+            is_enough |= self._storage.put(delivery.messages, delivery.turns, lines=lines if len(deliveries) == 1 else None)
         return is_enough
 
     def _perform_due(self) -> None:

@@ -267,19 +267,18 @@ class RecentMessages:
         self._at_most = at_most
         self._cost = 0
 
-    def add(self, messages: Iterable[Message]) -> None:
+    def add(self, messages: Sequence[Message]) -> None:
         """Remember these, and forget the oldest when they are too many or too large."""
-        kept, cost = self._kept, self._cost
-        for message in messages:
-            if message.__class__ is ResultMessage:
-                kept.append(message)
-                cost += cost_of(message)
-            else:
-                kept.append(raw := message.raw)
-                cost += len(raw) + _BESIDE
-            while cost > _REMEMBERED_BYTES or (self._at_most is not None and len(kept) > self._at_most):
-                oldest = kept.popleft()
-                cost -= len(oldest) + _BESIDE if isinstance(oldest, bytes) else cost_of(oldest)
+        lines = [message.raw for message in messages if message.__class__ is not ResultMessage]
+        kept, cost = self._kept, self._cost + sum(map(len, lines)) + _BESIDE * len(lines)
+        if len(lines) == len(messages):
+            kept.extend(lines)
+        else:
+            kept.extend(message if message.__class__ is ResultMessage else message.raw for message in messages)
+            cost += sum(cost_of(message) for message in messages if message.__class__ is ResultMessage)
+        while cost > _REMEMBERED_BYTES or (self._at_most is not None and len(kept) > self._at_most):
+            oldest = kept.popleft()
+            cost -= len(oldest) + _BESIDE if isinstance(oldest, bytes) else cost_of(oldest)
         self._cost = cost
 
     def clear(self) -> None:
@@ -434,19 +433,23 @@ class Storage:
         weakref.finalize(turn, self._connection.call, self.look_again).atexit = False
         return turn
 
-    def put(self, messages: list[Message], turns: tuple[str, ...]) -> bool:
-        """Store messages that follow each other and belong to the same turns. Return True when there may be too much stored."""
+    def put(self, messages: list[Message], turns: tuple[str, ...], *, lines: Iterable[bytes] | None = None) -> bool:
+        """Store messages that follow each other and belong to the same turns. Return True when there may be too much stored.
+
+        `lines` are those that the messages were made of, if the caller has them at hand.
+        """
         first = self._sequence
         self._sequence += len(messages)
-        # `cost_at_most`, without the call: this is done for every message that comes alone
-        cost = _MOST_BESIDE * len(messages) + _MOST_PER_BYTE * sum([len(message.raw) for message in messages])
+        if lines is None:
+            lines = [message.raw for message in messages]
+        cost = _MOST_BESIDE * len(messages) + _MOST_PER_BYTE * sum(map(len, lines))  # as `cost_at_most()`, without a call
         claimed = False
         for uuid in turns:
             turn = self._turns.get(uuid)
             if turn is not None:
                 turn.mailbox.put(first, messages)
-                if spoken := [message for message in messages if message.__class__ in _SPOKEN]:
-                    turn.recent.add(spoken)
+                if not _SPOKEN.isdisjoint(map(type, messages)):
+                    turn.recent.add([message for message in messages if message.__class__ in _SPOKEN])
                 claimed = True
                 self._cost_at_most += cost
         if self._subscribers or not claimed:

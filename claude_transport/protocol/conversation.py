@@ -267,8 +267,13 @@ class Conversation:
             messages: the messages of the batch.
             kinds: the set of their types, if the caller already has it.
         """
-        if messages and self._prompts.is_steady and self._HANDLERS.keys().isdisjoint(map(type, messages) if kinds is None else kinds):
-            return [Deliver(list(messages), self._prompts.current)]  # no message of the batch changes the state
+        if messages and self._prompts.is_steady:
+            if kinds is None:
+                kinds = set(map(type, messages))
+            if self._ONE_BY_ONE.isdisjoint(kinds):
+                if AssistantMessage in kinds:
+                    self._note_last_answer(messages)
+                return [Deliver(list(messages), self._prompts.current)]
         actions: list[Action] = []
         run: list[Message] = []
         owners: tuple[str, ...] = ()
@@ -333,6 +338,18 @@ class Conversation:
         self._session.spoke(message.uuid)
         self._assistant_error = message.error
         return True, self._prompts.spoke(), ()
+
+    def _note_last_answer(self, messages: Sequence[Message]) -> None:
+        """Do for the assistant messages of a batch what `_on_assistant()` does. The last one replaces what the others set."""
+        is_last = True
+        for message in reversed(messages):
+            if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
+                if is_last:
+                    self._assistant_error = message.error
+                    is_last = False
+                if message.uuid:
+                    self._session.spoke(message.uuid)
+                    break
 
     def _on_user(self, message: UserMessage) -> _Verdict:
         if message.parent_tool_use_id is None and message.tool_results:
@@ -438,6 +455,9 @@ class Conversation:
         KeepAlive: _on_keep_alive,
     }
     """How each type of message changes the state. Messages of all other types are only delivered to the running turn."""
+
+    _ONE_BY_ONE: ClassVar[frozenset[object]] = frozenset(_HANDLERS.keys() - {AssistantMessage})
+    """The types that change more than the next message of the same type would replace. A steady batch without them has one owner."""
 
 
 _SEEN_LIMIT = 100_000

@@ -88,6 +88,9 @@ _CRUMB_BYTES = 1024
 _SHORT_BYTES = 512
 """Shorter lines are faster to split all at once (see `_split`)."""
 
+_VIEWED_BYTES = 16 * 2**10
+"""Size from which an end of a chunk is not copied before it is joined to its line. A view of it keeps the whole chunk in memory."""
+
 _GATHERED_BYTES = 64 * 2**10
 """Size at which collected crumbs become a piece. A buffer that grows without end is moved again and again, which cost a quarter of the
 speed.
@@ -97,9 +100,9 @@ speed.
 class LineFramer:
     """Splits a stream of chunks into lines of at most `max_line_bytes` bytes, without terminators and blank lines.
 
-    At most `max_line_bytes` of an unfinished line are kept, however small its chunks. (Returning the line copies it once more.) Of a longer
-    line only the beginning and the size are kept. It is returned in its place as an `OversizedLine`, and the next line is not affected. The
-    work is linear in the bytes fed.
+    At most `max_line_bytes` of an unfinished line are kept, and one chunk, however small its chunks. A line that spans chunks is copied
+    once, when it is returned. Of a line that is too long only the beginning and the size are kept. It is returned in its place as an
+    `OversizedLine`, and the next line is not affected. The work is linear in the bytes fed.
     """
 
     __slots__ = ("_crumbs", "_head_bytes", "_pieces", "_size", "max_line_bytes")
@@ -110,7 +113,7 @@ class LineFramer:
             raise ValueError(msg)
         self.max_line_bytes: int = max_line_bytes
         self._head_bytes = min(_HEAD_BYTES, max_line_bytes)
-        self._pieces: list[bytes] = []  # the unfinished line …
+        self._pieces: list[bytes | memoryview] = []  # the unfinished line …
         self._crumbs = bytearray()  # … and its end; only its head once it is too long
         self._size = 0  # its true size so far
 
@@ -121,8 +124,16 @@ class LineFramer:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that `chunk` completes, in order; an empty list when it completes none."""
-        lines = chunk.split(b"\n") if len(chunk) < _SHORT_BYTES else _split(chunk)
-        tail = lines.pop()
+        tail: bytes | memoryview
+        if len(chunk) < _SHORT_BYTES:
+            lines = chunk.split(b"\n")
+            tail = lines.pop()
+        elif self._size and (end := chunk.find(b"\n")) >= _VIEWED_BYTES:
+            self._hold(memoryview(chunk)[:end])
+            lines, tail = _split(chunk, end + 1)
+            lines.insert(0, b"")  # the place of the line that ends here
+        else:
+            lines, tail = _split(chunk)
         if lines:
             if self._size:
                 self._hold(lines[0])
@@ -143,16 +154,20 @@ class LineFramer:
         begun, end = self._size, len(chunk)
         if begun + end > self.max_line_bytes:
             return LineBlock.of(found) if (found := self.feed(chunk)) else None
+        if b"\n" not in chunk:
+            if chunk:
+                self._hold(chunk)
+            return None
         # a BytesIO finds the ends of lines four times as fast as `bytes.split()` or `bytes.count()`
         lines = BytesIO(chunk).readlines()
-        tail = lines.pop() if lines and not chunk.endswith(b"\n") else b""
-        head = self.finish() if begun and lines else b""
+        tail = b"" if chunk.endswith(b"\n") else lines.pop()
+        head = self.finish() if begun else b""
         if tail:
             end -= len(tail)
             self._hold(tail)
         if b"\n" in lines and (blank := lines.count(b"\n") - (lines[0] == b"\n" and begun > 0)):
             return LineBlock.of([line for line in (head + b"".join(lines)).split(b"\n") if line]) if blank < len(lines) else None
-        return LineBlock(head, chunk, end, len(lines)) if lines else None
+        return LineBlock(head, chunk, end, len(lines))
 
     def finish(self) -> bytes:
         """Return the unfinished line at the end of the stream and forget it; b"" when there is none."""
@@ -164,7 +179,7 @@ class LineFramer:
         self._size = 0
         return line
 
-    def _hold(self, piece: bytes) -> None:
+    def _hold(self, piece: bytes | memoryview) -> None:
         was_oversized = self._size > self.max_line_bytes
         self._size += len(piece)
         if self._size > self.max_line_bytes:
@@ -187,7 +202,7 @@ class LineFramer:
 
     def _keep_only_the_head(self) -> None:
         head = bytearray()
-        parts: list[bytes | bytearray] = [*self._pieces, self._crumbs]
+        parts: list[bytes | memoryview | bytearray] = [*self._pieces, self._crumbs]
         for part in parts:
             head += part[: self._head_bytes - len(head)]
         self._pieces = []
@@ -199,18 +214,19 @@ class LineFramer:
         return OversizedLine(line[: self._head_bytes], size=len(line), limit=self.max_line_bytes)
 
 
-def _split(chunk: bytes) -> list[bytes]:
-    r"""Split `chunk` at newlines, as `chunk.split(b"\n")` does.
+def _split(chunk: bytes, start: int = 0) -> tuple[list[bytes], bytes | memoryview]:
+    r"""Split `chunk` at newlines, from `start` on. Returns the lines that end, and the beginning of the next one.
 
     For long lines, `find()` is ten times as fast as `split()`, because it checks many bytes at once. For short lines, its loop costs more.
     The length of the first line says nothing: it may be the end of a long one.
     """
     lines: list[bytes] = []
-    start = 0
-    while (end := chunk.find(b"\n", start)) >= 0:
-        if start and end - start < _SHORT_BYTES:
-            return chunk.split(b"\n")
-        lines.append(chunk[start:end])
-        start = end + 1
-    lines.append(chunk[start:])
-    return lines
+    begin = start
+    while (end := chunk.find(b"\n", begin)) >= 0:
+        if lines and end - begin < _SHORT_BYTES:
+            lines = chunk.split(b"\n") if not start else [*lines, *chunk[begin:].split(b"\n")]
+            return lines, lines.pop()
+        lines.append(chunk[begin:end])
+        begin = end + 1
+    is_viewed = begin and len(chunk) - begin >= _VIEWED_BYTES
+    return lines, memoryview(chunk)[begin:] if is_viewed else chunk[begin:]

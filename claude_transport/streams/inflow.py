@@ -5,7 +5,7 @@ Everything that makes reading fast is in this module. Its users see four names:
 * `Inflow` reads one pipe: `take()` without waiting, `arrival()` to wait, `pour()` to have chunks handed to a function.
 * `Pourable` is the protocol of a stream that offers `pour()`.
 * `Wakeup` is an event that can fire many times.
-* `Pace` lets other tasks run at every eighth step of a loop that never waits.
+* `Pace` lets other tasks run now and then, in a loop that never waits.
 
 `Lookout`, which watches pipes on trio, is private to `Inflow`. What each trick gains is in
 `docs/explanation/performance.md`; `benchmarks/bench_tricks.py` measures it. Lines and messages are not known here:
@@ -28,14 +28,15 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.background import asyncio_loop_here, is_being_cancelled_here, trio_here
+from claude_transport.streams.room import READ_BYTES, PipeRoom
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_STEPS: Final = 8
-"""Steps between two full checkpoints of `Pace`. In chunks of 64 KiB that is half a megabyte."""
+_PACE_BYTES: Final = 512 * 2**10
+"""Bytes between two full checkpoints of `Pace`: some thousand small messages, or the work of two milliseconds."""
 
 
 @runtime_checkable
@@ -128,15 +129,21 @@ class Pace:
     A full checkpoint at every step would cost as much as carrying 64 KiB.
     """
 
-    __slots__ = ("_steps",)
+    __slots__ = ("_left",)
 
     def __init__(self) -> None:
-        self._steps = 0
+        self._left = 0
 
-    async def step(self) -> None:
-        """Let other tasks run at the first step and at every eighth after it. Every step raises if the task was cancelled."""
-        is_turn = self._steps % _STEPS == 0 or is_being_cancelled_here()
-        self._steps += 1
+    async def step(self, size: int = READ_BYTES) -> None:
+        """Let other tasks run at the first step, and then after every 512 KiB. Every step raises if the task was cancelled.
+
+        Args:
+            size: bytes that the step carries. A smaller step counts as 64 KiB.
+        """
+        is_turn = self._left <= 0 or is_being_cancelled_here()
+        if is_turn:
+            self._left = _PACE_BYTES
+        self._left -= max(READ_BYTES, size)
         await (anyio.lowlevel.checkpoint() if is_turn else anyio.lowlevel.checkpoint_if_cancelled())
 
 
@@ -150,12 +157,15 @@ class Inflow:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._ahead: bytes | None = None
+        self._room = PipeRoom(fd)
         self._max_bytes = 0
         self._woken = Wakeup()
         self._is_waited_for = False
         self._closed = False
         self._watching: AbstractEventLoop | Lookout | None = None
         self._pouring: _Pouring | None = None
+        self.read_bytes: int = READ_BYTES
+        """Bytes that the last read asked for."""
         self.is_dry: bool = False
         """True when the last read emptied the pipe: another read is useless before something arrives."""
 
@@ -165,15 +175,32 @@ class Inflow:
         chunk = self._ahead
         if chunk is None:
             try:
-                chunk = os.read(self._fd, max_bytes)
+                return self._read()
             except BlockingIOError:
                 self.is_dry = True
                 return None
-        elif len(chunk) > max_bytes:
+        if len(chunk) > max_bytes:
             self._ahead = chunk[max_bytes:]
             return chunk[:max_bytes]
         self._ahead = None
-        self.is_dry = 0 < len(chunk) < max_bytes
+        return chunk
+
+    def _read(self) -> bytes:
+        """Read once from the pipe. Raises `BlockingIOError` when it is empty."""
+        room = self._room
+        asked = room.read_bytes
+        if asked > self._max_bytes:
+            asked = self._max_bytes
+        self.read_bytes = asked
+        chunk = os.read(self._fd, asked)
+        count = len(chunk)
+        if count == asked:
+            self.is_dry = False
+            if count == room.read_bytes:
+                room.note_full()
+        else:
+            self.is_dry = count > 0
+            room.full_count = 0
         return chunk
 
     async def arrival(self) -> None:
@@ -235,6 +262,11 @@ class Inflow:
         self._unwatch()
         self._closed = True
         self._ahead = None
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Give back what the pipe takes beyond its usual size. Any thread may call it, before `fd` is closed."""
+        self._room.close()
 
     def _refuse_if_busy(self) -> None:
         if self._closed:
@@ -280,7 +312,7 @@ class Inflow:
             self._unwatch()  # the last chunk was not taken: let the pipe fill until a task waits again
             return
         try:
-            chunk = os.read(self._fd, self._max_bytes)
+            chunk = self._read()
         except BlockingIOError:
             return  # `take()` was quicker
         except OSError:
@@ -288,7 +320,6 @@ class Inflow:
         else:
             # the waiter may have been cancelled a moment ago: then the chunk is kept for the next one
             if self._pouring is not None and chunk and self._woken.is_awaited:
-                self.is_dry = len(chunk) < self._max_bytes
                 if not self._pouring.hand_on(chunk):
                     return
                 self._pouring = None  # the next chunk is read ahead

@@ -61,6 +61,7 @@ from claude_transport.protocol.link import (
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Wakeup
+from claude_transport.streams.room import MOST_READ_BYTES
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ _ACK_DELAY = 0.01
 one after each chunk."""
 
 _CHUNK_BYTES = 64 * 2**10
-"""Bytes received, and queued for sending, at a time. A larger piece would exceed `replay_bytes` by its own size."""
+"""Bytes queued for sending at a time. A larger piece would exceed `replay_bytes` by its own size."""
 
 _CRUMB_BYTES = 1024
 """Pieces smaller than this are joined: an object of its own could cost many times their size."""
@@ -488,7 +489,7 @@ class LinkCarrier:
                 self._output.fire()
             if on_chunk is not None:
                 on_chunk()
-            chunk = await stream.receive(_CHUNK_BYTES)
+            chunk = await stream.receive(MOST_READ_BYTES)
             heart.heard(anyio.current_time())
 
     async def _write(self, stream: ByteStream) -> None:

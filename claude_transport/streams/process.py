@@ -225,7 +225,7 @@ class ProcessStream(ByteStream):
         if inflow.is_dry and not (child.cut or child.closing or self._output_over):
             await inflow.arrival()
         else:
-            await self._pace.step()
+            await self._pace.step(inflow.read_bytes)
         while not self._output_over:
             if child.closing:
                 raise anyio.ClosedResourceError
@@ -254,6 +254,7 @@ class ProcessStream(ByteStream):
         await anyio.lowlevel.checkpoint_if_cancelled()
         child = self._child
         rest = memoryview(item)
+        waited = False
         while rest:
             if child.input_closed or child.closing:
                 raise anyio.ClosedResourceError
@@ -267,8 +268,12 @@ class ProcessStream(ByteStream):
             except BrokenPipeError as exc:
                 raise anyio.BrokenResourceError from await self._cause_of(exc)
             if rest:  # the pipe is full
+                waited = True
+                child.input_room.note_full()
                 with contextlib.suppress(anyio.ClosedResourceError):
                     await anyio.wait_writable(child.stdin)
+        if not waited:
+            child.input_room.full_count = 0
 
     async def send_eof(self) -> None:
         """Close the child's input."""

@@ -36,6 +36,7 @@ from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import UsageError
 from claude_transport.streams.guard import descendants, guard, kill_marked
 from claude_transport.streams.inflow import Inflow
+from claude_transport.streams.room import PipeRoom
 from claude_transport.streams.sweeping import Sweep, sweeper
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Child:
     Attributes:
         pid: its process id, which is also the id of its group.
         stdin: the writing end of the pipe to its input.
+        input_room: the size of that pipe.
         inflow: reads its output.
         tail: the end of its standard error.
         exited: set when the process has ended.
@@ -112,6 +114,7 @@ class Child:
         self.stdin, self._stdout, self._stderr = (file.fileno() for file in self._files)
         for fd in (self.stdin, self._stdout, self._stderr):
             os.set_blocking(fd, False)
+        self.input_room: PipeRoom = PipeRoom(self.stdin)
         self.inflow: Inflow = Inflow(self._stdout)
         self.tail = tail
         self.exited: anyio.Event = anyio.Event()
@@ -380,6 +383,10 @@ class Child:
         file = self._files[index]
         if file.closed:
             return
+        if index == 0:
+            self.input_room.close()
+        elif index == 1:
+            self.inflow.give_back()
         if self._loop.is_current:
             # The loop must forget the number before the system gives it to another file. In a callback of an asyncio loop that is ending,
             # anyio may not find the loop; then all waiting tasks have been cancelled and nothing more is opened.

@@ -22,6 +22,7 @@ from anyio.abc import ByteStream, ByteStreamConnectable, SocketAttribute
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectTimeout
 from claude_transport.streams.address import Address, StreamAttribute
+from claude_transport.streams.room import ReadSize
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 """Seconds to find the host and reach it: a lost SYN is repeated after 1, 3 and 7 seconds, and a name server may need 15."""
@@ -89,13 +90,14 @@ class SocketStream(ByteStream):
         self._socket = connected
         self._address = address
         self._started_at = dt.datetime.now(dt.UTC)
+        self._read_size = ReadSize()
         self._closed = False
         self._eof_sent = False
         self._sending = anyio.ResourceGuard("writing to")
         self._receiving = anyio.ResourceGuard("reading from")
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """Wait for at least one byte, and return at most `max_bytes`.
+        """Wait for at least one byte, and return at most `max_bytes`. More than 64 KiB come only while the peer sends without a pause.
 
         Raises:
             anyio.EndOfStream: the peer has ended its side.
@@ -105,9 +107,10 @@ class SocketStream(ByteStream):
         with self._receiving:
             # before the read and not after it: a cancellation here must not lose bytes
             await anyio.lowlevel.checkpoint()
+            size = self._read_size
             while not self._closed:
                 try:
-                    data = self._socket.recv(max_bytes)
+                    data = self._socket.recv(min(max_bytes, size.bytes))
                 except BlockingIOError:
                     with contextlib.suppress(anyio.ClosedResourceError):
                         await anyio.wait_readable(self._socket)
@@ -116,6 +119,7 @@ class SocketStream(ByteStream):
                 else:
                     if not data:
                         raise anyio.EndOfStream
+                    size.note(len(data))
                     return data
             raise anyio.ClosedResourceError
 

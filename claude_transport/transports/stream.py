@@ -36,6 +36,7 @@ from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace, Pourable
+from claude_transport.streams.room import MOST_READ_BYTES
 from claude_transport.transport import Client, DecodedLines, PouredBlocks, PouredLines, SessionTerms, Transport, TransportInfo
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 DEFAULT_STREAM_CLOSE_TIMEOUT = 5.0
 """Seconds for closing a stream before it is dropped. A TLS peer, for example, may never answer the farewell."""
 
-_CHUNK_BYTES = 64 * 2**10
-"""Bytes requested per read. A pipe holds no more on Linux, and a batch of small messages is a few hundred lines."""
+_COPIED_BYTES = 32 * 2**10
+"""Size up to which data for a pipe is copied to get its last newline. Copying more takes longer than a second system call."""
 
 _LOGGED_ONE_BY_ONE = 10
 """Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
@@ -77,6 +78,7 @@ class StreamTransport(Transport):
         self._connectable = connectable
         self._close_timeout = close_timeout
         self._stream: ByteStream | None = None
+        self._is_pipe = False  # the stream has no frames: bytes that are sent apart arrive together
         self._framer = LineFramer(max_line_bytes=max_line_bytes)
         self._strict = strict
         self._decoder = LineDecoder(strict=strict)
@@ -119,6 +121,7 @@ class StreamTransport(Transport):
             try:
                 with anyio.CancelScope() as self._connecting:
                     self._stream = await self._connectable.connect()
+                self._is_pipe = isinstance(self._stream, Pourable)
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
             finally:
@@ -146,16 +149,20 @@ class StreamTransport(Transport):
             TransportClosed: the peer is gone, or `close()` was called. It has the exit code, the signal and the end of standard error, if
                 known.
         """
-        payload = _whole_lines(data)
+        payload, newline = _whole_lines(data)
+        if newline and not (self._is_pipe and len(payload) > _COPIED_BYTES):
+            payload, newline = payload + newline, b""
         stream = self._stream
         if stream is None or self._closed:
             stream = self._open_stream()  # raises
         async with self._write_lock:
-            await self._pace.step()  # takes a pending cancellation while nothing has been sent
+            await self._pace.step(len(payload))  # takes a pending cancellation while nothing has been sent
             if self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
                 self._refuse_if_unwritable()
             try:
                 await stream.send(payload)
+                if newline:
+                    await stream.send(newline)
             except anyio.ClosedResourceError as exc:
                 raise self._closed_error("the transport was closed during the write") from exc
             except (anyio.BrokenResourceError, OSError) as exc:
@@ -166,7 +173,7 @@ class StreamTransport(Transport):
                 # next line must not be glued to half of this one.
                 self._torn = True
                 raise
-            self._bytes_written += len(payload)
+            self._bytes_written += len(payload) + len(newline)
 
     async def end_input(self) -> None:
         """Close the writing direction, after the writes that came before. Reading continues. Does nothing when the peer is gone.
@@ -243,7 +250,7 @@ class StreamTransport(Transport):
         try:
             while (stream := self._stream) is not None and self._read_end is None and not self._closed:
                 try:
-                    chunk = await stream.receive(_CHUNK_BYTES)
+                    chunk = await stream.receive(MOST_READ_BYTES)
                 except anyio.ClosedResourceError:
                     break  # our own close(): the iteration simply ends
                 except (anyio.EndOfStream, anyio.BrokenResourceError, ClaudeTransportError, OSError) as exc:
@@ -533,14 +540,14 @@ def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
     return lost
 
 
-def _whole_lines(data: str | bytes) -> bytes:
-    """Return `data` in UTF-8 with exactly one newline at its end. Raises `UsageError` for what is not text."""
+def _whole_lines(data: str | bytes) -> tuple[bytes, bytes]:
+    """Return `data` in UTF-8, and the newline that its end needs: b"" when it has one. Raises `UsageError` for what is not text."""
     try:
-        payload = data.encode() if isinstance(data, str) else bytes(memoryview(data))
+        payload = data.encode() if isinstance(data, str) else data if data.__class__ is bytes else bytes(memoryview(data))
     except UnicodeEncodeError as exc:
         raise UsageError(f"the text cannot be sent as UTF-8: {exc.reason}") from exc
     except TypeError as exc:
         raise UsageError(f"a transport sends str or bytes, not {type(data).__name__}") from exc
     if payload.endswith(b"\r\n"):
-        return payload[:-2] + b"\n"
-    return payload if payload.endswith(b"\n") else payload + b"\n"
+        return payload[:-2], b"\n"
+    return payload, b"" if payload.endswith(b"\n") else b"\n"

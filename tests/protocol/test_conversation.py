@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from recorded_lines import recordings_folder
 
 from claude_transport.errors import StructuredOutputMissing, UsageError
@@ -739,6 +741,35 @@ def test_a_result_knows_what_its_last_message_reported_and_when_the_limit_lifts(
 def test_where_to_resume_is_the_last_message_of_the_main_thread(follower: Follower) -> None:
     follower.hear(init(session="s1"), said(uuid="m1"), said(uuid="m2", parent_tool_use_id="tool"), said(uuid="m3"))
     assert (follower.conversation.session_id, follower.conversation.last_uuid) == ("s1", "m3")
+
+
+SPOKEN = st.builds(
+    lambda uuid, error, parent: said(uuid=uuid, error=error, parent_tool_use_id=parent),
+    uuid=st.sampled_from(["m1", "m2", None]),
+    error=st.sampled_from([None, "rate_limit", "overloaded"]),
+    parent=st.sampled_from([None, "tool"]),
+)
+PARTIAL = st.just({"type": "stream_event", "event": {"type": "message_stop"}})
+
+
+@given(frames=st.lists(SPOKEN | PARTIAL, min_size=1, max_size=6))
+def test_a_batch_of_answers_changes_what_its_messages_change_one_by_one(frames: list[Frame]) -> None:
+    whole, single = Follower(), Follower()
+    for follower in (whole, single):
+        follower.send(A)
+        follower.hear(init(A))
+    whole.hear(*frames)
+    for frame in frames:
+        single.hear(frame)
+    assert whole.delivered_to(A) == single.delivered_to(A) == ["init", *(frame["type"] for frame in frames)]
+    assert whole.conversation.last_uuid == single.conversation.last_uuid
+    main = [frame for frame in frames if frame["type"] == "assistant" and not frame["parent_tool_use_id"]]
+    assert whole.conversation.last_uuid == next((frame["uuid"] for frame in reversed(main) if frame["uuid"]), None)
+    for follower in (whole, single):
+        follower.hear(result(A, is_error=True))
+        ended = follower.results[A]
+        assert ended is not None
+        assert ended.assistant_error == (main[-1]["error"] if main else None)
 
 
 def test_after_a_reset_nothing_of_the_old_session_is_a_place_to_resume(follower: Follower) -> None:

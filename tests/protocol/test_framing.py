@@ -6,6 +6,7 @@ import copy
 import itertools
 import pickle
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -164,3 +165,41 @@ def test_blocks_hold_the_lines_that_feed_returns_however_the_bytes_are_cut(data:
             assert block.has(lines[-1][-9:], tail=10)
             assert not block.has(b"not there")
     assert one.finish() == other.finish()
+
+
+class Sliced(bytes):
+    """Bytes that count what is copied out of them."""
+
+    copied = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        part = super().__getitem__(index)
+        if isinstance(part, bytes) and len(part) < len(self):  # the whole of `bytes` is no copy
+            Sliced.copied += len(part)
+        return part
+
+
+@pytest.mark.parametrize("chunk_bytes", [64 * 2**10, 256 * 2**10])
+def test_a_long_line_is_copied_once(chunk_bytes: int) -> None:
+    lines = [bytes([number]) * 1_300_000 for number in range(65, 75)]
+    stream = b"\n".join([*lines, b""])
+    framer, got = LineFramer(), []
+    Sliced.copied = 0
+    for start in range(0, len(stream), chunk_bytes):
+        got += framer.feed(Sliced(stream[start : start + chunk_bytes]))
+    assert got == lines
+    # joining the pieces of a line is one copy; only an end that is too short for a view is cut out of its chunk before
+    assert Sliced.copied < len(lines) * 2 * 16 * 2**10
+
+
+LONG_PIECES = st.sampled_from([b"\n", b"{}\n", b"x" * 700, b"y" * 17_000, b"z" * 70_000 + b"\n", b"w" * 300_000])
+
+
+@given(pieces=st.lists(LONG_PIECES, max_size=12), chunk_bytes=st.sampled_from([20_000, 65_536, 262_144, 1_000_000]))
+def test_long_lines_are_the_same_for_every_size_of_the_chunks(pieces: list[bytes], chunk_bytes: int) -> None:
+    stream = b"".join(pieces)
+    framer = LineFramer()
+    lines = [line for start in range(0, len(stream), chunk_bytes) for line in framer.feed(stream[start : start + chunk_bytes])]
+    lines.append(framer.finish())
+    assert [line for line in lines if line] == [line for line in stream.split(b"\n") if line]
+    assert {type(line) for line in lines} == {bytes}
