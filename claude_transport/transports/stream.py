@@ -33,11 +33,11 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
-from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace, Pourable
 from claude_transport.streams.room import MOST_READ_BYTES
-from claude_transport.transport import Client, DecodedLines, PouredLines, SessionTerms, Transport, TransportInfo
+from claude_transport.transport import Client, DecodedLines, PouredBlocks, PouredLines, SessionTerms, Transport, TransportInfo
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -257,8 +257,8 @@ class StreamTransport(Transport):
         """
         stream: object = self._open_stream()
         if isinstance(stream, Pourable):
-            return _PouredBatches(self._next_batch, functools.partial(self._pour, stream))
-        return LineBatches(self._next_batch)
+            return _PouredBatches(self._next_batch, functools.partial(self._pour_blocks, stream), functools.partial(self._pour, stream))
+        return _BlockBatches(self._next_batch, functools.partial(self._pour_blocks, None))
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Return an iterator over the messages, one by one, as dicts. Lines that hold no message are left out; `info` counts them.
@@ -323,6 +323,37 @@ class StreamTransport(Transport):
                 return False
             if hand_on(lines):
                 return True
+            self._reading = True
+            try:
+                if await stream.pour(feed):
+                    return True
+            except anyio.ClosedResourceError:
+                pass  # the next batch reports it
+            finally:
+                self._reading = False
+
+    async def _pour_blocks(self, stream: Pourable | None, hand_on: Callable[[LineBlock], bool]) -> bool:
+        """Push blocks as `PouredBlocks.pour_blocks` says. With None, and where `_accept()` looks at the lines, each is received first."""
+        if stream is None or type(self)._accept is not StreamTransport._accept:  # noqa: SLF001
+            stream = None
+
+        def feed(chunk: bytes) -> bool:
+            self._bytes_read += len(chunk)
+            block = self._framer.feed_block(chunk)
+            if block is None:
+                return False
+            self._lines_read += block.count
+            return hand_on(block)
+
+        while True:
+            try:
+                lines = await self._next_batch()
+            except StopAsyncIteration:
+                return False
+            if hand_on(LineBlock.of(lines)):
+                return True
+            if stream is None:
+                continue
             self._reading = True
             try:
                 if await stream.pour(feed):
@@ -497,15 +528,31 @@ class LineBatches:
         return self._next_batch()  # not awaited here: that would cost a frame
 
 
-class _PouredBatches(LineBatches, PouredLines):
+class _BlockBatches(LineBatches, PouredBlocks):
+    """The same iteration, which can also push its lines undivided."""
+
+    def __init__(
+        self,
+        next_batch: Callable[[], Coroutine[Any, Any, Sequence[bytes]]],
+        pour_blocks: Callable[[Callable[[LineBlock], bool]], Coroutine[Any, Any, bool]],
+    ) -> None:
+        super().__init__(next_batch)
+        self._pour_blocks = pour_blocks
+
+    async def pour_blocks(self, hand_on: Callable[[LineBlock], bool]) -> bool:
+        return await self._pour_blocks(hand_on)
+
+
+class _PouredBatches(_BlockBatches, PouredLines):
     """The same iteration, which can also push its batches."""
 
     def __init__(
         self,
         next_batch: Callable[[], Coroutine[Any, Any, Sequence[bytes]]],
+        pour_blocks: Callable[[Callable[[LineBlock], bool]], Coroutine[Any, Any, bool]],
         pour: Callable[[Callable[[Sequence[bytes]], bool]], Coroutine[Any, Any, bool]],
     ) -> None:
-        super().__init__(next_batch)
+        super().__init__(next_batch, pour_blocks)
         self._pour = pour
 
     async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
