@@ -34,6 +34,7 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
+from claude_transport.streams.inflow import Flag
 from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, read_lines_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -161,17 +162,17 @@ class Connection:
         """The event loop that the conversation runs in; before it begins, the loop that it was made in."""
         self.task: BackgroundTask | None = None
         """The task that the conversation runs in."""
-        self.ready: anyio.Event = anyio.Event()
+        self.ready: Flag = Flag()
         """Set when the start is over: it succeeded, or `start_error` says why not."""
         self.start_error: ClaudeTransportError | None = None
         self.is_open: bool = False
         """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
         self._early: set[anyio.Event] = set()
-        self.close_requested: anyio.Event = anyio.Event()
+        self.close_requested: Flag = Flag()
         self._on_close_requested: Callable[[], object] | None = None
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
         self.wait_for_background: bool = False
-        self.ended: anyio.Event = anyio.Event()
+        self.ended: Flag = Flag()
         """Set when nothing more will come from the peer."""
         self.error: ClaudeTransportError | None = None
         self.lost_turns: tuple[str, ...] = ()
@@ -181,7 +182,7 @@ class Connection:
         self._queue: deque[Delivery] = deque()
         self._in_flight: list[Delivery] = []
         self._waiting_bytes = 0
-        self.writing: anyio.Event = anyio.Event()
+        self.writing: Flag = Flag()
         """Set when the first line is about to be written, with no checkpoint in between."""
         self._arrival = anyio.Event()
         self._input_ended = False

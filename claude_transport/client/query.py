@@ -57,6 +57,7 @@ from claude_transport.protocol.conversation import Action, Cancel, Conversation,
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
 from claude_transport.protocol.messages import AssistantMessage, CompactBoundary
+from claude_transport.streams.inflow import Flag
 from claude_transport.transport import Client, TransportInfo, TransportLike
 from claude_transport.wrappers.redactor import redactor_for
 
@@ -139,10 +140,11 @@ class Query(Controls):
         self._due: Sequence[Action] = ()  # what the last batch asks for, when it was more than messages
         self._failure: ClaudeTransportError | None = None  # of a strict transport's bad line
         self._tasks: TaskGroup | None = None
-        self._limit: anyio.CancelScope  # of reading, which ends with the time for closing
         self._is_ending = False
+        self._opened = Flag()
+        self._opening: PendingRequest | None = None
         self._looks_for_stalls = False
-        self._reading_over = anyio.Event()
+        self._reading_over = Flag()
 
     # Start and close
 
@@ -166,6 +168,11 @@ class Query(Controls):
             raise TransportClosed("the query is closed")
         task = connection.begin(self._live, name="claude query")
         try:
+            if not (connection.ready.is_set() or self._opened.is_set()):
+                await self._opened.wait()
+            if (request := self._opening) is not None:
+                self._opening = None  # a second caller only waits
+                await self._initialize(request)
             if not connection.ready.is_set():
                 await connection.ready.wait()
             if connection.start_error is not None:
@@ -510,6 +517,7 @@ class Query(Controls):
             self._end(None)
             connection.stop_writing()
             connection.fail_start(TransportClosed("the query was closed before it was ready"))
+            self._opened.set()
             await connection.close()
             if self._mcp.names:
                 with anyio.CancelScope(shield=True):
@@ -590,18 +598,16 @@ class Query(Controls):
     async def _converse(self) -> None:
         """Write, read and perform, side by side, until the peer has ended and closing was asked for, or the time for closing is over."""
         connection = self._connection
-        initialize = connection.prepare("initialize", self._fields)
         async with anyio.create_task_group() as self._tasks:
-            connection.post(initialize)
+            self._opening = connection.prepare("initialize", self._fields)
+            connection.post(self._opening)
+            self._opened.set()  # `start()` waits for the answer
             self._tasks.start_soon(connection.write_all, self._close_transport)
-            self._tasks.start_soon(self._initialize, initialize)
-            with anyio.CancelScope() as self._limit:
-                connection.call_on_close(self._begin_end)
-                if connection.close_requested.is_set():  # while it was connecting
-                    self._begin_end()
-                await self._read()
+            connection.call_on_close(self._begin_end)
+            if connection.close_requested.is_set():  # while it was connecting
+                self._begin_end()
+            await self._read()
             connection.call_on_close(None)
-            connection.cut_off()
             if not connection.close_requested.is_set():
                 await connection.close_requested.wait()
             if connection.ready.is_set() and not (self._questions.open or self._looks_for_stalls or connection.wait_for_background):
@@ -723,6 +729,7 @@ class Query(Controls):
 
     async def _close_transport(self) -> None:
         """End the conversation and close the transport, before callbacks are waited for: one that resists must not keep a process alive."""
+        self._connection.cut_off()
         self._end(None)
         if not self._reading_over.is_set():
             with anyio.move_on_after(_READER_GRACE, shield=True):
@@ -737,7 +744,8 @@ class Query(Controls):
     def _begin_end(self) -> None:
         """Let the conversation end by itself, in the time that is left for closing."""
         connection = self._connection
-        self._shorten(self._limit, connection.close_timeout)
+        if self._tasks is not None:
+            self._shorten(self._tasks.cancel_scope, connection.close_timeout)
         if self._is_ending:
             return  # the waiting task looks again, and the shortest time counts
         self._is_ending = True

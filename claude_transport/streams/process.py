@@ -112,7 +112,7 @@ class ProcessConnectable(ByteStreamConnectable):
             WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: the program exists, but cannot be started.
         """
         check_platform()
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint_if_cancelled()
         mark = new_mark()
         popen: subprocess.Popen[bytes] | None = None
         child: Child | None = None
@@ -270,7 +270,7 @@ class ProcessStream(ByteStream):
         while rest:
             if child.input_closed or child.closing:
                 raise anyio.ClosedResourceError
-            if child.exited.is_set():
+            if child.status is not None:
                 # a process that it started may hold the pipe open and take the input of the child
                 raise anyio.BrokenResourceError from await self._cause_of(BrokenPipeError(errno.EPIPE, "the process has ended"))
             try:
