@@ -23,6 +23,7 @@ from claude_transport.errors import UsageError
 from claude_transport.launch.options import BillingPolicy
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
+from claude_transport.protocol.framing import LineBlock
 
 OnFailure: TypeAlias = Callable[[DecodeFailure | OversizedMessage], object]
 """Called for a line that held no message."""
@@ -312,6 +313,17 @@ def read_lines_of(transport: TransportLike) -> AsyncIterator[Sequence[bytes]]:
     return _EncodedMessages(transport.read_messages())
 
 
+@runtime_checkable
+class WritesNow(Protocol):
+    """A transport that can often write without waiting, and so without a task."""
+
+    def write_now(self, line: bytes) -> bool:
+        """Write `line`, one whole line with its newline, if the peer takes all of it at once. Returns False when nothing was written: then
+        call `write()`, which waits, and raises what is wrong.
+        """
+        ...
+
+
 class PouredLines(ABC):
     """The iterator of a `read_lines()` that can also push its batches, without waking a task for each of them."""
 
@@ -322,6 +334,14 @@ class PouredLines(ABC):
         `hand_on` may be called outside every task of the caller, so it must neither wait nor start anything. Errors of the iteration and
         of `hand_on` are raised. No line is lost when the call ends or is cancelled.
         """
+
+
+class PouredBlocks(ABC):
+    """The iterator of a `read_lines()` that can also push its lines undivided, for a proxy that hands them on as they are."""
+
+    @abstractmethod
+    async def pour_blocks(self, hand_on: Callable[[LineBlock], bool]) -> bool:
+        """Call `hand_on(block)` for each block of whole lines, as `PouredLines.pour()` does with batches."""
 
 
 class DecodedLines:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from speed import carrying, conversing, curve, importing, memory, reading, sessions, waking
+from speed import carrying, conversing, curve, importing, memory, mixed, proxying, reading, sessions, waking
 from speed.bench import Bench, Table, Tables
 
 __all__ = ["PARTS", "measure_part", "work"]
@@ -22,6 +22,8 @@ PARTS: dict[str, Callable[[Bench], Tables]] = {
     "conversing": conversing.tables,
     "waking": waking.tables,
     "sessions": sessions.tables,
+    "gateway": proxying.tables,
+    "mixed": mixed.tables,
     "importing": importing.tables,
     "memory": memory.tables,
     "curve": curve.tables,

@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-__all__ = ["Sink", "handshake_peer", "line_peer", "quiet_peer", "responder"]
+__all__ = ["Sink", "endless_peer", "handshake_peer", "line_peer", "named_pipe_peer", "quiet_peer", "responder"]
 
 # The id of the request stands between quotes after its key, with or without a space before it.
 _HANDSHAKE = r"""
@@ -50,6 +50,20 @@ def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True)
     """Return a program that answers `initialize`, then writes `files` and exits. If it `waits`, it reads the prompt first."""
     waiting = "read -r line\n" if waits else ""
     return _script(folder, f"session-{files[0].name}-{len(files)}", f"{_HANDSHAKE}{waiting}exec cat {_quoted(files)}\n")
+
+
+def endless_peer(folder: Path, file: Path) -> str:
+    """Return a program that answers `initialize`, reads a prompt, and writes `file` again and again until it is killed.
+
+    It leaves an empty file `pid-N` in the folder, because it does not end with its input.
+    """
+    named = shlex.quote(str(folder / "pid-"))
+    return _script(folder, "endless", f"{_HANDSHAKE}: > {named}$$\nread -r line\nwhile cat {_quoted((file,))}; do :; done\n")
+
+
+def named_pipe_peer(folder: Path) -> str:
+    """Return a program that copies the named pipe that its first line names, `{"pipe": PATH}`, until the pipe ends."""
+    return _script(folder, "named", 'read -r line\nline=${line#*\'"pipe": "\'}\nexec cat "${line%%\\"*}"\n')
 
 
 def quiet_peer(folder: Path) -> str:

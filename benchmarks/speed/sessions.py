@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,11 +25,11 @@ import anyio
 
 from speed.bench import Bench, Table, Tables
 from speed.harness import spread
-from speed.peers import handshake_peer
+from speed.peers import endless_peer, handshake_peer
 from speed.worker import resident_mb, run_worker
-from speed.workload import delta
+from speed.workload import Workload, delta
 
-__all__ = ["tables", "work"]
+__all__ = ["allow_files", "tables", "work"]
 
 RATE = 100  # messages a second of each session
 SECONDS = {1: 1.5, 25: 1.5, 100: 2.0, 400: 1.5}
@@ -75,18 +77,25 @@ def _measure(bench: Bench, size: int) -> Table:
     return {"rows": rows, "ratios": {"official / ours": spread(ratios)}}
 
 
-def work(*, subject: str, backend: str, size: int, seconds: float) -> dict[str, Any]:
-    """Measure in a process of its own. Return µs of processor time per message, MB per session, latencies in ms, and the kept rate."""
-    _allow_files(size * _FILES_EACH + 256)
+def work(*, subject: str, backend: str, size: int, seconds: float, streams: int = 0) -> dict[str, Any]:
+    """Measure in a process of its own. Return µs of processor time per message, MB per session, latencies in ms, and the kept rate.
+
+    With `streams`, so many more sessions read lines of 1.3 MB without a pause; `streamed_mb` is what they read in a second.
+    """
+    allow_files((size + streams) * _FILES_EACH + 256)
+    if streams:
+        logging.disable(logging.ERROR)  # these processes are killed at the end
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         pipes = [Path(folder, f"pipe-{number}") for number in range(size)]
         for pipe in pipes:
             os.mkfifo(pipe)
         peers = [handshake_peer(Path(folder), (pipe,), waits=False) for pipe in pipes]
-        return anyio.run(_converse, subject, peers, [str(pipe) for pipe in pipes], seconds, backend=backend)
+        large = Workload.of_shape(Path(folder), "tool result, 1.3 MB", scale=0.2)
+        endless = [endless_peer(Path(folder), large.files[0])] * streams
+        return anyio.run(_converse, subject, peers, [str(pipe) for pipe in pipes], seconds, endless, len(large.line), backend=backend)
 
 
-def _allow_files(least: int) -> None:
+def allow_files(least: int) -> None:
     """Allow this process and its children that many open files."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < least:
@@ -94,38 +103,67 @@ def _allow_files(least: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
 
 
-async def _converse(subject: str, peers: list[str], pipes: list[str], seconds: float) -> dict[str, Any]:
+async def _converse(
+    subject: str, peers: list[str], pipes: list[str], seconds: float, endless: list[str], line_bytes: int
+) -> dict[str, Any]:
     opened, stamp = (_ours if subject == "ours" else _official)()
     latencies: list[int] = []
-    expected = int(seconds * RATE) * len(peers)
+    streamed, expected = 0, int(seconds * RATE) * len(peers)
     async with AsyncExitStack() as stack:
         before = resident_mb()
         sessions = [await stack.enter_async_context(opened(peer)) for peer in peers]
         each = (resident_mb() - before) / len(peers)
-        head, tail = _around_the_time()
-        gc.collect()
-        gc.freeze()  # as in every run: older objects are not scanned again
-        pacer = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
-            [sys.executable, "-ISE", "-c", _PACER, str(seconds), str(RATE), str(_SLOTS), head, tail, *pipes], stdout=subprocess.PIPE
-        )
+        streams = [await stack.enter_async_context(opened(peer)) for peer in endless]
+        stack.callback(_kill_endless, endless)
         async with anyio.create_task_group() as tasks:
 
             async def consume(messages: AsyncIterator[Any]) -> None:
-                nonlocal cpu, wall
+                nonlocal cpu, wall, streamed
                 async for message in messages:
                     if not latencies:
-                        cpu, wall = time.process_time(), time.perf_counter()
+                        cpu, wall, streamed = time.process_time(), time.perf_counter(), 0
                     latencies.append(time.monotonic_ns() - stamp(message))
                     if len(latencies) == expected:
                         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
                         tasks.cancel_scope.cancel()
 
+            async def swallow(messages: AsyncIterator[Any]) -> None:
+                nonlocal streamed
+                async for _ in messages:
+                    streamed += 1
+                    if streamed == 2 * len(streams):
+                        streaming.set()
+
             cpu = wall = 0.0
+            streaming = anyio.Event()
+            for session in streams:
+                tasks.start_soon(swallow, _messages_of(session))
+                await (session.send("go") if subject == "ours" else session.query("go"))
             for session in sessions:
-                messages = session.messages() if subject == "ours" else session.receive_messages()
-                tasks.start_soon(consume, messages)
+                tasks.start_soon(consume, _messages_of(session))
+            if streams:
+                with anyio.fail_after(60):
+                    await streaming.wait()
+            head, tail = _around_the_time()
+            gc.collect()
+            gc.freeze()  # as in every run: older objects are not scanned again
+            pacer = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
+                [sys.executable, "-ISE", "-c", _PACER, str(seconds), str(RATE), str(_SLOTS), head, tail, *pipes], stdout=subprocess.PIPE
+            )
         late, _ = pacer.communicate(timeout=60)
-    return _figures(latencies, cpu=cpu, wall=wall, each=each, late=float(late), rate=RATE * len(peers))
+    figures = _figures(latencies, cpu=cpu, wall=wall, each=each, late=float(late), rate=RATE * len(peers))
+    return {**figures, **({"streamed_mb": streamed * line_bytes / wall / 1e6} if endless else {})}
+
+
+def _messages_of(session: Any) -> AsyncIterator[Any]:
+    messages: AsyncIterator[Any] = session.messages() if hasattr(session, "messages") else session.receive_messages()
+    return messages
+
+
+def _kill_endless(endless: list[str]) -> None:
+    for path in {Path(peer).parent for peer in endless}:
+        for named in path.glob("pid-*"):
+            os.kill(int(named.name.removeprefix("pid-")), signal.SIGKILL)
 
 
 def _figures(latencies: list[int], *, cpu: float, wall: float, each: float, late: float, rate: int) -> dict[str, Any]:

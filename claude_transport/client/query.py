@@ -71,6 +71,9 @@ _LAST_WORDS = 1.0
 _READER_GRACE = 1.0
 """Seconds that a cancelled read gets to end before the transport is closed under it."""
 
+_NEEDS_NO_TASK: frozenset[type[Action]] = frozenset({Deliver, Settle, Resolve})
+"""What is done where bytes are noticed. The rest starts or cancels tasks."""
+
 _UNREADABLE: frozenset[type[Message]] = frozenset({DecodeFailure, OversizedMessage})
 
 
@@ -347,8 +350,8 @@ class Query(Controls):
         """Send a request and wait for its answer, without looking at the version of the CLI."""
         request = self._connection.prepare(subtype, fields)
         self._connection.post(request)
-        with self._storage.needing_input(request.is_open):
-            return await self._connection.answer_to(request, timeout=timeout)
+        self._storage.look_again()
+        return await self._connection.answer_to(request, timeout=timeout)
 
     async def end_input(self) -> None:
         """Tell the CLI that no further prompt will come. The running turn finishes, but from then on the CLI can ask this program nothing:
@@ -541,8 +544,7 @@ class Query(Controls):
         """Wait for the answer to `initialize` and check it. Then the query is ready, or its start has failed."""
         connection = self._connection
         try:
-            with self._storage.needing_input(request.is_open):
-                response = await connection.answer_to(request, timeout=self._timeout)
+            response = await connection.answer_to(request, timeout=self._timeout)
             initialization = InitializationInfo.from_payload(response.payload)
             terms = connection.terms
             await self._compatibility.check_start(initialization, fields=self._fields, of_options=terms.initialize)
@@ -631,7 +633,7 @@ class Query(Controls):
         self._end(error)
 
     def _take(self, lines: Sequence[bytes]) -> bool:
-        """Read a batch, and deliver it if it is nothing but messages. Returns True when there is more to do in the reader's task.
+        """Read a batch, and perform what it says if that needs no task. Returns True when there is more to do in the reader's task.
 
         It may be called outside of any task, where bytes were noticed: it cannot wait, nor start anything.
         """
@@ -643,20 +645,31 @@ class Query(Controls):
         kinds = self._decoder.kinds
         if self._vigil is not None:
             self._vigil.saw(messages, kinds, at=self._clock())
-        on_failure = self._connection.terms.on_failure
-        if on_failure is not None and not _UNREADABLE.isdisjoint(kinds):
-            for message in messages:
-                if isinstance(message, DecodeFailure | OversizedMessage):
-                    on_failure(message)
+        if not _UNREADABLE.isdisjoint(kinds):
+            self._report_unreadable(messages)
         actions = self._conversation.received(messages, kinds)
-        deliveries = [action for action in actions if isinstance(action, Deliver)]
-        if len(deliveries) < len(actions) or (deliveries and not self._looks_for_stalls and self._vigil is not None):
+        is_first = self._vigil is not None and not self._looks_for_stalls  # a task begins to look for stalls
+        if len(actions) == 1 and isinstance(only := actions[0], Deliver) and not is_first:  # nearly always
+            return self._storage.put(only.messages, only.turns, lines=lines) or self._failure is not None
+        kinds_of_action = set(map(type, actions))
+        if not kinds_of_action <= _NEEDS_NO_TASK or (is_first and Deliver in kinds_of_action):
             self._due = actions
             return True
         is_enough = self._failure is not None
-        for delivery in deliveries:
-            is_enough |= self._storage.put(delivery.messages, delivery.turns, lines=lines if len(deliveries) == 1 else None)
+        for action in actions:
+            if isinstance(action, Deliver):
+                is_enough |= self._storage.put(action.messages, action.turns)
+            else:
+                self._perform(action)
         return is_enough
+
+    def _report_unreadable(self, messages: Sequence[Message]) -> None:
+        """Tell the transport about the lines that held no message."""
+        on_failure = self._connection.terms.on_failure
+        if on_failure is not None:
+            for message in messages:
+                if isinstance(message, DecodeFailure | OversizedMessage):
+                    on_failure(message)
 
     def _perform_due(self) -> None:
         actions, self._due = self._due, ()

@@ -21,6 +21,7 @@ from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.link import (
     LINK_VERSION,
     Bye,
@@ -77,6 +78,7 @@ class LinkSession(Session):
         self._newest = 0  # the number of the newest connection
         self._farewell = False  # the client has sent its goodbye frame
         self._said_goodbye = False  # the goodbye frame is queued, behind all output
+        self._unfinished: tuple[LineBlock, bytes, int] | None = None  # a block for the client, its bytes, and where their rest begins
         self._scope = anyio.CancelScope()
         self._task: BackgroundTask | None = None
 
@@ -133,9 +135,8 @@ class LinkSession(Session):
         """Send the output of the process to the client until the process ends, then send how it ended."""
         error: str | None = None
         try:
-            async for batch in self.transport.read_lines():
-                await self._send(b"\n".join([*batch, b""]))
-                self.count_output(batch)
+            while await self.hand_output(self._say):
+                await self._finish_saying()
         except TurnedAway as exc:
             self._note_end(exc.reason)
             error = str(exc)
@@ -159,17 +160,36 @@ class LinkSession(Session):
         )
         self._carrier.wake()
 
-    async def _send(self, data: bytes) -> None:
-        """Send `data` to the client. Waits while the replay buffer is full, so the process waits too.
+    def _say(self, block: LineBlock) -> bool:
+        """Queue a block for the client. Return True when the replay buffer is full: call `_finish_saying()` before the next block."""
+        data = bytes(block)
+        start = self._queue(data, 0)
+        if start < len(data) or not self._end.has_room:
+            self._unfinished = block, data, start
+            return True
+        self.count_output(block)
+        return False
+
+    def _queue(self, data: bytes, start: int) -> int:
+        """Queue `data` from `start` on, while there is room. Return where it stopped."""
+        while start < len(data) and self._end.has_room:
+            self._end.send(data[start : start + _PIECE_BYTES])
+            start += _PIECE_BYTES
+        self._carrier.wake()
+        return start
+
+    async def _finish_saying(self) -> None:
+        """Queue the rest of the last block. Waits while the replay buffer is full, so the process waits too.
 
         The wait ends when the client acknowledges, or when the lease of an absent client runs out. A connected client may stop the process
         for any time, as a reader of a pipe may.
         """
-        for start in range(0, len(data), _PIECE_BYTES):
-            self._end.send(data[start : start + _PIECE_BYTES])
-            self._carrier.wake()
-            while not self._end.has_room:
+        if self._unfinished is not None:
+            (block, data, start), self._unfinished = self._unfinished, None
+            while start < len(data) or not self._end.has_room:
                 await self._changed.wait()
+                start = self._queue(data, start)
+            self.count_output(block)
 
     async def _feed(self) -> None:
         """Write the client's bytes to the process, in order, and acknowledge them.

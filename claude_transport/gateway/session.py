@@ -23,8 +23,9 @@ from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
-from claude_transport.protocol.framing import LineFramer, OversizedLine
-from claude_transport.transport import Transport
+from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
+from claude_transport.streams.sockets import SocketStream
+from claude_transport.transport import PouredBlocks, Transport
 from claude_transport.transports.stream import is_torn
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -148,13 +149,26 @@ class Session(ABC):
         self.activity.said(lines)
         await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
 
-    def count_output(self, batch: Sequence[bytes]) -> None:
+    def count_output(self, block: LineBlock) -> None:
         """Count lines of the process, after they were sent. Raises `TurnedAway` when the session has carried too many bytes."""
-        size = sum(map(len, batch)) + len(batch)
-        self.bytes_out += size
-        self.surroundings.metrics.carried("out", lines=len(batch), size=size)
-        self.activity.heard(batch)
-        self._check_size()
+        self.bytes_out += block.size
+        self.surroundings.metrics.carried("out", lines=block.count, size=block.size)
+        self.activity.heard(block)
+        if self.surroundings.limits.session_bytes is not None:
+            self._check_size()
+
+    async def hand_output(self, hand_on: Callable[[LineBlock], bool]) -> bool:
+        """Call `hand_on(block)` for each block of the process's lines until it returns True. Returns False at their good end.
+
+        `hand_on` may be called outside every task: it must neither wait nor start anything. An error that it raises is raised here.
+        """
+        lines = self.transport.read_lines()
+        if isinstance(lines, PouredBlocks):
+            return await lines.pour_blocks(hand_on)
+        async for batch in lines:
+            if hand_on(LineBlock.of(batch)):
+                return True
+        return False
 
     def _check_size(self) -> None:
         limit = self.surroundings.limits.session_bytes
@@ -270,9 +284,9 @@ class PlainSession(Session):
     async def _speak(self, stream: ByteStream, refused: list[TurnedAway]) -> None:
         """Carry the lines of the process to the client until the process has ended."""
         try:
-            async for batch in self.transport.read_lines():
-                await stream.send(b"\n".join(batch) + b"\n")
-                self.count_output(batch)
+            voice = _Voice(self, stream)
+            while await self.hand_output(voice.say):
+                await voice.finish()
         except TurnedAway as exc:
             refused.append(exc)
             self._note_end(exc.reason)
@@ -293,6 +307,38 @@ class PlainSession(Session):
             self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
 
 
+class _Voice:
+    """Sends what the process of a session says to the client: at once what the socket takes, and the rest in `finish()`."""
+
+    def __init__(self, session: Session, stream: ByteStream) -> None:
+        self._session = session
+        self._stream = stream
+        # a layer above a socket cannot send without waiting
+        self._send_now = stream.send_now if isinstance(stream, SocketStream) else None
+        self._unfinished: tuple[LineBlock, int] | None = None  # a block, and how many of its bytes were sent
+
+    def say(self, block: LineBlock) -> bool:
+        """Send what can be sent without waiting. Return True when `finish()` has to be called before the next block."""
+        sent = 0
+        if self._send_now is not None:
+            try:
+                sent = self._send_now(block.pieces)
+            except GONE:
+                pass  # `finish()` gets the same error
+        if sent < block.size:
+            self._unfinished = block, sent
+            return True
+        self._session.count_output(block)
+        return False
+
+    async def finish(self) -> None:
+        """Send the rest of the last block, and count it."""
+        if self._unfinished is not None:
+            (block, sent), self._unfinished = self._unfinished, None
+            await self._stream.send(bytes(block)[sent:])
+            self._session.count_output(block)
+
+
 async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:
     try:
         if refused:
@@ -308,6 +354,7 @@ _PROMPT = re.compile(rb'"type"\s*:\s*"user"')
 _RESULT = re.compile(rb'"type"\s*:\s*"result"')
 _STATE = b'"session_state_changed"'
 _IDLE = re.compile(rb'"state"\s*:\s*"idle"')
+_TAIL_BYTES: Final = 16 * 2**10
 
 
 class Activity:
@@ -315,6 +362,8 @@ class Activity:
 
     It searches the bytes and decodes nothing. In JSON the quotes inside a string are escaped, so these patterns never match text of a
     user. A match in a nested object can only make a drain end earlier or later, and the drain is bounded.
+
+    Where the CLI reports its state, only the last 16 KiB of each block are searched for it, unless a drain waits.
     """
 
     def __init__(self) -> None:
@@ -322,6 +371,7 @@ class Activity:
         self._reports_states = False
         self._idle = anyio.Event()
         self._idle.set()
+        self._waiting = 0  # tasks in `idle()`
 
     def said(self, lines: Sequence[bytes]) -> None:
         """Look for the beginning of a turn in `lines` from the client."""
@@ -329,13 +379,19 @@ class Activity:
             self.busy = True
             self._idle = anyio.Event()
 
-    def heard(self, lines: Sequence[bytes]) -> None:
-        """Look for the end of a turn in `lines` from the process."""
-        said = b"\n".join(lines)
-        # this sees every line of every session: one search over a batch of hundreds takes a third of the time of one for each line
-        if _STATE not in said and (self._reports_states or not self.busy or b'"result"' not in said):
+    def heard(self, block: LineBlock) -> None:
+        """Look for the end of a turn in lines from the process."""
+        if self._reports_states:
+            if not self.busy:
+                return  # no line can change anything
+            # Searching all of a burst would cost it a quarter of its speed, and a process is silent after the end of a turn.
+            tail = block.size if self._waiting else _TAIL_BYTES
+            if not block.has(_STATE, tail=tail):
+                return
+        # one search over a block of hundreds of lines takes a third of the time of one for each line
+        elif not block.has(_STATE) and (not self.busy or not block.has(b'"result"')):
             return
-        for line in lines:
+        for line in bytes(block).split(b"\n"):
             if _STATE in line:
                 self._reports_states = True
                 if _IDLE.search(line):
@@ -350,8 +406,12 @@ class Activity:
 
     async def idle(self) -> None:
         """Wait until no turn runs. The caller bounds the wait."""
-        while self.busy:
-            await self._idle.wait()
+        self._waiting += 1
+        try:
+            while self.busy:
+                await self._idle.wait()
+        finally:
+            self._waiting -= 1
 
 
 # JSON may write letters as escapes

@@ -60,25 +60,26 @@ class Wakeup:
 
     # It uses a bare future on asyncio and `reschedule()` on trio. Making an `anyio.Event` for a message took longer than decoding it.
 
-    __slots__ = ("_make_future", "_trio", "_waiting")
+    __slots__ = ("_make_future", "_trio", "waiting")
 
     def __init__(self) -> None:
         self._make_future: Callable[[], Any] | None = None  # on asyncio, after the first wait
         self._trio: Any = None  # on trio, after the first wait
-        self._waiting: list[Any] = []  # one entry for each waiter: two tasks on one future would be cancelled together
+        self.waiting: list[Any] = []  # one entry for each waiter: two tasks on one future would be cancelled together
+        """The waits. It is empty while no task waits; not to be changed."""
 
     @property
     def is_awaited(self) -> bool:
         """True while a task waits that has not been cancelled."""
-        if self._trio is not None:
-            return bool(self._waiting)
-        # On asyncio a waiter that was just cancelled is still in the list. A list, because a generator is slower.
-        return not all([waiter.done() for waiter in self._waiting])  # noqa: C419
+        for waiter in self.waiting:  # noqa: SIM110 - faster than a generator
+            if self._trio is not None or not waiter.done():  # on asyncio, a waiter that was just cancelled is still in the list
+                return True
+        return False
 
     def fire(self) -> None:
         """Wake every task that waits now."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
             for waiter in waiting:
                 if self._trio is not None:
                     self._trio.lowlevel.reschedule(waiter)
@@ -92,12 +93,12 @@ class Wakeup:
             await self._wait_on_trio()
             return
         future = make_future()
-        self._waiting.append(future)
+        self.waiting.append(future)
         try:
             await future
         except BaseException:
-            if future in self._waiting:
-                self._waiting.remove(future)
+            if future in self.waiting:
+                self.waiting.remove(future)
             raise
 
     async def _wait_on_trio(self) -> None:
@@ -105,10 +106,10 @@ class Wakeup:
         task = lowlevel.current_task()
 
         def abort(_: object) -> Any:
-            self._waiting.remove(task)
+            self.waiting.remove(task)
             return lowlevel.Abort.SUCCEEDED
 
-        self._waiting.append(task)
+        self.waiting.append(task)
         await lowlevel.wait_task_rescheduled(abort)
 
     def _find_loop(self) -> Callable[[], Any] | None:
@@ -352,8 +353,13 @@ class Inflow:
         else:
             # the waiter may have been cancelled a moment ago: then the chunk is kept for the next one
             if self._pouring is not None and chunk and self._woken.is_awaited:
-                if not self._pouring.hand_on(chunk):
-                    return
+                pouring = self._pouring
+                try:
+                    pouring.is_enough = pouring.context.run(pouring.hand_on, chunk)
+                    if not pouring.is_enough:
+                        return
+                except BaseException as exc:  # noqa: BLE001 - raised again in `pour()`
+                    pouring.failure = exc
                 self._pouring = None  # the next chunk is read ahead
             else:
                 self._ahead = chunk
@@ -363,24 +369,15 @@ class Inflow:
 
 
 class _Pouring:
-    """The function of one `pour()` call, and how its calls ended."""
+    """The function of one `pour()` call with the context of the caller, and how its calls ended."""
 
-    __slots__ = ("_context", "_func", "failure", "is_enough")
+    __slots__ = ("context", "failure", "hand_on", "is_enough")
 
-    def __init__(self, func: Callable[[bytes], bool]) -> None:
-        self._func = func
-        self._context = contextvars.copy_context()
+    def __init__(self, hand_on: Callable[[bytes], bool]) -> None:
+        self.hand_on = hand_on
+        self.context = contextvars.copy_context()
         self.is_enough = False
         self.failure: BaseException | None = None
-
-    def hand_on(self, chunk: bytes) -> bool:
-        """Call the function with `chunk`. Return True when no more is wanted; an exception is kept for the task that waits."""
-        try:
-            self.is_enough = self._context.run(self._func, chunk)
-        except BaseException as exc:  # noqa: BLE001 - raised again in `pour()`
-            self.failure = exc
-            return True
-        return self.is_enough
 
 
 # On trio: one task that watches all pipes of a run and calls back, as `loop.add_reader()` does on asyncio.

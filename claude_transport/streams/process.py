@@ -9,6 +9,7 @@ import datetime as dt
 import errno
 import functools
 import os
+import select
 import subprocess
 import sys
 import warnings
@@ -285,6 +286,18 @@ class ProcessStream(ByteStream):
                 await child.writable()
         if not waited:
             child.input_room.full_count = 0
+
+    def send_now(self, item: bytes) -> bool:
+        """Write `item` to the child's input if the pipe takes all of it now. Returns False when nothing was written."""
+        child = self._child
+        # only such a short write is all or nothing: half a line could not be taken back
+        if len(item) > select.PIPE_BUF or child.input_closed or child.closing or child.exited.is_set():
+            return False
+        try:
+            os.write(child.stdin, item)
+        except OSError:
+            return False  # the pipe is full, or broken: `send()` tells
+        return True
 
     async def send_eof(self) -> None:
         """Close the child's input."""

@@ -145,6 +145,22 @@ class SocketStream(ByteStream):
                     raise anyio.BrokenResourceError from exc
             await anyio.lowlevel.cancel_shielded_checkpoint()
 
+    def send_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Send as much of the `pieces` as fits without waiting, and return how many bytes that is. Not while a `send()` waits.
+
+        Raises:
+            anyio.BusyResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError: as `send()`.
+        """
+        with self._sending:
+            if self._closed or self._eof_sent:
+                raise anyio.ClosedResourceError
+            try:
+                return self._socket.sendmsg(pieces)
+            except BlockingIOError:
+                return 0
+            except OSError as exc:
+                raise anyio.BrokenResourceError from exc
+
     async def send_eof(self) -> None:
         """Tell the peer that nothing more will be sent (`shutdown(SHUT_WR)`); receiving goes on."""
         await anyio.lowlevel.checkpoint_if_cancelled()

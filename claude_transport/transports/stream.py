@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -33,16 +33,19 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
-from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer, OversizedLine
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace, Pourable
 from claude_transport.streams.room import MOST_READ_BYTES
-from claude_transport.transport import Client, DecodedLines, PouredLines, SessionTerms, Transport, TransportInfo
+from claude_transport.transport import Client, DecodedLines, PouredBlocks, PouredLines, SessionTerms, Transport, TransportInfo
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_STREAM_CLOSE_TIMEOUT = 5.0
 """Seconds for closing a stream before it is dropped. A TLS peer, for example, may never answer the farewell."""
+
+_COPIED_BYTES = 32 * 2**10
+"""Size up to which data for a pipe is copied to get its last newline. Copying more takes longer than a second system call."""
 
 _LOGGED_ONE_BY_ONE = 10
 """Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
@@ -57,6 +60,15 @@ _FACTS: Mapping[str, Any] = {
     "stderr_tail": StreamAttribute.stderr_tail,
 }
 """What `info` takes from the stream, when it knows it: field by attribute."""
+
+
+@runtime_checkable
+class SendsNow(Protocol):
+    """A byte stream that can often send without waiting."""
+
+    def send_now(self, item: bytes) -> bool:
+        """Send all of `item` if that is possible at once. Returns False when nothing was sent: `send()` waits, and raises what is wrong."""
+        ...
 
 
 class StreamTransport(Transport):
@@ -86,6 +98,7 @@ class StreamTransport(Transport):
         self._connectable = connectable
         self._close_timeout = close_timeout
         self._stream: ByteStream | None = None
+        self._is_pipe = False  # the stream has no frames: bytes that are sent apart arrive together
         self._framer = LineFramer(max_line_bytes=max_line_bytes)
         self._strict = strict
         self._decoder = LineDecoder(strict=strict)
@@ -98,6 +111,7 @@ class StreamTransport(Transport):
         self._reading = False
         self._input_ended = False
         self._write_failure: BaseException | None = None
+        self._send_now: Callable[[bytes], bool] | None = None  # of the open stream, when it has that
         self._torn = False  # a write was cancelled: half a line may be out
         self._read_end: _ReadEnd | None = None
         self._closer: BackgroundTask | None = None
@@ -128,6 +142,10 @@ class StreamTransport(Transport):
             try:
                 with anyio.CancelScope() as self._connecting:
                     self._stream = await self._connectable.connect()
+                stream: object = self._stream
+                self._is_pipe = isinstance(stream, Pourable)
+                if isinstance(stream, SendsNow) and type(self).write is StreamTransport.write:
+                    self._send_now = stream.send_now
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
             finally:
@@ -155,7 +173,9 @@ class StreamTransport(Transport):
             TransportClosed: the peer is gone, or `close()` was called. It has the exit code, the signal and the end of standard error, if
                 known.
         """
-        payload = _whole_lines(data)
+        payload, newline = _whole_lines(data)
+        if newline and not (self._is_pipe and len(payload) > _COPIED_BYTES):
+            payload, newline = payload + newline, b""
         stream = self._stream
         if stream is None or self._closed:
             stream = self._open_stream()  # raises
@@ -165,6 +185,8 @@ class StreamTransport(Transport):
                 self._refuse_if_unwritable()
             try:
                 await stream.send(payload)
+                if newline:
+                    await stream.send(newline)
             except anyio.ClosedResourceError as exc:
                 raise self._closed_error("the transport was closed during the write") from exc
             except (anyio.BrokenResourceError, OSError) as exc:
@@ -175,7 +197,18 @@ class StreamTransport(Transport):
                 # next line must not be glued to half of this one.
                 self._torn = True
                 raise
-            self._bytes_written += len(payload)
+            self._bytes_written += len(payload) + len(newline)
+
+    def write_now(self, line: bytes) -> bool:
+        """Send `line`, one whole line with its newline, if the stream takes all of it at once. Returns False when nothing was sent: then
+        call `write()`, which waits, and raises what is wrong.
+        """
+        if self._send_now is None or self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
+            return False
+        if self._write_lock.locked() or not self._send_now(line):
+            return False
+        self._bytes_written += len(line)
+        return True
 
     async def end_input(self) -> None:
         """Close the writing direction, after the writes that came before. Reading continues. Does nothing when the peer is gone.
@@ -224,8 +257,8 @@ class StreamTransport(Transport):
         """
         stream: object = self._open_stream()
         if isinstance(stream, Pourable):
-            return _PouredBatches(self._next_batch, functools.partial(self._pour, stream))
-        return LineBatches(self._next_batch)
+            return _PouredBatches(self._next_batch, functools.partial(self._pour_blocks, stream), functools.partial(self._pour, stream))
+        return _BlockBatches(self._next_batch, functools.partial(self._pour_blocks, None))
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Return an iterator over the messages, one by one, as dicts. Lines that hold no message are left out; `info` counts them.
@@ -272,13 +305,16 @@ class StreamTransport(Transport):
 
     async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
         """Push batches as `PouredLines.pour` says."""
-        accept = None if type(self)._accept is StreamTransport._accept else self._accept  # noqa: SLF001
+        is_plain = type(self)._accept is StreamTransport._accept  # noqa: SLF001
+        frame = self._framer.feed
 
         def feed(chunk: bytes) -> bool:
             self._bytes_read += len(chunk)
-            lines = self._framer.feed(chunk)
+            lines = frame(chunk)
+            if not lines:
+                return False
             self._lines_read += len(lines)
-            return bool(lines) and hand_on(lines if accept is None else accept(lines))
+            return hand_on(lines if is_plain else self._accept(lines))
 
         while True:
             try:
@@ -287,6 +323,37 @@ class StreamTransport(Transport):
                 return False
             if hand_on(lines):
                 return True
+            self._reading = True
+            try:
+                if await stream.pour(feed):
+                    return True
+            except anyio.ClosedResourceError:
+                pass  # the next batch reports it
+            finally:
+                self._reading = False
+
+    async def _pour_blocks(self, stream: Pourable | None, hand_on: Callable[[LineBlock], bool]) -> bool:
+        """Push blocks as `PouredBlocks.pour_blocks` says. With None, and where `_accept()` looks at the lines, each is received first."""
+        if stream is None or type(self)._accept is not StreamTransport._accept:  # noqa: SLF001
+            stream = None
+
+        def feed(chunk: bytes) -> bool:
+            self._bytes_read += len(chunk)
+            block = self._framer.feed_block(chunk)
+            if block is None:
+                return False
+            self._lines_read += block.count
+            return hand_on(block)
+
+        while True:
+            try:
+                lines = await self._next_batch()
+            except StopAsyncIteration:
+                return False
+            if hand_on(LineBlock.of(lines)):
+                return True
+            if stream is None:
+                continue
             self._reading = True
             try:
                 if await stream.pour(feed):
@@ -461,15 +528,31 @@ class LineBatches:
         return self._next_batch()  # not awaited here: that would cost a frame
 
 
-class _PouredBatches(LineBatches, PouredLines):
+class _BlockBatches(LineBatches, PouredBlocks):
+    """The same iteration, which can also push its lines undivided."""
+
+    def __init__(
+        self,
+        next_batch: Callable[[], Coroutine[Any, Any, Sequence[bytes]]],
+        pour_blocks: Callable[[Callable[[LineBlock], bool]], Coroutine[Any, Any, bool]],
+    ) -> None:
+        super().__init__(next_batch)
+        self._pour_blocks = pour_blocks
+
+    async def pour_blocks(self, hand_on: Callable[[LineBlock], bool]) -> bool:
+        return await self._pour_blocks(hand_on)
+
+
+class _PouredBatches(_BlockBatches, PouredLines):
     """The same iteration, which can also push its batches."""
 
     def __init__(
         self,
         next_batch: Callable[[], Coroutine[Any, Any, Sequence[bytes]]],
+        pour_blocks: Callable[[Callable[[LineBlock], bool]], Coroutine[Any, Any, bool]],
         pour: Callable[[Callable[[Sequence[bytes]], bool]], Coroutine[Any, Any, bool]],
     ) -> None:
-        super().__init__(next_batch)
+        super().__init__(next_batch, pour_blocks)
         self._pour = pour
 
     async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
@@ -493,14 +576,14 @@ def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
     return lost
 
 
-def _whole_lines(data: str | bytes) -> bytes:
-    """Return `data` in UTF-8 with exactly one newline at its end. Raises `UsageError` for what is not text."""
+def _whole_lines(data: str | bytes) -> tuple[bytes, bytes]:
+    """Return `data` in UTF-8, and the newline that its end needs: b"" when it has one. Raises `UsageError` for what is not text."""
     try:
-        payload = data.encode() if isinstance(data, str) else bytes(memoryview(data))
+        payload = data.encode() if isinstance(data, str) else data if data.__class__ is bytes else bytes(memoryview(data))
     except UnicodeEncodeError as exc:
         raise UsageError(f"the text cannot be sent as UTF-8: {exc.reason}") from exc
     except TypeError as exc:
         raise UsageError(f"a transport sends str or bytes, not {type(data).__name__}") from exc
     if payload.endswith(b"\r\n"):
-        return payload[:-2] + b"\n"
-    return payload if payload.endswith(b"\n") else payload + b"\n"
+        return payload[:-2], b"\n"
+    return payload, b"" if payload.endswith(b"\n") else b"\n"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from claude_transport.gateway.session import Activity
+from claude_transport.protocol.framing import LineBlock
 
 PROMPT = b'{"type":"user","message":{"role":"user","content":"go"}}'
 DELTA = b'{"type":"stream_event","event":{"type":"content_block_delta"}}'
@@ -24,7 +26,7 @@ def turn() -> Activity:
 def test_a_turn_begins_with_a_prompt_and_with_nothing_else() -> None:
     activity = Activity()
     activity.said([b'{"type":"control_request"}'])
-    activity.heard([DELTA])
+    activity.heard(LineBlock.of([DELTA]))
     assert not activity.busy
     activity.said([b'{"type":"control_request"}', PROMPT])
     assert activity.busy
@@ -32,9 +34,9 @@ def test_a_turn_begins_with_a_prompt_and_with_nothing_else() -> None:
 
 @pytest.mark.parametrize("before", [0, 1, 250])
 async def test_a_result_ends_the_turn_of_a_cli_that_does_not_speak_of_its_state(turn: Activity, before: int) -> None:
-    turn.heard([DELTA] * 10)
+    turn.heard(LineBlock.of([DELTA] * 10))
     assert turn.busy
-    turn.heard([*[DELTA] * before, RESULT, DELTA])
+    turn.heard(LineBlock.of([*[DELTA] * before, RESULT, DELTA]))
     assert not turn.busy
     await turn.idle()
 
@@ -42,13 +44,41 @@ async def test_a_result_ends_the_turn_of_a_cli_that_does_not_speak_of_its_state(
 @pytest.mark.parametrize("batches", [[[RUNNING], [DELTA], [RESULT]], [[RUNNING, DELTA, RESULT]], [[DELTA, RUNNING], [RESULT, DELTA]]])
 async def test_once_the_cli_has_spoken_of_its_state_only_idle_ends_the_turn(turn: Activity, batches: list[list[bytes]]) -> None:
     for batch in batches:
-        turn.heard(batch)
+        turn.heard(LineBlock.of(batch))
     assert turn.busy
-    turn.heard([DELTA, IDLE, DELTA])
+    turn.heard(LineBlock.of([DELTA, IDLE, DELTA]))
     assert not turn.busy
     await turn.idle()
 
 
 def test_what_a_message_says_about_results_and_states_ends_nothing(turn: Activity) -> None:
-    turn.heard([rb'{"type":"assistant","text":"it says \"type\":\"result\" and \"session_state_changed\" with \"state\":\"idle\""}'])
+    turn.heard(
+        LineBlock.of([rb'{"type":"assistant","text":"it says \"type\":\"result\" and \"session_state_changed\" with \"state\":\"idle\""}'])
+    )
     assert turn.busy
+
+
+BURST = [DELTA] * 2000
+
+
+async def test_the_end_of_a_turn_is_found_at_the_end_of_a_burst(turn: Activity) -> None:
+    turn.heard(LineBlock.of([RUNNING]))
+    turn.heard(LineBlock.of(BURST))
+    assert turn.busy
+    turn.heard(LineBlock.of([*BURST, RESULT, IDLE, DELTA]))
+    assert not turn.busy
+    await turn.idle()
+
+
+async def test_a_cli_that_does_not_speak_of_its_state_may_end_its_turn_with_a_long_line(turn: Activity) -> None:
+    turn.heard(LineBlock.of([b'{"type":"result","result":"' + b"long " * 20_000 + b'"}']))
+    assert not turn.busy
+
+
+async def test_who_waits_for_the_end_of_a_turn_hears_of_it_in_the_middle_of_a_burst(turn: Activity) -> None:
+    turn.heard(LineBlock.of([RUNNING]))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(turn.idle)
+        await anyio.wait_all_tasks_blocked()
+        turn.heard(LineBlock.of([*BURST, IDLE, *BURST]))
+    assert not turn.busy

@@ -151,6 +151,22 @@ def test_an_oversized_line_survives_copying_with_its_facts(duplicate: object) ->
     assert "size=99" in repr(again)
 
 
+@given(data=STREAMS, cuts=CUTS, limit=LIMITS)
+def test_blocks_hold_the_lines_that_feed_returns_however_the_bytes_are_cut(data: bytes, cuts: list[int], limit: int) -> None:
+    one, other = LineFramer(max_line_bytes=limit), LineFramer(max_line_bytes=limit)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, end in itertools.pairwise(edges):
+        lines, block = one.feed(data[start:end]), other.feed_block(data[start:end])
+        assert (block is None) is not bool(lines)
+        if block is not None:
+            assert bytes(block) == b"".join(block.pieces) == b"".join(line + b"\n" for line in lines)
+            assert (block.size, block.count) == (len(bytes(block)), len(lines))
+            assert all(block.has(line) for line in lines)
+            assert block.has(lines[-1][-9:], tail=10)
+            assert not block.has(b"not there")
+    assert one.finish() == other.finish()
+
+
 class Sliced(bytes):
     """Bytes that count what is copied out of them."""
 
