@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -95,6 +96,7 @@ def is_spared(environ: bytes) -> bool:
     return f"\0{SPARED_VARIABLE}=".encode() in b"\0" + environ
 
 
+@functools.lru_cache(maxsize=256)
 def limit_of(mark: str) -> int:
     """Return the number that stands for `mark` as a resource limit."""
     return _FIRST_LIMIT + int.from_bytes(mark.encode(), "big") % _LIMITS
