@@ -55,10 +55,18 @@ def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True)
 def endless_peer(folder: Path, file: Path) -> str:
     """Return a program that answers `initialize`, reads a prompt, and writes `file` again and again until it is killed.
 
-    It leaves an empty file `pid-N` in the folder, because it does not end with its input.
+    It leaves an empty file `pid-N` in the folder, because it does not end with its input. It runs at the lowest priority: ten of them would
+    otherwise take the processor from the reader that is measured.
     """
     named = shlex.quote(str(folder / "pid-"))
-    return _script(folder, "endless", f"{_HANDSHAKE}: > {named}$$\nread -r line\nwhile cat {_quoted((file,))}; do :; done\n")
+    return _script(folder, "endless", f"{_HANDSHAKE}{_YIELDING}: > {named}$$\nread -r line\nwhile cat {_quoted((file,))}; do :; done\n")
+
+
+# Linux may give each session of processes the same share of the processors; then `nice` counts only inside of one.
+_YIELDING = """
+renice -n 19 -p $$ > /dev/null
+if [ "$(cat /proc/$$/autogroup)" != "$(cat /proc/$PPID/autogroup)" ]; then echo 19 > /proc/$$/autogroup; fi 2> /dev/null
+"""
 
 
 def named_pipe_peer(folder: Path) -> str:
