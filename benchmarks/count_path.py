@@ -1,4 +1,4 @@
-"""Count what one `send()` and one message pass inside the package: files, functions, calls, coroutines and objects.
+"""Count what one `send()`, one message and one control request pass inside the package: files, functions, calls, coroutines and objects.
 
     python benchmarks/count_path.py                    a table for asyncio
     python benchmarks/count_path.py --backend trio
@@ -9,6 +9,7 @@ with `sys.setprofile`. It counts the second prompt and the third message of a tu
 
 * `send()`: from the call until it returns, with the work of the writing task.
 * One message: from the call of `anext(turn)`, before the child writes, until it returns the message.
+* One request: from the call of `set_permission_mode()`, the second one, until it returns the answer.
 """
 
 from __future__ import annotations
@@ -125,7 +126,10 @@ async def count_paths() -> dict[str, Passage]:
         with counting() as hearing:
             os.kill(pid, signal.SIGUSR1)
             await anext(turn)
-    return {"send()": sending, "one message": hearing}
+        await query.set_permission_mode("plan")
+        with counting() as asking:
+            await query.set_permission_mode("default")
+    return {"send()": sending, "one message": hearing, "one request": asking}
 
 
 def main() -> None:

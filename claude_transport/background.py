@@ -71,28 +71,23 @@ def clock_here() -> Callable[[], float]:
 class HostLoop:
     """The event loop in which an object was made, for use from a finaliser, another thread or another loop."""
 
-    __slots__ = ("_asyncio_loop", "_trio_token")
+    __slots__ = ("_asyncio_loop", "_running_loop", "_trio_token")
 
     def __init__(self) -> None:
         """Remember the running loop. Raises `RuntimeError` when there is none."""
         trio = trio_here()
         self._trio_token = None if trio is None else trio.lowlevel.current_trio_token()
         self._asyncio_loop = None if trio is not None else _asyncio_loop()
+        self._running_loop: Callable[[], object] = bool if trio is not None else sys.modules["asyncio"]._get_running_loop  # noqa: SLF001
 
     @property
     def is_current(self) -> bool:
         """True when the caller runs inside this loop."""
         # As `trio_here()` and `_asyncio_loop()`, without their calls: this is asked for each message that is waited for.
         lowlevel = sys.modules.get("trio.lowlevel")
-        if getattr(lowlevel, "in_trio_run", bool)():
-            return self._trio_token is not None and lowlevel.current_trio_token() is self._trio_token  # type: ignore[union-attr]
-        get_running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
-        if self._asyncio_loop is None or get_running_loop is None:
-            return False
-        try:
-            return get_running_loop() is self._asyncio_loop
-        except RuntimeError:
-            return False
+        if lowlevel is not None and getattr(lowlevel, "in_trio_run", bool)():
+            return self._trio_token is not None and lowlevel.current_trio_token() is self._trio_token
+        return self._asyncio_loop is not None and self._running_loop() is self._asyncio_loop
 
     @property
     def is_paused(self) -> bool:
@@ -168,6 +163,8 @@ class BackgroundTask:
 
         Use it only where the task bounds its own time, such as closing a process.
         """
+        if self._finished.is_set():
+            return
         cancelled: BaseException | None = None
         with anyio.CancelScope(shield=True):
             while not self._finished.is_set():

@@ -96,6 +96,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "interop.agent_sdk.translation": "Options and callbacks of the official SDK: changes with the options; `adapting` with the transport.",
     "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",
     "streams.reaping": "How processes are ended and waited for; it changes with the operating system.",
+    "streams.watching": "What a child has the event loop watch without tasks; it changes with the event loops.",
     "testing.conformance.checks.closing": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.connecting": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.endings": "The clauses on one topic; the list of clauses imports each topic.",

@@ -63,6 +63,10 @@ def _forwarding(shape: str) -> Target:
     return Either("forwarding raw lines of 87 KB: 0.60 of the bare pipe's throughput, or 1.00 GB/s", place, 1.0, ways)
 
 
+def _asking(what: str, *clock: str) -> Target:
+    return Target(what, ("conversing", "control round trip", "ratios", "official / ours", *clock), 1.0)
+
+
 def _import(what: str, table: str) -> Target:
     return Target(f"{what}, against the official SDK", ("importing", table, "ratios", "official / ours"), 6.0)
 
@@ -75,6 +79,8 @@ TARGETS = (
     _reading("small messages typed, against the limit", "delta, 263 B", "limit / ours, typed", 0.6),
     _forwarding("tool result, 87 KB"),
     Target("a message of 100 sessions, against the official client", ("sessions", "100", "ratios", "official / ours"), 1 / 0.6),
+    _asking("a control round trip, against the official client"),
+    _asking("a control round trip, against the official client, by the clock", "wall"),
     # the prompt may cost one more, which is none for a batch
     Target("batches of small messages for each wake-up", ("waking", "delta, 263 B", "ratios", "batches / wake-up, ours"), 0.99),
     _import("importing the package", "import of the package"),

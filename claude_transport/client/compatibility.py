@@ -10,7 +10,7 @@ from typing import Any
 
 from claude_transport.client.connection import Connection
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ControlRequestFailed
-from claude_transport.launch.features import check_range, find_feature, first_lacking, require
+from claude_transport.launch.features import LIMITED_REQUESTS, check_range, find_feature, first_lacking, require
 from claude_transport.launch.payloads import ANNOUNCED
 from claude_transport.protocol.control import InitializationInfo
 from claude_transport.protocol.conversation import Conversation
@@ -82,7 +82,8 @@ class Compatibility:
         Raises:
             CLIVersionMismatch: `flag` is the subtype, or `<subtype>.<field>`.
         """
-        self._require(subtype, *(f"{subtype}.{name}" for name in fields))
+        if subtype in LIMITED_REQUESTS:
+            self._require(subtype, *(f"{subtype}.{name}" for name in fields))
 
     def check_verbatim_prompt(self, content: str | Sequence[Mapping[str, Any]]) -> None:
         """Check that the CLI can take this prompt as plain text.

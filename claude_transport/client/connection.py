@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import Any, Self
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import BackgroundTask, HostLoop
+from claude_transport.background import BackgroundTask, HostLoop, clock_here
 from claude_transport.client.reports import CloseReport, guarded, raised_again, refuse_stray, translated
 from claude_transport.errors import (
     ClaudeTransportError,
@@ -34,7 +35,18 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
-from claude_transport.transport import Client, PouredLines, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, read_lines_of
+from claude_transport.streams.inflow import Wakeup
+from claude_transport.transport import (
+    Client,
+    PouredLines,
+    SessionTerms,
+    Transport,
+    TransportInfo,
+    TransportLike,
+    WritesNow,
+    attach_to,
+    read_lines_of,
+)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -93,44 +105,107 @@ class Delivery:
 class PendingRequest:
     """A control request, from before its line is written until it is answered or given up. It is settled once."""
 
+    __slots__ = ("_news", "_unwritten", "deadline", "error", "is_open", "line", "request_id", "response", "subtype")
+
     def __init__(self, request_id: str, subtype: str, line: bytes) -> None:
         self.request_id = request_id
         self.subtype = subtype
         self.line = line
+        self.deadline: float = math.inf
+        """When it is given up, by the clock of the event loop."""
+        self.is_open: bool = True
+        """False once there is an answer, or an error instead of it, or the time is over. (Plain, because each request looks at it.)"""
         self.response: ControlResponse | None = None
         self.error: ClaudeTransportError | None = None
         self._unwritten: ClaudeTransportError | None = None
-        self._news = anyio.Event()
+        self._news = Wakeup()
 
-    def is_open(self) -> bool:
-        """Return True until there is an answer, or an error instead of it."""
-        return self.response is None and self.error is None
+    def settle(self, outcome: ControlResponse | ClaudeTransportError | None) -> None:
+        """Settle it with the answer of the peer, with the reason why none will come, or with None when the time is over."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        if isinstance(outcome, ControlResponse):
+            self.response = outcome
+        else:
+            self.error = outcome
+        self._news.fire()
 
-    def resolve(self, response: ControlResponse) -> None:
-        """Settle it with the answer of the peer."""
-        if self.is_open():
-            self.response = response
-            self._news.set()
-
-    def fail(self, error: ClaudeTransportError) -> None:
-        """Settle it with the reason why no answer will come."""
-        if self.is_open():
-            self.error = error
-            self._news.set()
+    def limit(self, deadline: float) -> None:
+        """Set when it is given up."""
+        self.deadline = deadline
 
     def doubt(self, error: ClaudeTransportError) -> None:
         """Note that its line could not be written. The reader may yet find a better reason."""
         self._unwritten = error
-        self._news.set()
+        self._news.fire()
 
     async def settled(self) -> None:
-        """Wait until there is an answer, or an error instead of it."""
-        await self._news.wait()
-        if self.is_open() and self._unwritten is not None:
-            self._news = anyio.Event()
+        """Wait until it is settled: by an answer, an error, or the end of its time."""
+        while self.is_open and self._unwritten is None:
+            await self._news.wait()
+        if self._unwritten is not None:
             with anyio.move_on_after(_VERDICT_GRACE):
-                await self._news.wait()
-            self.fail(self._unwritten)
+                while self.is_open:
+                    await self._news.wait()
+            self.settle(self._unwritten)
+
+
+class TimeLimits:
+    """Gives up the requests whose time is over. One task looks at all of them, because a timer for each would cost as much as writing it.
+
+    The task starts with a request and sleeps until the earliest deadline. It ends when it wakes up and no request has a deadline.
+
+    Args:
+        pending: the requests that wait, by id.
+    """
+
+    def __init__(self, pending: Mapping[str, PendingRequest]) -> None:
+        self._pending = pending
+        self._task: BackgroundTask | None = None
+        self._sleep: anyio.CancelScope | None = None
+        self._next_look = math.inf
+
+    def set(self, request: PendingRequest, deadline: float) -> None:
+        """Give up `request` at `deadline`, unless it is settled before. Infinity is no limit."""
+        request.limit(deadline)
+        if deadline >= self._next_look:
+            return
+        self._next_look = deadline
+        if self._task is not None:
+            self.look_again()
+        else:
+            # a loop that is ending takes no new task, and cancels the waiting one
+            with contextlib.suppress(RuntimeError):
+                self._task = BackgroundTask.spawn(self._look, name="give up late requests", at_end=self._note_end)
+
+    async def _look(self) -> None:
+        while True:
+            now = anyio.current_time()
+            for request in self._pending.values():
+                if request.deadline <= now:
+                    request.settle(None)
+            self._next_look = min([request.deadline for request in self._pending.values() if request.is_open], default=math.inf)
+            if self._next_look == math.inf:
+                return
+            with anyio.CancelScope(deadline=self._next_look) as self._sleep:
+                await anyio.sleep_forever()
+            self._sleep = None
+
+    def _note_end(self) -> None:
+        self._task = self._sleep = None
+        self._next_look = math.inf
+
+    def look_again(self) -> None:
+        """Let the task look which requests wait. It ends when none has a deadline."""
+        if self._sleep is not None:
+            self._sleep.cancel()
+
+    async def end(self) -> None:
+        """End the task, and wait for its end."""
+        if (task := self._task) is not None:
+            task.cancel()
+            await task.join()
 
 
 class Connection:
@@ -168,6 +243,7 @@ class Connection:
         """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
         self._early: set[anyio.Event] = set()
         self.close_requested: anyio.Event = anyio.Event()
+        self._on_close_requested: Callable[[], object] | None = None
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
         self.wait_for_background: bool = False
         self.ended: anyio.Event = anyio.Event()
@@ -187,6 +263,11 @@ class Connection:
         self._write_failure: ClaudeTransportError | None = None
         self._writing_over = False
         self._pending: dict[str, PendingRequest] = {}
+        self._time_limits = TimeLimits(self._pending)
+        self._clock: Callable[[], float] = anyio.current_time
+        # Only while the writing task has nothing to do and the input is open: a line must not overtake another one.
+        self._write_now: Callable[[bytes], bool] | None = None
+        self._writes_now = transport.write_now if isinstance(transport, WritesNow) else None
 
     # The transport
 
@@ -240,6 +321,7 @@ class Connection:
         if self._closed:
             return
         self._closed = True
+        await self._time_limits.end()
         try:
             with anyio.move_on_after(self._close_timeout, shield=True) as limit:
                 await self._transport.close()
@@ -256,6 +338,7 @@ class Connection:
         """Start the task of the conversation with `live`, unless it is running, and return it."""
         if self.task is None:
             self.loop = HostLoop()  # this one; `check_loop()` comes first, for a query that was made in another
+            self._clock = clock_here()
             self.task = BackgroundTask.spawn(live, name=name)
         return self.task
 
@@ -263,6 +346,7 @@ class Connection:
         """Note that the start has succeeded."""
         self.is_open = not self.is_over
         self.ready.set()
+        self._time_limits.look_again()
 
     def fail_start(self, error: ClaudeTransportError) -> None:
         """Note that the start has failed. Changes nothing when it is over."""
@@ -281,6 +365,12 @@ class Connection:
         self._given_up = True
         if self._connecting is not None:
             self._connecting.cancel()
+        if self._on_close_requested is not None:
+            self._on_close_requested()
+
+    def call_on_close(self, func: Callable[[], object] | None) -> None:
+        """Have each `ask_to_close()` call `func` from now on; None for no function."""
+        self._on_close_requested = func
 
     def cut_off(self) -> None:
         """Note that the peer does not get to end by itself."""
@@ -296,7 +386,7 @@ class Connection:
         self._dropped_tasks = dict(self._conversation.background_agents)
         cause = error or ConnectionLost("the conversation ended before the request was answered")
         for request in self._pending.values():
-            request.fail(cause)
+            request.settle(cause)
         self._fail_writing(self.gone("the conversation has ended"))
 
     def report(self) -> CloseReport:
@@ -423,6 +513,7 @@ class Connection:
             delivery.settle(self._write_failure)
         else:
             self._input_ended = is_end
+            self._write_now = None
             self._queue.append(delivery)
             self._waiting_bytes += delivery.size
             self._arrival.set()
@@ -441,7 +532,11 @@ class Connection:
             self.writing.set()
             while True:
                 while not self._queue:
+                    if self._writing_over:
+                        return
                     self._arrival = anyio.Event()
+                    if not self._input_ended and self._write_failure is None:
+                        self._write_now = self._writes_now
                     await self._arrival.wait()
                 first = self._queue.popleft()
                 self._in_flight = [first]
@@ -483,6 +578,7 @@ class Connection:
 
         The input can still be ended: a peer that takes no line may yet understand that there will be no more.
         """
+        self._write_now = None
         if self._write_failure is None:
             self._write_failure = error
         in_flight, waiting = self._in_flight, self._queue
@@ -497,10 +593,11 @@ class Connection:
             else:
                 delivery.settle(self._write_failure)
 
-    def stop_writing(self, error: ClaudeTransportError) -> None:
-        """Settle everything with `error`. From now on not even the end of the input is written."""
+    def stop_writing(self, error: ClaudeTransportError | None = None) -> None:
+        """Settle everything, with `error` when nothing has failed before. From now on not even the end of the input is written."""
         self._writing_over = True
-        self._fail_writing(error)
+        self._fail_writing(self._write_failure or error or self.gone("the conversation is closed"))
+        self._arrival.set()
 
     async def flush(self) -> None:
         """Wait until everything that is in the queue now is settled."""
@@ -544,10 +641,12 @@ class Connection:
 
     def post(self, request: PendingRequest) -> None:
         """Write a prepared request. When that fails, the request fails with the reason that reading finds, if it finds one."""
+        if self._write_now is not None and self._write_now(request.line):
+            return  # usual: the writing task, and its wake-up, are left out
 
         def fail(error: ClaudeTransportError) -> None:
             if isinstance(error, InputClosed) or self.ended.is_set():
-                request.fail(error)
+                request.settle(error)
             else:
                 request.doubt(error)
 
@@ -561,9 +660,9 @@ class Connection:
             ControlTimeout: it did not answer in `timeout` seconds.
             ClaudeTransportError: the reason why it never will.
         """
+        self._time_limits.set(request, self._clock() + timeout)
         try:
-            with anyio.move_on_after(timeout):
-                await request.settled()
+            await request.settled()
         finally:
             self._pending.pop(request.request_id, None)
             self._conversation.abandoned(request.request_id)
@@ -579,14 +678,15 @@ class Connection:
         return response
 
     def settle_request(self, request_id: str, outcome: ControlResponse | ClaudeTransportError) -> None:
-        """Give a pending request its answer, or the reason why it has none."""
+        """Give a pending request its answer, or the reason why it has none. Needs no task."""
         request = self._pending.get(request_id)
-        if request is None:
-            return
-        if isinstance(outcome, ControlResponse):
-            request.resolve(outcome)
-        else:
-            request.fail(outcome)
+        if request is not None:
+            request.settle(outcome)
+
+    @property
+    def awaits_answer(self) -> bool:
+        """True while a request waits for its answer, which only reading can bring."""
+        return any(request.is_open for request in self._pending.values())
 
 
 class Batches:

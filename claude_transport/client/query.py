@@ -70,6 +70,9 @@ _LAST_WORDS = 1.0
 _READER_GRACE = 1.0
 """Seconds that a cancelled read gets to end before the transport is closed under it."""
 
+_NEEDS_NO_TASK: frozenset[type[Action]] = frozenset({Deliver, Settle, Resolve})
+"""What is done where bytes are noticed. The rest starts or cancels tasks."""
+
 _UNREADABLE: frozenset[type[Message]] = frozenset({DecodeFailure, OversizedMessage})
 
 
@@ -139,6 +142,9 @@ class Query(Controls):
         self._due: Sequence[Action] = ()  # what the last batch asks for, when it was more than messages
         self._failure: ClaudeTransportError | None = None  # of a strict transport's bad line
         self._tasks: TaskGroup | None = None
+        self._limit: anyio.CancelScope  # of reading, which ends with the time for closing
+        self._is_ending = False
+        self._looks_for_stalls = False
         self._reading_over = anyio.Event()
 
     # Start and close
@@ -260,6 +266,8 @@ class Query(Controls):
         line = encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None)
         if self._vigil is not None and not conversation.is_running:
             self._vigil.restart(at=self._clock())
+            if not self._looks_for_stalls:
+                self._look_for_stalls()
         conversation.send(uuid, priority=priority, is_command=isinstance(content, str) and content.startswith("/") and not is_verbatim)
         turn = self._storage.open_turn(uuid, conversation)
         delivery = Delivery(line)
@@ -335,8 +343,8 @@ class Query(Controls):
         """Send a request and wait for its answer, without looking at the version of the CLI."""
         request = self._connection.prepare(subtype, fields)
         self._connection.post(request)
-        with self._storage.needing_input(request.is_open):
-            return await self._connection.answer_to(request, timeout=timeout)
+        self._storage.look_again()
+        return await self._connection.answer_to(request, timeout=timeout)
 
     async def end_input(self) -> None:
         """Tell the CLI that no further prompt will come. The running turn finishes, but from then on the CLI can ask this program nothing:
@@ -503,11 +511,12 @@ class Query(Controls):
             connection.fail_start(translated(exc, "the transport failed"))
         finally:
             self._end(None)
-            connection.stop_writing(connection.gone("the conversation is closed"))
+            connection.stop_writing()
             connection.fail_start(TransportClosed("the query was closed before it was ready"))
             await connection.close()
-            with anyio.CancelScope(shield=True):
-                await self._mcp.aclose()
+            if self._mcp.names:
+                with anyio.CancelScope(shield=True):
+                    await self._mcp.aclose()
 
     def _attach(self) -> None:
         """Exchange with the transport, before it is connected, what this query answers and what the options ask of it."""
@@ -527,8 +536,7 @@ class Query(Controls):
         """Wait for the answer to `initialize` and check it. Then the query is ready, or its start has failed."""
         connection = self._connection
         try:
-            with self._storage.needing_input(request.is_open):
-                response = await connection.answer_to(request, timeout=self._timeout)
+            response = await connection.answer_to(request, timeout=self._timeout)
             initialization = InitializationInfo.from_payload(response.payload)
             terms = connection.terms
             await self._compatibility.check_start(initialization, fields=self._fields, of_options=terms.initialize)
@@ -582,17 +590,26 @@ class Query(Controls):
     # The loop
 
     async def _converse(self) -> None:
-        """Write, read and look for stalls, side by side, until closing was asked for and the time for it is over."""
-        initialize = self._connection.prepare("initialize", self._fields)
+        """Write, read and perform, side by side, until the peer has ended and closing was asked for, or the time for closing is over."""
+        connection = self._connection
+        initialize = connection.prepare("initialize", self._fields)
         async with anyio.create_task_group() as self._tasks:
-            self._connection.post(initialize)
-            self._tasks.start_soon(self._read)
-            self._tasks.start_soon(self._connection.write_all, self._close_transport)
+            connection.post(initialize)
+            self._tasks.start_soon(connection.write_all, self._close_transport)
             self._tasks.start_soon(self._initialize, initialize)
-            if self._vigil is not None:
-                self._tasks.start_soon(self._report_stalls, self._vigil)
-            await self._wait_for_end()
-            self._tasks.cancel_scope.cancel()
+            with anyio.CancelScope() as self._limit:
+                connection.call_on_close(self._begin_end)
+                if connection.close_requested.is_set():  # while it was connecting
+                    self._begin_end()
+                await self._read()
+            connection.call_on_close(None)
+            connection.cut_off()
+            if not connection.close_requested.is_set():
+                await connection.close_requested.wait()
+            if connection.ready.is_set() and not (self._questions.open or self._looks_for_stalls or connection.wait_for_background):
+                connection.stop_writing()  # only the writer is left: to cancel it would cost more than the rest of closing
+            else:
+                self._tasks.cancel_scope.cancel()
 
     async def _read(self) -> None:
         error: ClaudeTransportError | None = None
@@ -610,7 +627,7 @@ class Query(Controls):
         self._end(error)
 
     def _take(self, lines: Sequence[bytes]) -> bool:
-        """Read a batch, and deliver it if it is nothing but messages. Returns True when there is more to do in the reader's task.
+        """Read a batch, and perform what it says if that needs no task. Returns True when there is more to do in the reader's task.
 
         It may be called outside of any task, where bytes were noticed: it cannot wait, nor start anything.
         """
@@ -622,20 +639,31 @@ class Query(Controls):
         kinds = self._decoder.kinds
         if self._vigil is not None:
             self._vigil.saw(messages, kinds, at=self._clock())
-        on_failure = self._connection.terms.on_failure
-        if on_failure is not None and not _UNREADABLE.isdisjoint(kinds):
-            for message in messages:
-                if isinstance(message, DecodeFailure | OversizedMessage):
-                    on_failure(message)
+        if not _UNREADABLE.isdisjoint(kinds):
+            self._report_unreadable(messages)
         actions = self._conversation.received(messages, kinds)
-        deliveries = [action for action in actions if isinstance(action, Deliver)]
-        if len(deliveries) < len(actions):
+        is_first = self._vigil is not None and not self._looks_for_stalls  # a task begins to look for stalls
+        if len(actions) == 1 and isinstance(only := actions[0], Deliver) and not is_first:  # nearly always
+            return self._storage.put(only.messages, only.turns, lines=lines) or self._failure is not None
+        kinds_of_action = set(map(type, actions))
+        if not kinds_of_action <= _NEEDS_NO_TASK or (is_first and Deliver in kinds_of_action):
             self._due = actions
             return True
         is_enough = self._failure is not None
-        for delivery in deliveries:
-            is_enough |= self._storage.put(delivery.messages, delivery.turns, lines=lines if len(deliveries) == 1 else None)
+        for action in actions:
+            if isinstance(action, Deliver):
+                is_enough |= self._storage.put(action.messages, action.turns)
+            else:
+                self._perform(action)
         return is_enough
+
+    def _report_unreadable(self, messages: Sequence[Message]) -> None:
+        """Tell the transport about the lines that held no message."""
+        on_failure = self._connection.terms.on_failure
+        if on_failure is not None:
+            for message in messages:
+                if isinstance(message, DecodeFailure | OversizedMessage):
+                    on_failure(message)
 
     def _perform_due(self) -> None:
         actions, self._due = self._due, ()
@@ -647,6 +675,7 @@ class Query(Controls):
     def _perform(self, action: Action) -> None:
         match action:
             case Deliver():
+                self._look_for_stalls()
                 self._storage.put(action.messages, action.turns)
             case Settle():
                 self._storage.settle(action, self._connection.error)
@@ -675,6 +704,12 @@ class Query(Controls):
         """Send the CLI a message of an MCP server of this program, without waiting for the acknowledgement."""
         self._connection.tell("mcp_message", server_name=name, message=message)
 
+    def _look_for_stalls(self) -> None:
+        """Start the task that reports stalls, with the first prompt or message: a turn begins with one of them."""
+        if self._vigil is not None and self._tasks is not None and not self._looks_for_stalls and not self._connection.ended.is_set():
+            self._looks_for_stalls = True
+            self._tasks.start_soon(self._report_stalls, self._vigil)
+
     def _restart_vigil(self) -> None:
         if self._vigil is not None:
             self._vigil.restart(at=self._clock())
@@ -702,8 +737,9 @@ class Query(Controls):
     async def _close_transport(self) -> None:
         """End the conversation and close the transport, before callbacks are waited for: one that resists must not keep a process alive."""
         self._end(None)
-        with anyio.move_on_after(_READER_GRACE, shield=True):
-            await self._reading_over.wait()
+        if not self._reading_over.is_set():
+            with anyio.move_on_after(_READER_GRACE, shield=True):
+                await self._reading_over.wait()
         if self._connection.lost_turns and self._questions.guards and not self._cli_blocks_on_failure:
             # a turn was cut off: without its input, a CLI that does not block on failure would go on unasked
             await self._connection.write_last(self._connection.request_line("interrupt", {})[1])
@@ -711,24 +747,31 @@ class Query(Controls):
         if still := self._questions.open:
             logger.info("closing waits for callbacks that are still at work: %s", printable(", ".join(still)))
 
-    async def _wait_for_end(self) -> None:
-        """Wait until closing is asked for, then let the conversation end by itself. Returns when it has, or its time is over."""
+    def _begin_end(self) -> None:
+        """Let the conversation end by itself, in the time that is left for closing."""
         connection = self._connection
-        await connection.close_requested.wait()
-        with anyio.move_on_after(connection.close_timeout) as limit:
-            while connection.wait_for_background and not (self._conversation.quiet or connection.ended.is_set()):
-                await self._change_before(limit)
-            if self._conversation.open_turns:
-                connection.tell("interrupt")
-            connection.put(Delivery(None))
-            while not connection.ended.is_set():
-                await self._change_before(limit)
-        connection.cut_off()
+        self._shorten(self._limit, connection.close_timeout)
+        if self._is_ending:
+            return  # the waiting task looks again, and the shortest time counts
+        self._is_ending = True
+        if connection.wait_for_background and self._tasks is not None:
+            self._tasks.start_soon(self._end_when_quiet)
+        else:
+            self._end_input()
 
-    async def _change_before(self, limit: anyio.CancelScope) -> None:
-        """Wait for a change. A later close with a shorter timeout makes `limit` shorter."""
-        await self._storage.change()
-        limit.deadline = min(limit.deadline, anyio.current_time() + self._connection.close_timeout)
+    def _shorten(self, limit: anyio.CancelScope, seconds: float) -> None:
+        limit.deadline = min(limit.deadline, self._clock() + seconds)
+
+    async def _end_when_quiet(self) -> None:
+        connection = self._connection
+        while connection.wait_for_background and not (self._conversation.quiet or connection.ended.is_set()):
+            await self._storage.change()
+        self._end_input()
+
+    def _end_input(self) -> None:
+        if self._conversation.open_turns:
+            self._connection.tell("interrupt")
+        self._connection.put(Delivery(None))
 
     async def _end_by_crash(self, name: str, crash: BaseException) -> None:
         """End the conversation, because the callback `name` raised what is no `Exception`. The peer gets its answer before."""

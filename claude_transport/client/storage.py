@@ -455,7 +455,8 @@ class Storage:
         if self._subscribers or not claimed:
             self._inbox.put(first, messages)
             self._cost_at_most += cost
-        self._change.fire()
+        if self._change.waiting:
+            self._change.fire()
         return self._cost_at_most > self._max_buffered_bytes
 
     def settle(self, settled: Settle, error: ClaudeTransportError | None) -> None:
@@ -552,7 +553,7 @@ class Storage:
             self._needs.remove(is_needed)
 
     def _is_needed(self) -> bool:
-        if self._inbox.arrival.is_awaited or any(is_needed() for is_needed in self._needs):
+        if self._connection.awaits_answer or self._inbox.arrival.is_awaited or any(is_needed() for is_needed in self._needs):
             return True
         return any(turn.mailbox.arrival.is_awaited for turn in self._turns.values())
 
@@ -571,6 +572,7 @@ class AllMessages:
 
     def __init__(self, storage: Storage, connection: Connection) -> None:
         self._storage = storage
+        self._loop = connection.loop
         self._inbox = storage.subscribe()
         weakref.finalize(self, connection.call, storage.unsubscribe).atexit = False
 
@@ -599,8 +601,10 @@ class AllMessages:
                     raise raised_again(inbox.error)
                 raise StopAsyncIteration
             else:
-                storage.check_reader()
-                storage.look_again()
+                if self._loop is None or not self._loop.is_current:
+                    storage.check_reader()
+                if storage.is_full:
+                    storage.look_again()
                 await inbox.arrival.wait()
         if storage.is_full:
             storage.look_again()

@@ -130,7 +130,8 @@ class Vigil:
             "no_bytes": math.inf if watchdog.no_bytes is None else watchdog.no_bytes,
             "no_progress": math.inf if watchdog.no_progress is None else watchdog.no_progress,
         }
-        self._since: dict[Clock, float] = {"no_bytes": 0.0, "no_progress": 0.0}
+        self._bytes_at = 0.0
+        self._progress_at = 0.0
         self._told: set[Clock] = set()
         self._tools: set[str] = set()
         self._last: Message | None = None
@@ -140,16 +141,19 @@ class Vigil:
     def saw(self, messages: Sequence[Message], kinds: AbstractSet[object] | None = None, *, at: float) -> None:
         """Note a batch of messages that was read. `kinds` are their types, where the caller knows them."""
         self._lines_came = True
-        self._since["no_bytes"] = at
-        self._told.discard("no_bytes")
+        self._bytes_at = at
         for message in reversed(messages):  # of a large batch, the last message is progress nearly always
-            kind = type(message)
-            if kind in NO_PROGRESS or getattr(message, "parent_tool_use_id", None) is not None:
+            if message.__class__ is StreamEvent:
+                if message.parent_tool_use_id is not None or message.event.get("type") == "ping":
+                    continue
+            elif message.__class__ in NO_PROGRESS or getattr(message, "parent_tool_use_id", None) is not None:
                 continue
-            if kind is not StreamEvent or message.event.get("type") != "ping":  # type: ignore[attr-defined]
-                self._since["no_progress"] = at
+            self._progress_at = at
+            if self._told:
                 self._told.discard("no_progress")
-                break
+            break
+        if self._told:
+            self._told.discard("no_bytes")
         if messages:
             self._last = messages[-1]
         if not _TOOL_NEWS.isdisjoint(map(type, messages) if kinds is None else kinds):
@@ -157,7 +161,7 @@ class Vigil:
 
     def restart(self, *, at: float) -> None:
         """Start both clocks anew: before now nothing could have come. A turn begins, a question is answered, or a pause is over."""
-        self._since = {"no_bytes": at, "no_progress": at}
+        self._bytes_at = self._progress_at = at
         self._told.clear()
 
     def look(self, *, at: float, bytes_read: int = 0, suspended: bool) -> StallEvent | None:
@@ -166,21 +170,22 @@ class Vigil:
         `suspended` is True when nothing runs, or the CLI waits for the host. `bytes_read` counts all bytes so far, where it is known.
         """
         if bytes_read != self._bytes_read and not self._lines_came:
-            self._since["no_bytes"] = at  # a line that is not complete yet
+            self._bytes_at = at  # a line that is not complete yet
             self._told.discard("no_bytes")
         self._bytes_read, self._lines_came = bytes_read, False
         # without a single byte there was no progress either, which needs no event of its own
         if suspended or self._tools or "no_bytes" in self._told:
             return None
+        since: dict[Clock, float] = {"no_bytes": self._bytes_at, "no_progress": self._progress_at}
         for clock in self._limits:
-            if clock not in self._told and (seconds := at - self._since[clock]) >= self._limits[clock]:
+            if clock not in self._told and (seconds := at - since[clock]) >= self._limits[clock]:
                 self._told.add(clock)
                 return StallEvent(clock=clock, seconds=seconds, last=self._last.type if self._last else "", killed=self._kills)
         return None
 
     def next_look(self, *, at: float) -> float:
         """Return when to look again. No stall is due before, whatever happens until then."""
-        due = [self._since[clock] + limit for clock, limit in self._limits.items()]
+        due = [self._bytes_at + self._limits["no_bytes"], self._progress_at + self._limits["no_progress"]]
         return min([moment for moment in due if moment > at] + [at + min(self._limits.values()) / _LOOKS])
 
     def _follow_tools(self, messages: Sequence[Message]) -> None:

@@ -195,13 +195,21 @@ def read_cli_version(cli: CLI | str | PathLike[str]) -> str | None:
     the version in its resolved name (native installer), and the `package.json` of npm. The answer is kept until the file changes.
     `remember_cli_version` adds what a running CLI reported.
     """
-    path = Path(cli.path if isinstance(cli, CLI) else cli)
-    key = read_cli_state(path)
-    if key is None:
+    return version_in_state(read_cli_state(cli))
+
+
+def version_in_state(state: CLIState | None) -> str | None:
+    """Return the version of the binary in this state, as `read_cli_version` does, without another look at the binary."""
+    if state is None:
         return None
-    if key not in _known_versions:
-        _known_versions[key] = _version_from_files(path)
-    return _known_versions[key]
+    if state not in _known_versions:
+        _known_versions[state] = _version_from_files(Path(state[0]))
+    return _known_versions[state]
+
+
+def is_cli_known(path: object) -> bool:
+    """Return True when `path` is the absolute path of a binary that was looked at in its present state: another look only asks for that."""
+    return isinstance(path, (str, PathLike)) and os.path.isabs(path) and read_cli_state(path) in _known_versions  # noqa: PTH117 - as above
 
 
 def remember_cli_version(cli: CLI | str | PathLike[str], version: str) -> None:
@@ -213,12 +221,12 @@ def remember_cli_version(cli: CLI | str | PathLike[str], version: str) -> None:
 
 def read_cli_state(cli: CLI | str | PathLike[str]) -> CLIState | None:
     """Read the state of the binary, which changes when it is replaced; None when it cannot be read."""
-    path = Path(cli.path if isinstance(cli, CLI) else cli)
+    path = cli.path if isinstance(cli, CLI) else os.fspath(cli)
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - a Path costs as much as the call, and each session asks
     except (OSError, ValueError):
         return None
-    return (str(path), status.st_mtime_ns, status.st_size)
+    return (path, status.st_mtime_ns, status.st_size)
 
 
 def _version_from_files(path: Path) -> str | None:

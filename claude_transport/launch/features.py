@@ -256,6 +256,8 @@ FEATURES: Final[tuple[Feature, ...]] = (
 
 
 _BY_NAME: Final = {feature.name: feature for feature in FEATURES}
+LIMITED_REQUESTS: Final = frozenset(feature.name.partition(".")[0] for feature in FEATURES)
+"""Every name in the table, without the field: a control request that is not among them is known to every supported CLI, with all fields."""
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?![\d.])")
 _warned: Final[set[str]] = set()
 _warned_lock: Final = threading.Lock()

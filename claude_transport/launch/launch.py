@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import msgspec
@@ -22,11 +23,11 @@ from claude_transport.launch.argv import FIXED_ARGUMENTS, check_length, effectiv
 from claude_transport.launch.discovery import CLI, find_cli, read_cli_version
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.launcher import Launcher
-from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.options import ClaudeOptions, given_values
 from claude_transport.launch.payloads import ANNOUNCED, Delivered, Delivery, PlannedDirectory, PlannedFile, build_payloads, path_argument
 from claude_transport.launch.settings import settings_document
 from claude_transport.launch.supervisor import RemoteEnvironment, instructions, without_words
-from claude_transport.launch.validation import check_types, validate_options
+from claude_transport.launch.validation import check_types, check_values
 
 PATH_ROOM: Final = 300  # characters kept free on the command line for the path of one payload file (Windows: 260 at most by default)
 
@@ -109,7 +110,7 @@ def build_launch(
     """
     check_types(options)  # before the environment is made of them
     env = build_environment(options, inherited, platform=platform)
-    validate_options(options, uid=uid, environment=env, check_files=delivery == "files")
+    check_values(options, uid=uid, environment=env, check_files=delivery == "files")
     remote = delivery == "initialize"
     # the settings file is on another machine, so nothing can be merged into it
     unread = remote and isinstance(settings_document(options, permissions={}), str)
@@ -231,9 +232,67 @@ def plan_launch(
         )
     cli = find_cli(options.cli_path, env=inherited)
     read_cli_version(cli)  # read from the disk, later from memory
-    delivery = launcher.delivery
-    launch = build_launch(options, cli=cli, inherited=inherited, delivery=delivery, permission_prompt=permission_prompt)
+    launch = _built_before(options, cli=cli, inherited=inherited, delivery=launcher.delivery, permission_prompt=permission_prompt)
     return PlannedLaunch(launch=launch, launcher=launcher, cli=cli)
+
+
+# A service starts many sessions with the same few options, and checking them costs more than the rest of a plan.
+
+
+_MOST_KEPT: Final = 16
+"""Launches that are kept, for as many different options."""
+
+_LONGEST_KEPT: Final = 4_096
+"""Characters of a text up to which a launch is kept: a long prompt must not stay in memory."""
+
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
+_kept: Final[dict[Hashable, tuple[Mapping[str, str], Launch]]] = {}
+
+
+def _built_before(
+    options: ClaudeOptions, *, cli: CLI, inherited: Mapping[str, str], delivery: Delivery, permission_prompt: str | None
+) -> Launch:
+    """Return `build_launch()` of the same arguments, kept from before when nothing that it depends on has changed."""
+    build = functools.partial(build_launch, options, cli=cli, inherited=inherited, delivery=delivery, permission_prompt=permission_prompt)
+    content = _content_of(options)
+    if content is None:
+        return build()
+    key = (content, cli.path, delivery, permission_prompt, os.geteuid() if hasattr(os, "geteuid") else -1)
+    environment, launch = _kept.get(key) or ({}, None)
+    if launch is None or environment != inherited:
+        launch = build()
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        _kept[key] = (dict(inherited), launch)
+    return msgspec.structs.replace(launch, env=dict(launch.env), initialize=dict(launch.initialize))
+
+
+def _content_of(options: ClaudeOptions) -> Hashable | None:
+    """Return what distinguishes these options from others. None when a launch depends on more, such as a file that they name."""
+    given = given_values(options)
+    names_file = any(isinstance(given.get(option), (str, PathLike)) for option in ("settings", "mcp_servers"))
+    if names_file or isinstance(given.get("system_prompt"), Mapping):
+        return None
+    try:
+        if "cwd" in given and not os.path.isabs(given["cwd"]):  # noqa: PTH117 - also as text
+            return None
+        return _frozen(given)
+    except (TypeError, RecursionError):
+        return None
+
+
+def _frozen(value: object) -> Hashable:
+    """Return an immutable copy that tells 1 from True. Raises `TypeError` for what may change, or is too long to be kept."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind, value
+    if isinstance(value, PurePath) or (kind is str and len(value) <= _LONGEST_KEPT):  # type: ignore[arg-type]
+        return kind, str(value)
+    if kind in (list, tuple):
+        return kind, *map(_frozen, value)  # type: ignore[call-overload]
+    if kind is dict:
+        return kind, *((_frozen(name), _frozen(item)) for name, item in value.items())  # type: ignore[attr-defined]
+    raise TypeError(f"a {kind.__name__} may change")
 
 
 def _is_there(program: str, inherited: Mapping[str, str]) -> bool:

@@ -14,7 +14,8 @@ in exactly one of them, and the reference page is generated from them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, Literal, TypeAlias
 
@@ -223,6 +224,25 @@ def _outline(value: Any) -> str:
 def fields_of(cls: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
     """Return the fields of a Struct, cached: msgspec evaluates the annotations at each call, which took most of the time of a connect."""
     return msgspec.structs.fields(cls)
+
+
+def given_values(options: ClaudeOptions) -> dict[str, Any]:
+    """Return the options that are not at their defaults, as values by name. Options at their defaults need no check."""
+    names, defaults, values = _defaults_of(type(options))
+    return {
+        name: value
+        for name, default, value in zip(names, defaults, values(options), strict=True)
+        # the default of a `default_factory` is another object in each Struct, and always empty
+        if value is not default and (value or type(value) is not dict or type(default) is not dict)
+    }
+
+
+@functools.cache
+def _defaults_of(cls: type[msgspec.Struct]) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Return the names of all fields, their defaults, and the function that reads all their values at once."""
+    fields = fields_of(cls)
+    names = tuple(field.name for field in fields)
+    return names, tuple(default_of(field) for field in fields), operator.attrgetter(*names)
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:

@@ -7,6 +7,7 @@ the default, an empty text nothing). End-to-end tests show, one by one, which va
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -25,8 +26,8 @@ from claude_transport.launch.options import (
     PermissionMode,
     SettingSource,
     StrPath,
-    default_of,
     fields_of,
+    given_values,
 )
 from claude_transport.launch.payloads import PAYLOADS
 from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools, refuse
@@ -104,11 +105,19 @@ def validate_options(
     `uid` is the user that the child would run as (default: the effective one of this process). `environment` is the child's (default:
     `options.env`). `check_files=False` skips what needs the disk of this machine, for a CLI on another one.
     """
-    environment = options.env if environment is None else environment
     check_types(options)
-    for field in options.__struct_fields__:
-        _check_text(field, getattr(options, field))
-    _check_scalars(options)
+    check_values(options, uid=uid, environment=environment, check_files=check_files)
+
+
+def check_values(
+    options: ClaudeOptions, *, uid: int | None = None, environment: Mapping[str, str] | None = None, check_files: bool = True
+) -> None:
+    """Check the values of options after `check_types`. The arguments and the errors are those of `validate_options`."""
+    environment = options.env if environment is None else environment
+    given = given_values(options)
+    for option, value in given.items():
+        _check_text(option, value)
+    _check_scalars(given)
     _check_lists(options)
     _check_plugins(options)
     _check_session(options)
@@ -118,7 +127,7 @@ def validate_options(
     _check_servers(options, check_files)
     _check_own_servers(options)
     _check_settings(options, check_files)
-    _check_extras(options)
+    _check_extras(options, given)
     _check_environment(options, environment)
 
 
@@ -127,33 +136,42 @@ def check_types(options: ClaudeOptions) -> None:
 
     Switches must be bools and counts ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else.
     """
-    for field in fields_of(type(options)):
-        allowed = PLAIN_TYPES.get(field.type)
-        value = getattr(options, field.name)
+    given = given_values(options)
+    plain = _plain_types(type(options))
+    for option, value in given.items():
+        allowed = plain.get(option)
         if allowed is None or (isinstance(value, bool) and bool in allowed):
             continue
         if isinstance(value, bool) or not isinstance(value, allowed):
             names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
-            refuse(field.name, f"must be {names}, not {type(value).__name__}")
+            refuse(option, f"must be {names}, not {type(value).__name__}")
     for option, always in MAPPINGS.items():
-        value = getattr(options, option)
-        if (always or value is not None) and not isinstance(value, Mapping):
+        value = given.get(option)
+        if option in given and (always or value is not None) and not isinstance(value, Mapping):
             refuse(option, f"must be a mapping, not {type(value).__name__}")
     for option in LISTS:
-        _check_sequence(option, getattr(options, option))
-    _check_rules(options)
+        if option in given:
+            _check_sequence(option, given[option])
+    _check_rules(given)
     _check_tool_config(options)
 
 
-def _check_rules(options: ClaudeOptions) -> None:
+@functools.cache
+def _plain_types(cls: type[ClaudeOptions]) -> dict[str, tuple[type, ...]]:
+    """Return the types that each option of a plain type may have, by its name."""
+    return {field.name: PLAIN_TYPES[field.type] for field in fields_of(cls) if field.type in PLAIN_TYPES}
+
+
+def _check_rules(given: Mapping[str, Any]) -> None:
     """Check each rule and each name for the CLI: the text of one option must not allow something else (see `launch.rules`)."""
-    check_skills(options.skills)
+    check_skills(given.get("skills"))
     for option in ("allowed_tools", "disallowed_tools"):
-        check_rules(option, getattr(options, option))
-    if options.tools is not None and not isinstance(options.tools, Mapping):
-        check_tools("tools", options.tools)
+        check_rules(option, given.get(option, ()))
+    tools = given.get("tools")
+    if tools is not None and not isinstance(tools, Mapping):
+        check_tools("tools", tools)
     for option, commas in NAMES.items():
-        check_names(option, getattr(options, option), commas=commas)
+        check_names(option, given.get(option, ()), commas=commas)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -180,21 +198,21 @@ def _check_text(option: str, value: Any) -> None:
             refuse(option, "holds a lone surrogate, which cannot be encoded")
 
 
-def _check_scalars(options: ClaudeOptions) -> None:
+def _check_scalars(given: Mapping[str, Any]) -> None:
     for option, choices in CHOICES.items():
-        value = getattr(options, option)
+        value = given.get(option)
         if value is not None and value not in choices:
             refuse(option, f"{value!r} is not one of {', '.join(choices)}")
     for option in (*TEXTS, *IDS):
-        value = getattr(options, option)
+        value = given.get(option)
         if value is not None and not value.strip():
             refuse(option, "is empty; leave it None instead")
     for option, (smallest, unit) in MINIMA.items():
-        value = getattr(options, option)
+        value = given.get(option)
         if value is not None and value < smallest:
             refuse(option, f"{value} is below {smallest} ({unit})")
     for option in POSITIVE:
-        value = getattr(options, option)
+        value = given.get(option)
         if value is None or (option in ENDLESS and value == math.inf):
             continue
         if not _MIN_POSITIVE <= value <= _MAX_POSITIVE:
@@ -394,8 +412,9 @@ def _check_payer(options: ClaudeOptions, settings: Mapping[str, Any], *, option:
         refuse(option, f'set {", ".join(names)}, which billing="{options.billing}" forbids; remove one of the two')
 
 
-def _check_extras(options: ClaudeOptions) -> None:
-    given = {field.name for field in fields_of(type(options)) if getattr(options, field.name) != default_of(field)}
+def _check_extras(options: ClaudeOptions, given: Mapping[str, Any]) -> None:
+    if not options.extra_args:
+        return
     flags = [(row.option, row.flag) for row in FLAGS] + [(row.option, row.flag) for row in PAYLOADS]
     flags.append(("agents", "--agents"))  # they travel in `initialize`, and the flag would name others
     flags += [(option, flag.removesuffix("-file")) for option, flag in flags if flag.endswith("-prompt-file")]

@@ -151,42 +151,25 @@ class LineDecoder:
         """
         if self._max_line_bytes is not None:
             lines = self._bounded(lines)
-        if (plain := _read_alone(lines[0]) if len(lines) == 1 else _read_plain(lines)) is not None:
+        if len(lines) == 1 and (line := lines[0]).__class__ is bytes:  # the usual case in a conversation
+            try:
+                message = _decode(line)
+                if message.__class__ is SystemMessage:
+                    message = _second_look(message, line)
+            except _REFUSED:
+                pass  # read again below, more leniently
+            else:
+                force_setattr(message, "raw", line)
+                self.kinds = {message.__class__}
+                self.counters.lines += 1
+                self.counters.typed += 1
+                return [message]
+        elif (plain := _read_plain(lines)) is not None:
             good, self.kinds = plain
             self.counters.lines += len(good)
             self.counters.typed += len(good)
             return good
-        out: list[Message] = []
-        append, decode, set_raw = out.append, _decode, force_setattr
-        first, rescued, blank, failed = self.counters.lines, 0, 0, 0
-        remaining, line = iter(lines), b""
-        try:
-            while True:
-                try:  # one `try` for the whole batch keeps the cost of a good line low
-                    for line in remaining:
-                        message = decode(line)
-                        if message.__class__ is SystemMessage or line.__class__ is not bytes:
-                            message = _second_look(message, line)
-                        set_raw(message, "raw", line)
-                        append(message)
-                    break
-                except _REFUSED:
-                    rescued += 1
-                    saved = self._rescue(line, first + len(out) + blank + 1)
-                    if saved is None:
-                        blank += 1
-                    else:
-                        append(saved)
-        except ProtocolError:
-            failed = 1
-            self.before_failure = out
-            raise
-        finally:
-            consumed = len(out) + blank + failed
-            self.counters.lines = first + consumed
-            self.counters.typed += consumed - rescued
-            self.kinds = set(map(type, out))
-        return out
+        return self._messages_one_by_one(lines)
 
     def dicts(self, lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[DecodeFailure | OversizedMessage]]:
         """Decode a batch of lines (bytes) to dicts in wire spelling. Of duplicate keys the last one counts. Blank lines give nothing.
@@ -235,6 +218,40 @@ class LineDecoder:
         saved = self._rescue(line, counters.lines)
         return saved if saved is None or isinstance(saved, (DecodeFailure, OversizedMessage)) else saved.to_dict()
 
+    def _messages_one_by_one(self, lines: Sequence[bytes]) -> list[Message]:
+        """Do what `messages()` does, for a batch with a line that does not fit its class."""
+        out: list[Message] = []
+        append, decode, set_raw = out.append, _decode, force_setattr
+        first, rescued, blank, failed = self.counters.lines, 0, 0, 0
+        remaining, line = iter(lines), b""
+        try:
+            while True:
+                try:  # one `try` for the whole batch keeps the cost of a good line low
+                    for line in remaining:
+                        message = decode(line)
+                        if message.__class__ is SystemMessage or line.__class__ is not bytes:
+                            message = _second_look(message, line)
+                        set_raw(message, "raw", line)
+                        append(message)
+                    break
+                except _REFUSED:
+                    rescued += 1
+                    saved = self._rescue(line, first + len(out) + blank + 1)
+                    if saved is None:
+                        blank += 1
+                    else:
+                        append(saved)
+        except ProtocolError:
+            failed = 1
+            self.before_failure = out
+            raise
+        finally:
+            consumed = len(out) + blank + failed
+            self.counters.lines = first + consumed
+            self.counters.typed += consumed - rescued
+            self.kinds = set(map(type, out))
+        return out
+
     def _bounded(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         limit = self._max_line_bytes
         if limit is None or max(map(len, lines), default=0) <= limit:
@@ -279,20 +296,6 @@ def _read_plain(lines: Sequence[bytes]) -> tuple[list[Message], set[type[Message
         return None
     deque(map(force_setattr, out, repeat("raw"), lines), maxlen=0)
     return out, kinds
-
-
-def _read_alone(line: bytes) -> tuple[list[Message], set[type[Message]]] | None:
-    """Do the same for a batch of one line, which is the usual case in a conversation."""
-    if line.__class__ is not bytes:
-        return None
-    try:
-        message = _decode(line)
-        if message.__class__ is SystemMessage:
-            message = _second_look(message, line)
-    except _REFUSED:
-        return None
-    force_setattr(message, "raw", line)
-    return [message], {type(message)}
 
 
 def _second_look(message: Message, line: bytes) -> Message:

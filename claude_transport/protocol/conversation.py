@@ -493,9 +493,9 @@ class Prompts:
         self._last_result: ResultMessage | None = None
         self.current: tuple[str, ...] = ()
         """Prompts of the running turn; empty when no prompt started it, or when no turn runs."""
-        self.is_steady: bool = False
-        """True while a turn runs and `spoke()` would change nothing. (A plain attribute, like `current`: both are read for every
-        message.)
+        self.is_steady: bool = True
+        """True while it is known that `spoke()` would change nothing: a turn runs, or no prompt waits for one. (A plain attribute, like
+        `current`: both are read for every message.)
         """
 
     @property
@@ -528,6 +528,8 @@ class Prompts:
         if len(self._seen) > _SEEN_LIMIT:
             del self._seen[next(iter(self._seen))]
         self._open[uuid] = _Prompt(priority=_PRIORITIES.get(priority or "next", 1), is_command=is_command)
+        if not self._in_turn:
+            self.is_steady = False
 
     def withdraw(self, uuid: str) -> None:
         """Forget a prompt that could not be written."""
@@ -648,7 +650,8 @@ class Prompts:
 
     def _rest(self) -> None:
         """Note that no turn is running."""
-        self._in_turn = self.is_steady = False
+        self._in_turn = False
+        self.is_steady = not self._open
         self._folding = ()
         self.current = ()
 

@@ -5,6 +5,8 @@ tool shells live on. So while children live, one small shell (the guard) reads f
 the pipe ends, the host is gone, for whatever reason. The guard then sends SIGTERM to the children and to everything marked, and
 two seconds later SIGKILL.
 
+A guard stays for a moment after the last child, so that sessions that follow each other share one. It has nothing to end then.
+
 The kernel's parent-death signal would not do: it follows the thread that forked and not the process, it reaches only the direct child,
 and setting it needs code between fork and exec.
 
@@ -17,12 +19,14 @@ Closing a child while the host lives is in `streams.reaping`; killing what has l
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from logging import Logger, getLogger
@@ -60,6 +64,14 @@ _KILL_SECONDS = 1.0
 
 _LEAVE_SECONDS = 0.5
 """Seconds to wait for a guard whose input has ended. It exits at once, unless it was stopped; then it is killed."""
+
+
+_LINGER = 0.25
+"""Seconds for which a guard without children waits for the next one. Starting and ending a guard costs a quarter of a millisecond."""
+
+
+_OVERDUE = ""
+"""In the place of a mark: look whether an idle guard has to end."""
 
 
 # Marks. Each child gets two, and what it starts inherits both: a random text in the environment, and a number as a resource limit.
@@ -298,14 +310,18 @@ def guard_shell(*, platform: str = sys.platform, shell: str = "/bin/sh") -> str 
 
 
 class Guard:
-    """The guard process of this host. It is started with the first child, and ends after the last one is gone.
+    """The guard process of this host. It is started with the first child, and ends `linger` seconds after the last one is gone.
 
     No call waits for the lock: a finaliser may run between any two lines, also of the thread that holds the lock. A change is put
     into a queue, and the holder of the lock works the queue off, once more after it has released the lock.
     """
 
-    def __init__(self, *, path: str = SYSTEM_PATH) -> None:
+    def __init__(self, *, path: str = SYSTEM_PATH, linger: float = 0.0) -> None:
         self._path = path
+        self._linger = linger
+        self._idle_since = 0.0
+        self._lingering = _thread.allocate_lock()
+        """Held by the thread that waits for the end of an idle guard."""
         self._lock = threading.Lock()
         self._changes: deque[tuple[str, int | None]] = deque()
         self._children: dict[str, int] = {}
@@ -331,6 +347,7 @@ class Guard:
         """In a fork of the host: close the copy of the pipe, which would keep the guard from seeing the end of the host."""
         process, self._process = self._process, None
         self._lock = threading.Lock()
+        self._lingering = _thread.allocate_lock()
         self._changes.clear()
         self._children.clear()
         if process is not None and process.stdin is not None:
@@ -353,7 +370,11 @@ class Guard:
                     last()
 
     def _apply(self, mark: str, pgid: int | None, leaving: list[subprocess.Popen[bytes]]) -> None:
-        """Carry out one change. A guard that has to end is added to `leaving`."""
+        """Carry out one change; `_OVERDUE` stands for a check of the time. A guard that has to end is added to `leaving`."""
+        if mark == _OVERDUE:
+            if not self._children and self._seconds_left() <= 0:
+                self._end(leaving)
+            return
         if pgid is not None:
             self._children[mark] = pgid
             line = _started(mark, pgid)
@@ -361,11 +382,42 @@ class Guard:
             line = f"- {mark}\n"
         else:
             return
-        if self._tell(line) and self._children:
+        if self._tell(line) and (self._children or self._stays_idle()):
             return
         self._end(leaving)
         if self._children:
             self._start()
+
+    def _stays_idle(self) -> bool:
+        """Have a thread end the guard after a while. Return False when it has to end now."""
+        if self._linger <= 0:
+            return False
+        self._idle_since = time.monotonic()
+        if self._lingering.acquire(blocking=False):
+            try:
+                _thread.start_new_thread(self._wait_idle, (self._lingering,))
+            except RuntimeError:  # the system has no thread left
+                self._lingering.release()
+                return False
+        return True
+
+    def _is_idle(self) -> bool:
+        return self._process is not None and not self._children
+
+    def _seconds_left(self) -> float:
+        return self._idle_since + self._linger - time.monotonic()
+
+    def _wait_idle(self, lingering: _thread.LockType) -> None:
+        """End the guard when it has been without children for `linger` seconds. Runs in a thread of its own."""
+        while True:
+            while self._is_idle():
+                time.sleep(max(self._seconds_left(), 0.0))
+                self._changes.append((_OVERDUE, None))
+                self._work_off()
+            lingering.release()
+            # its last child may have gone between the two lines above
+            if not self._is_idle() or not lingering.acquire(blocking=False):
+                return
 
     def _start(self) -> None:
         shell = guard_shell()
@@ -422,7 +474,7 @@ def _started(mark: str, pgid: int) -> str:
     return f"+ {mark} {pgid} {limit_of(mark)}\n"
 
 
-guard: Guard = Guard()
+guard: Guard = Guard(linger=_LINGER)
 """The guard of this process."""
 
 if hasattr(os, "register_at_fork"):

@@ -60,25 +60,26 @@ class Wakeup:
 
     # It uses a bare future on asyncio and `reschedule()` on trio. Making an `anyio.Event` for a message took longer than decoding it.
 
-    __slots__ = ("_make_future", "_trio", "_waiting")
+    __slots__ = ("_make_future", "_trio", "waiting")
 
     def __init__(self) -> None:
         self._make_future: Callable[[], Any] | None = None  # on asyncio, after the first wait
         self._trio: Any = None  # on trio, after the first wait
-        self._waiting: list[Any] = []  # one entry for each waiter: two tasks on one future would be cancelled together
+        self.waiting: list[Any] = []  # one entry for each waiter: two tasks on one future would be cancelled together
+        """The waits. It is empty while no task waits; not to be changed."""
 
     @property
     def is_awaited(self) -> bool:
         """True while a task waits that has not been cancelled."""
-        if self._trio is not None:
-            return bool(self._waiting)
-        # On asyncio a waiter that was just cancelled is still in the list. A list, because a generator is slower.
-        return not all([waiter.done() for waiter in self._waiting])  # noqa: C419
+        for waiter in self.waiting:  # noqa: SIM110 - faster than a generator
+            if self._trio is not None or not waiter.done():  # on asyncio, a waiter that was just cancelled is still in the list
+                return True
+        return False
 
     def fire(self) -> None:
         """Wake every task that waits now."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
             for waiter in waiting:
                 if self._trio is not None:
                     self._trio.lowlevel.reschedule(waiter)
@@ -92,12 +93,12 @@ class Wakeup:
             await self._wait_on_trio()
             return
         future = make_future()
-        self._waiting.append(future)
+        self.waiting.append(future)
         try:
             await future
         except BaseException:
-            if future in self._waiting:
-                self._waiting.remove(future)
+            if future in self.waiting:
+                self.waiting.remove(future)
             raise
 
     async def _wait_on_trio(self) -> None:
@@ -105,10 +106,10 @@ class Wakeup:
         task = lowlevel.current_task()
 
         def abort(_: object) -> Any:
-            self._waiting.remove(task)
+            self.waiting.remove(task)
             return lowlevel.Abort.SUCCEEDED
 
-        self._waiting.append(task)
+        self.waiting.append(task)
         await lowlevel.wait_task_rescheduled(abort)
 
     def _find_loop(self) -> Callable[[], Any] | None:
@@ -221,6 +222,11 @@ class Inflow:
             finally:
                 self._is_waited_for = False
 
+    @property
+    def is_awaited(self) -> bool:
+        """True while a task waits in `arrival()` or `pour()`, and nothing has woken it yet."""
+        return self._is_waited_for and (self._watching is None or self._woken.is_awaited)
+
     async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
         """Wait, and have the event loop call `hand_on` with each chunk that arrives, until it returns True.
 
@@ -320,8 +326,13 @@ class Inflow:
         else:
             # the waiter may have been cancelled a moment ago: then the chunk is kept for the next one
             if self._pouring is not None and chunk and self._woken.is_awaited:
-                if not self._pouring.hand_on(chunk):
-                    return
+                pouring = self._pouring
+                try:
+                    pouring.is_enough = pouring.context.run(pouring.hand_on, chunk)
+                    if not pouring.is_enough:
+                        return
+                except BaseException as exc:  # noqa: BLE001 - raised again in `pour()`
+                    pouring.failure = exc
                 self._pouring = None  # the next chunk is read ahead
             else:
                 self._ahead = chunk
@@ -331,24 +342,15 @@ class Inflow:
 
 
 class _Pouring:
-    """The function of one `pour()` call, and how its calls ended."""
+    """The function of one `pour()` call with the context of the caller, and how its calls ended."""
 
-    __slots__ = ("_context", "_func", "failure", "is_enough")
+    __slots__ = ("context", "failure", "hand_on", "is_enough")
 
-    def __init__(self, func: Callable[[bytes], bool]) -> None:
-        self._func = func
-        self._context = contextvars.copy_context()
+    def __init__(self, hand_on: Callable[[bytes], bool]) -> None:
+        self.hand_on = hand_on
+        self.context = contextvars.copy_context()
         self.is_enough = False
         self.failure: BaseException | None = None
-
-    def hand_on(self, chunk: bytes) -> bool:
-        """Call the function with `chunk`. Return True when no more is wanted; an exception is kept for the task that waits."""
-        try:
-            self.is_enough = self._context.run(self._func, chunk)
-        except BaseException as exc:  # noqa: BLE001 - raised again in `pour()`
-            self.failure = exc
-            return True
-        return self.is_enough
 
 
 # On trio: one task that watches all pipes of a run and calls back, as `loop.add_reader()` does on asyncio.
@@ -360,7 +362,7 @@ class _Callbacks(NamedTuple):
 
 
 class Lookout:
-    """Watches file descriptors in one trio run. Its task starts with the first descriptor and ends after the last is removed.
+    """Watches file descriptors in one trio run, and its end. Its task starts with the first watch and ends after the last is removed.
 
     trio itself registers a descriptor anew for each wait and resumes a task for each that is ready. For messages that come
     alone in hundreds of sessions, that is a third of their cost. The lookout has an epoll of its own, so it exists on Linux only.
@@ -369,6 +371,7 @@ class Lookout:
     def __init__(self, trio: Any) -> None:
         self._trio = trio  # given and not imported: this module is also used where trio is not installed
         self._watched: dict[int, _Callbacks] = {}
+        self._ends: list[Callable[[], object]] = []
         self._epoll: select.epoll | None = None  # set while the task lives
         self.is_over: bool = False
 
@@ -393,20 +396,39 @@ class Lookout:
         Returns:
             False when `fd` cannot be watched: no descriptor is free, the system refuses it, or the run takes no new task.
         """
+        self._watched[fd] = _Callbacks(on_readable, on_lost)  # first, so that `remove_reader()` is right whatever interrupts this
         try:
             epoll = self._epoll or self._begin()
             epoll.register(fd, select.EPOLLIN)
         except (OSError, RuntimeError):
             logger.debug("descriptor %d cannot be watched; trio's own wait is used for it", fd, exc_info=True)
+            del self._watched[fd]
             self._end_if_idle()
             return False
-        self._watched[fd] = _Callbacks(on_readable, on_lost)
         return True
 
     def remove_reader(self, fd: int) -> None:
         """Stop watching `fd`. Call it before `fd` is closed; it does nothing when `fd` is not watched."""
         if self._watched.pop(fd, None) is not None and self._epoll is not None:
-            self._epoll.unregister(fd)
+            with contextlib.suppress(FileNotFoundError):  # a Ctrl-C came before it was registered
+                self._epoll.unregister(fd)
+            self._end_if_idle()
+
+    def add_end(self, func: Callable[[], object]) -> bool:
+        """Call `func` when the run ends, until `remove_end()`. Returns False when that cannot be noticed, as `add_reader()` does."""
+        self._ends.append(func)
+        try:
+            if self._epoll is None:
+                self._begin()
+        except (OSError, RuntimeError):
+            self._ends.remove(func)
+            return False
+        return True
+
+    def remove_end(self, func: Callable[[], object]) -> None:
+        """Do not call `func` any more. Does nothing when it was removed, or called."""
+        if func in self._ends:
+            self._ends.remove(func)
             self._end_if_idle()
 
     def _begin(self) -> select.epoll:
@@ -421,7 +443,7 @@ class Lookout:
 
     def _end_if_idle(self) -> None:
         epoll = self._epoll
-        if epoll is not None and not self._watched:
+        if epoll is not None and not self._watched and not self._ends:
             self._epoll = None  # the task ends when it sees this
             if self._trio.lowlevel.in_trio_run():
                 self._trio.lowlevel.notify_closing(epoll)
@@ -439,6 +461,9 @@ class Lookout:
             self.is_over = True
             for fd in list(self._watched):
                 self._lose(fd)
+            while self._ends:
+                self._call(self._ends.pop(), "a child could not be told of the end of the event loop")
+            self._end_if_idle()
             raise
 
     def _call_back(self, epoll: select.epoll) -> None:
@@ -456,10 +481,13 @@ class Lookout:
         callbacks = self._watched.get(fd)
         self.remove_reader(fd)
         if callbacks is not None:
-            try:
-                callbacks.on_lost()
-            except Exception:
-                logger.exception("the reader of descriptor %d could not be told that it is not watched any more", fd)
+            self._call(callbacks.on_lost, f"the reader of descriptor {fd} could not be told that it is not watched any more")
+
+    def _call(self, func: Callable[[], object], complaint: str) -> None:
+        try:
+            func()
+        except Exception:
+            logger.exception("%s", complaint)
 
 
 @functools.cache

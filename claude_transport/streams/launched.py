@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream, ByteStreamConnectable
 
+from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, ProcessError
 from claude_transport.launch.launcher import Launcher, exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import Word, find_word, without_words
@@ -187,6 +188,10 @@ class LaunchedStream(ByteStream):
     async def aclose(self) -> None:
         """End the client program, and with it the program at the other end. Bounded by the client's `close_timeout`."""
         await self._stream.aclose()
+
+    def begin_close(self) -> BackgroundTask | None:
+        """Begin what `aclose()` does, as `ProcessStream.begin_close()`."""
+        return self._stream.begin_close()
 
     @property
     def _said_code(self) -> int | None:

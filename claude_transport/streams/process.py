@@ -5,10 +5,11 @@ How the process is watched and ended is in `streams.reaping`. A program behind a
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import errno
+import functools
 import os
+import select
 import subprocess
 import sys
 import warnings
@@ -20,6 +21,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream, ByteStreamConnectable
 
+from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
     ClaudeTransportError,
     CLINotFoundError,
@@ -122,6 +124,7 @@ class ProcessConnectable(ByteStreamConnectable):
             popen = self._spawn(mark)
             sweeper.watch(mark, popen.pid)  # first, because the child may start processes at once
             guard.watch(mark, popen.pid)
+            sweeper.overlook(guard.pid)
             child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
             return ProcessStream(
                 child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose, last_words=self._last_words
@@ -223,7 +226,7 @@ class ProcessStream(ByteStream):
         inflow = child.inflow
         # A checkpoint before the read and not after it: a cancellation must not lose bytes. A wait is a checkpoint.
         if inflow.is_dry and not (child.cut or child.closing or self._output_over):
-            await inflow.arrival()
+            await self._arrival()
         else:
             await self._pace.step(inflow.read_bytes)
         while not self._output_over:
@@ -234,9 +237,19 @@ class ProcessStream(ByteStream):
                 return data
             if data is not None or child.cut:
                 break
-            await inflow.arrival()  # closing and `cut` wake it without data: both are checked above
+            await self._arrival()  # closing wakes it without data
         self._output_over = True
         raise await self._how_it_ended()
+
+    async def _arrival(self) -> None:
+        """Wait for output. Once the child has exited, what it started may hold the pipe open: then the wait is short, and the last one."""
+        child = self._child
+        if not child.exited.is_set():
+            await child.inflow.arrival()  # the exit wakes it, too
+            return
+        with anyio.move_on_after(child.drain_seconds) as limit:
+            await child.inflow.arrival()
+        child.cut = limit.cancelled_caught
 
     async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
         """Wait, and have each chunk handed to `hand_on` until it returns True (see `Pourable`).
@@ -244,7 +257,7 @@ class ProcessStream(ByteStream):
         Returns False when `receive()` has data or an error.
         """
         child = self._child
-        if child.cut or child.closing or self._output_over:
+        if child.closing or self._output_over or child.exited.is_set():
             return False
         return await child.inflow.pour(hand_on)
 
@@ -270,10 +283,21 @@ class ProcessStream(ByteStream):
             if rest:  # the pipe is full
                 waited = True
                 child.input_room.note_full()
-                with contextlib.suppress(anyio.ClosedResourceError):
-                    await anyio.wait_writable(child.stdin)
+                await child.writable()
         if not waited:
             child.input_room.full_count = 0
+
+    def send_now(self, item: bytes) -> bool:
+        """Write `item` to the child's input if the pipe takes all of it now. Returns False when nothing was written."""
+        child = self._child
+        # only such a short write is all or nothing: half a line could not be taken back
+        if len(item) > select.PIPE_BUF or child.input_closed or child.closing or child.exited.is_set():
+            return False
+        try:
+            os.write(child.stdin, item)
+        except OSError:
+            return False  # the pipe is full, or broken: `send()` tells
+        return True
 
     async def send_eof(self) -> None:
         """Close the child's input."""
@@ -285,16 +309,21 @@ class ProcessStream(ByteStream):
 
         Takes `close_timeout` seconds, and at most one second more.
         """
-        ender = self._child.begin_end(timeout=self._close_timeout)
+        ender = self.begin_close()
         if ender is not None:
             await ender.join()
         else:
             await anyio.lowlevel.checkpoint()
 
+    def begin_close(self) -> BackgroundTask | None:
+        """Begin what `aclose()` does, and return the task that does it. Returns None when it is done already."""
+        return self._child.begin_end(timeout=self._close_timeout)
+
     async def _how_it_ended(self) -> BaseException:
         child = self._child
-        with anyio.move_on_after(_EXIT_GRACE):
-            await child.exited.wait()
+        if not child.has_exited():
+            with anyio.move_on_after(_EXIT_GRACE):
+                await child.exited.wait()
         if child.closing:
             return anyio.ClosedResourceError()
         child.drain_stderr_now()
@@ -319,16 +348,16 @@ class ProcessStream(ByteStream):
         cause = await self._how_it_ended()
         return cause if isinstance(cause, ClaudeTransportError) else broken_pipe
 
-    @property
+    @functools.cached_property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        child = self._child
+        child, started_at = self._child, self._started_at
         return {
             StreamAttribute.pid: lambda: child.pid,
             StreamAttribute.exit_code: lambda: child.status.exit_code if child.status else None,
             StreamAttribute.signal: lambda: child.status.signal if child.status else None,
             StreamAttribute.killed: lambda: child.killed,
             StreamAttribute.stderr_tail: lambda: child.tail.text,
-            StreamAttribute.started_at: lambda: self._started_at,
+            StreamAttribute.started_at: lambda: started_at,
             StreamAttribute.ended: lambda: child.closing or child.exited.is_set(),
         }
 

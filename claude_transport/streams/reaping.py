@@ -32,12 +32,13 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.background import BackgroundTask, HostLoop
+from claude_transport.background import BackgroundTask, HostLoop, clock_here
 from claude_transport.errors import UsageError
 from claude_transport.streams.guard import descendants, guard, kill_marked
 from claude_transport.streams.inflow import Inflow
 from claude_transport.streams.room import PipeRoom
 from claude_transport.streams.sweeping import Sweep, sweeper
+from claude_transport.streams.watching import FileWatch, LoopEnd
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -67,9 +68,6 @@ _LAST_RESORT = 1.0
 
 _OVERTIME = 0.8
 """Seconds after the closing time in which the caller still waits for the sweep. Then the sweep goes on in the background."""
-
-_LOOK_AGAIN = 0.02
-"""Seconds between two reads of a pipe that the event loop cannot watch."""
 
 _FIRST_LOOK = 0.02
 _LAST_LOOK = 0.5
@@ -124,17 +122,24 @@ class Child:
         self.closing: bool = False
         self.killed: bool = False
         self._gone = False
+        self._has_group = True
         self._mark = mark
         self._sweep: Sweep | None = None
-        self._sweep_is_late = False
+        self._is_swept = False
         self._on_gone = on_gone
         self._ender: BackgroundTask | None = None
-        # Not a task group: its tasks leave a warning when the event loop ends before their first step.
-        self._watcher: BackgroundTask | None = None
-        self._drainer: BackgroundTask | None = None
+        self._clock = clock_here()
+        self._exited_at = 0.0
+        self._writers = 0
+        self._pidfd: int | None = None
+        self._exit_watch: FileWatch | BackgroundTask | None = None
+        self._stderr_watch = FileWatch(self._stderr, self._read_stderr, name=f"read stderr of process {self.pid}")
+        self._discarding = FileWatch(self._stdout, self._discard_output, name=f"discard output of process {self.pid}")
+        self._loop_end = LoopEnd(self._on_end_of_loop, name=f"keep process {self.pid}")
         try:
-            self._drainer = BackgroundTask.spawn(self._drain_stderr, name=f"read stderr of process {self.pid}")
-            self._watcher = BackgroundTask.spawn(self._watch, name=f"watch process {self.pid}", at_end=self._watch_ended)
+            self._loop_end.begin()
+            self._stderr_watch.begin()
+            self._watch_exit()
         except BaseException:  # for one, the event loop is ending
             self.kill_now()
             raise
@@ -146,29 +151,73 @@ class Child:
 
     # Watching
 
-    async def _watch(self) -> None:
-        await self._wait_for_exit()
-        self._note_exit()
-        await anyio.sleep(_DRAIN_GRACE)
-        self.cut = True
-        self.inflow.wake()
-        if self._drainer is not None:
-            self._drainer.cancel()
-        # closing cancels this; if the event loop ends first, `_watch_ended` kills the child
-        await anyio.sleep_forever()
+    def _watch_exit(self) -> None:
+        name = f"watch process {self.pid}"
+        with contextlib.suppress(AttributeError, OSError):
+            self._pidfd = os.pidfd_open(self.pid)
+        if self._pidfd is None:
+            self._exit_watch = BackgroundTask.spawn(self._wait_in_thread, name=name)
+        else:
+            self._exit_watch = FileWatch(self._pidfd, self._on_exit, name=name)
+            self._exit_watch.begin()
 
-    def _watch_ended(self) -> None:
+    def _unwatch_exit(self) -> None:
+        watch, self._exit_watch = self._exit_watch, None
+        if self._loop.is_current:
+            if isinstance(watch, FileWatch):
+                watch.end()
+            elif watch is not None:
+                watch.cancel()
+        pidfd, self._pidfd = self._pidfd, None
+        if pidfd is not None:
+            os.close(pidfd)
+
+    async def _wait_in_thread(self) -> None:
+        # Closing ensures that the child ends. The limiter is its own: with the shared one it would wait for the threads of other children.
+        await anyio.to_thread.run_sync(self._block_until_exit, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+        self._on_exit()
+
+    def _block_until_exit(self) -> None:
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._popen.wait()
+
+    def _on_exit(self) -> None:
+        if not self.has_exited():
+            return
+        self._unwatch_exit()
+        if self.inflow.is_awaited:
+            # its reader waits with a limit from now on; in a callback anyio may not find the loop, but then `wake()` has done its part
+            with contextlib.suppress(RuntimeError):
+                self.inflow.wake()
+
+    def _on_end_of_loop(self) -> None:
         if not self.closing:
             self.kill_now()
 
-    async def _drain_stderr(self) -> None:
-        data: bytes | None = None
-        while data != b"" and not self._gone:
-            # wait before every read: otherwise a flood would keep other tasks from running
-            await _readable(self._stderr)
-            if data := self._read_now(self._stderr):
-                self.tail.feed(data)
-        self.tail.finish()
+    @property
+    def drain_seconds(self) -> float:
+        """Seconds in which the output may still end by itself, when the child has exited."""
+        return self._exited_at + _DRAIN_GRACE - self._clock()
+
+    async def writable(self) -> None:
+        """Wait until the input may take more, or `close_input()` is called."""
+        self._writers += 1
+        try:
+            with contextlib.suppress(anyio.ClosedResourceError):
+                await anyio.wait_writable(self.stdin)
+        finally:
+            self._writers -= 1
+
+    def _read_stderr(self) -> None:
+        data = self._read_now(self._stderr)
+        if data:
+            self.tail.feed(data)
+        elif data is not None:
+            self._stderr_watch.end()
+            self.tail.finish()
 
     def drain_stderr_now(self) -> None:
         """Read what standard error holds, without waiting. After the child's exit that is all it ever wrote."""
@@ -189,17 +238,6 @@ class Child:
         except OSError:
             return b""
 
-    async def _wait_for_exit(self) -> None:
-        if self._peek() is None:
-            await _process_end(self.pid, self._block_until_exit)
-
-    def _block_until_exit(self) -> None:
-        if hasattr(os, "waitid"):
-            with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        else:
-            self._popen.wait()
-
     def _peek(self) -> ExitStatus | None:
         """Return how the child ended, None while it runs. Where the system allows it, the child is not collected."""
         if self._popen.returncode is None and hasattr(os, "waitid"):
@@ -218,8 +256,15 @@ class Child:
     def _note_exit(self) -> None:
         if self.status is None:
             self.status = self._peek()
-        if self._loop.is_current:
+        if self._loop.is_current and not self.exited.is_set():
+            self._exited_at = self._clock()
             self.exited.set()
+
+    def has_exited(self) -> bool:
+        """Look whether the child has ended. Sets `exited` then."""
+        if not self.exited.is_set() and self._peek() is not None:
+            self._note_exit()
+        return self.exited.is_set()
 
     # Closing
 
@@ -236,6 +281,8 @@ class Child:
         self.closing = True
         if not self._loop.is_current or not self.is_ours:
             self.kill_now()  # the event loop in which it could be awaited is over
+            return None
+        if self._end_at_once():
             return None
         try:
             self._ender = BackgroundTask.spawn(
@@ -255,52 +302,61 @@ class Child:
         if not self._loop.call_soon(lambda: self.begin_end(timeout=timeout)):
             self.kill_now()
 
+    def _end_at_once(self) -> bool:
+        """Release everything when the child has exited and left nothing. Returns False when that takes time."""
+        if not self.has_exited():
+            return False
+        self.close_input()
+        self.inflow.close()
+        self.drain_stderr_now()
+        self._reap()
+        self._has_group = self._signal_group(0, count=False)
+        if self._has_group or not sweeper.is_clean(self._mark):
+            return False
+        self._is_swept = True
+        guard.release(self._mark)
+        self.kill_now()
+        return True
+
     async def _end(self, schedule: CloseSchedule) -> None:
         deadline = anyio.current_time() + schedule.total
-        suspects = descendants(self.pid)  # now, because later their parents may be gone
+        # now, because later their parents may be gone; after the exit there are none, and the id may belong to another process
+        suspects = {} if self.exited.is_set() else descendants(self.pid)
         self.close_input()
         self.inflow.close()
         # a child that is blocked on a full pipe never exits (docs/reference/protocol.md#a-full-pipe)
-        discarder = BackgroundTask.spawn(self._discard_output, name=f"discard output of process {self.pid}")
+        self._discarding.begin()
         try:
             await self._end_process(schedule, deadline=deadline)
         finally:
-            discarder.cancel()
+            self._discarding.end()
         self.drain_stderr_now()
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
         over = anyio.Event()
         sweep = self._begin_sweep(suspects, then=lambda: self._loop.call_soon(over.set))
         if not await _set_or_seen(over, seconds=deadline + _OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
             logger.warning("what process %d left behind is still looked for after it was closed", self.pid)
-            self._sweep_is_late = True
+            self._is_swept = True  # or will be
             sweeper.give_up(sweep)
 
-    async def _discard_output(self) -> None:
-        data: bytes | None = None
-        while data != b"" and not self._gone:
-            # wait before every read: a child that never stops writing must not keep other tasks from running
-            await _readable(self._stdout)
-            data = self._read_now(self._stdout)
+    def _discard_output(self) -> None:
+        if self._read_now(self._stdout) == b"":
+            self._discarding.end()
 
     async def _end_process(self, schedule: CloseSchedule, *, deadline: float) -> None:
         for seconds, signum in ((schedule.grace, signal.SIGTERM), (schedule.terminate, signal.SIGKILL)):
-            if await _set_or_seen(self.exited, seconds=seconds, look=self._has_exited):
+            if await _set_or_seen(self.exited, seconds=seconds, look=self.has_exited):
                 return
             self._signal_group(signum)
         # the system may be slow to end it: wait here, and not in `_reap()`, which blocks the event loop
-        await _set_or_seen(self.exited, seconds=deadline + _OVERTIME / 2 - anyio.current_time(), look=self._has_exited)
-
-    def _has_exited(self) -> bool:
-        if not self.exited.is_set() and self._peek() is not None:
-            self._note_exit()
-        return self.exited.is_set()
+        await _set_or_seen(self.exited, seconds=deadline + _OVERTIME / 2 - anyio.current_time(), look=self.has_exited)
 
     async def _end_group(self, grace: float) -> None:
         """End the other processes of the group: SIGTERM, and after `grace` seconds SIGKILL."""
         if not self.exited.is_set():
             return  # the leader survived even SIGKILL; kill_now() logs that
         self._reap()
-        if not self._signal_group(signal.SIGTERM, count=False):
+        if not self._has_group or not self._signal_group(signal.SIGTERM, count=False):
             return  # usually the group is empty
         with anyio.move_on_after(grace):
             # they are no children of this process, so their exit can only be polled
@@ -322,9 +378,10 @@ class Child:
         self._sweep_now()
         self._note_exit()
         self.tail.finish()
-        for task in (self._watcher, self._drainer):
-            if task is not None and self._loop.is_current:
-                task.cancel()
+        self._unwatch_exit()
+        if self._loop.is_current:
+            self._stderr_watch.end()
+            self._loop_end.release()
         for index in range(3):
             self._close_file(index)
         if self._on_gone is not None:
@@ -353,7 +410,7 @@ class Child:
             if guard.pid is None:
                 kill_marked(self._mark)
             return
-        if not self._sweep_is_late:
+        if not self._is_swept:
             sweeper.wait(self._sweep or self._begin_sweep({}, then=lambda: None), _LAST_RESORT)
 
     def _kill(self) -> None:
@@ -393,7 +450,8 @@ class Child:
             with contextlib.suppress(RuntimeError):
                 if index == 1:
                     self.inflow.close()
-                anyio.notify_closing(file)
+                elif index == 0 and self._writers:
+                    anyio.notify_closing(file)
         with contextlib.suppress(OSError):  # a broken pipe: the child is gone
             file.close()
 
@@ -499,28 +557,6 @@ class StderrTail:
             if not self._complained:
                 self._complained = True
                 logger.exception("the stderr callback raised; further errors of it are not logged")
-
-
-async def _readable(fd: int) -> None:
-    """Wait until `fd` may have something to read. Where the loop cannot watch it, wait for a moment."""
-    try:
-        await anyio.wait_readable(fd)
-    except OSError:
-        await anyio.sleep(_LOOK_AGAIN)
-
-
-async def _process_end(pid: int, block: Callable[[], object]) -> None:
-    """Wait for the end of a child without collecting it. `block` does the same, and is called in a thread where nothing else works."""
-    with contextlib.suppress(AttributeError, OSError):
-        pidfd = os.pidfd_open(pid)
-        try:
-            await anyio.wait_readable(pidfd)
-            return
-        finally:
-            os.close(pidfd)
-    # There is no pidfd, or the loop cannot watch one more. A thread blocks until the child ends, which closing ensures. It has a limiter
-    # of its own: with the shared one it would wait for the threads of other children.
-    await anyio.to_thread.run_sync(block, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
 
 
 async def _set_or_seen(event: anyio.Event, *, seconds: float, look: Callable[[], bool]) -> bool:

@@ -48,6 +48,9 @@ _HANGS = 0.8
 _MOST_HANGING = 3
 """Threads that may hang one after the other. After that, the sweep is given up."""
 
+_SHORT_LISTING = 300
+"""Processes of the machine up to which `is_clean()` lists them: a tenth of a millisecond."""
+
 _MOST_FORGOTTEN = 1_000
 """Ended processes that are remembered, beyond twice the number of running ones, before they are forgotten."""
 
@@ -166,6 +169,34 @@ class Sweeper:
         if self._sees:
             self._limits[limit_of(mark)] = mark
             mark_limits(pid, mark)
+
+    def overlook(self, pid: int | None) -> None:
+        """Count `pid`, if there is one, as known: a process of this library, which no child has started."""
+        if self._sees and pid is not None:
+            with contextlib.suppress(OSError):
+                self._known[str(pid)] = os.stat(f"{self._proc}/{pid}").st_ino  # noqa: PTH116 - a Path costs as much as the call
+
+    def is_clean(self, mark: str) -> bool:
+        """Return True when one listing shows that nothing carries `mark`. Else `begin()` has to look. Never waits, and reads no process.
+
+        Only a short listing is made here: the caller is an event loop.
+        """
+        if not self._sees:
+            return True
+        if not self._working.acquire(blocking=False):
+            return False
+        try:
+            is_short = os.stat(self._proc).st_nlink <= _SHORT_LISTING  # noqa: PTH116 - about as many links as processes
+            is_clean = is_short and not self._pending and not self._marked.get(mark) and not self._list(self._known)
+            if is_clean:
+                self._limits.pop(limit_of(mark), None)
+        except OSError:
+            is_clean = False
+        finally:
+            self._working.release()
+        if self._queue and self._working.acquire(blocking=False):  # a request came meanwhile
+            self._go_on()
+        return is_clean
 
     def begin(self, mark: str, *, suspects: Mapping[int, int] | None = None, then: Callable[[], object] = lambda: None) -> Sweep:
         """Start to kill everything that carries `mark`, and return at once.
@@ -298,7 +329,7 @@ class Sweeper:
             return
         there = self._list(None)
         for known in (self._known, self._hanging, *self._marked.values()):
-            for name in [name for name, inode in known.items() if there.get(name) != inode]:
+            for name in [name for name, inode in tuple(known.items()) if there.get(name) != inode]:
                 del known[name]
         for mark in [mark for mark, processes in self._marked.items() if not processes]:
             del self._marked[mark]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, Self, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -50,6 +50,26 @@ _COPIED_BYTES = 32 * 2**10
 _LOGGED_ONE_BY_ONE = 10
 """Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
 
+_FACTS: Mapping[str, Any] = {
+    "address": StreamAttribute.address,
+    "pid": StreamAttribute.pid,
+    "started_at": StreamAttribute.started_at,
+    "exit_code": StreamAttribute.exit_code,
+    "signal": StreamAttribute.signal,
+    "killed": StreamAttribute.killed,
+    "stderr_tail": StreamAttribute.stderr_tail,
+}
+"""What `info` takes from the stream, when it knows it: field by attribute."""
+
+
+@runtime_checkable
+class SendsNow(Protocol):
+    """A byte stream that can often send without waiting."""
+
+    def send_now(self, item: bytes) -> bool:
+        """Send all of `item` if that is possible at once. Returns False when nothing was sent: `send()` waits, and raises what is wrong."""
+        ...
+
 
 class StreamTransport(Transport):
     """A `Transport` over any byte stream that `connectable` opens. The other end must speak JSON lines.
@@ -84,13 +104,14 @@ class StreamTransport(Transport):
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
         self._failures = FailureCount(type(self).__name__)
-        self._connect_lock = anyio.Lock()
+        self._connect_lock = anyio.Lock(fast_acquire=True)
         self._connecting: anyio.CancelScope | None = None
         self._write_lock = anyio.Lock(fast_acquire=True)
         self._pace = Pace()
         self._reading = False
         self._input_ended = False
         self._write_failure: BaseException | None = None
+        self._send_now: Callable[[bytes], bool] | None = None  # of the open stream, when it has that
         self._torn = False  # a write was cancelled: half a line may be out
         self._read_end: _ReadEnd | None = None
         self._closer: BackgroundTask | None = None
@@ -121,7 +142,10 @@ class StreamTransport(Transport):
             try:
                 with anyio.CancelScope() as self._connecting:
                     self._stream = await self._connectable.connect()
-                self._is_pipe = isinstance(self._stream, Pourable)
+                stream: object = self._stream
+                self._is_pipe = isinstance(stream, Pourable)
+                if isinstance(stream, SendsNow) and type(self).write is StreamTransport.write:
+                    self._send_now = stream.send_now
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
             finally:
@@ -174,6 +198,17 @@ class StreamTransport(Transport):
                 self._torn = True
                 raise
             self._bytes_written += len(payload) + len(newline)
+
+    def write_now(self, line: bytes) -> bool:
+        """Send `line`, one whole line with its newline, if the stream takes all of it at once. Returns False when nothing was sent: then
+        call `write()`, which waits, and raises what is wrong.
+        """
+        if self._send_now is None or self._closed or self._input_ended or self._torn or self._write_failure or self._read_end:
+            return False
+        if self._write_lock.locked() or not self._send_now(line):
+            return False
+        self._bytes_written += len(line)
+        return True
 
     async def end_input(self) -> None:
         """Close the writing direction, after the writes that came before. Reading continues. Does nothing when the peer is gone.
@@ -270,13 +305,16 @@ class StreamTransport(Transport):
 
     async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
         """Push batches as `PouredLines.pour` says."""
-        accept = None if type(self)._accept is StreamTransport._accept else self._accept  # noqa: SLF001
+        is_plain = type(self)._accept is StreamTransport._accept  # noqa: SLF001
+        frame = self._framer.feed
 
         def feed(chunk: bytes) -> bool:
             self._bytes_read += len(chunk)
-            lines = self._framer.feed(chunk)
+            lines = frame(chunk)
+            if not lines:
+                return False
             self._lines_read += len(lines)
-            return bool(lines) and hand_on(lines if accept is None else accept(lines))
+            return hand_on(lines if is_plain else self._accept(lines))
 
         while True:
             try:
@@ -365,11 +403,13 @@ class StreamTransport(Transport):
     async def _close_stream(self) -> None:
         if self._closer is None:
             try:
-                self._closer = BackgroundTask.spawn(self._aclose, name="close transport")
+                # a stream that ends in a task of its own, or at once, needs no second task
+                begin = getattr(self._stream, "begin_close", None)
+                self._closer = BackgroundTask.spawn(self._aclose, name="close transport") if begin is None else begin()
             except RuntimeError:  # the event loop is ending and takes no new task
                 await self._aclose()
                 return
-        await self._closer.join()
+        await (anyio.lowlevel.checkpoint() if self._closer is None else self._closer.join())
 
     async def _aclose(self) -> None:
         async with self._connect_lock:  # a connect() under way has ended
@@ -389,25 +429,21 @@ class StreamTransport(Transport):
     @property
     def info(self) -> TransportInfo:
         """What is known about the connection now: address, process and how it ended, as far as there is one, and the counts."""
-        fact = self._fact
+        facts: Mapping[Any, Callable[[], Any]] = {} if self._stream is None else self._stream.extra_attributes
+        known: dict[str, Any] = {name: facts[attribute]() for name, attribute in _FACTS.items() if attribute in facts}
         return TransportInfo(
             kind=type(self).__name__,
-            address=fact(StreamAttribute.address, None),
-            pid=fact(StreamAttribute.pid, None),
-            pgid=fact(StreamAttribute.pid, None),
-            started_at=fact(StreamAttribute.started_at, None),
-            exit_code=fact(StreamAttribute.exit_code, None),
-            signal=fact(StreamAttribute.signal, None),
-            killed=fact(StreamAttribute.killed, False),
-            stderr_tail=fact(StreamAttribute.stderr_tail, ""),
+            pgid=known.get("pid"),
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             lines_read=self._lines_read,
+            **known,
             **self._failures.counts(),
         )
 
     def _fact(self, attribute: Any, default: Any) -> Any:
-        return default if self._stream is None else self._stream.extra(attribute, default)  # noqa: S610 - anyio's method, not Django's
+        get = None if self._stream is None else self._stream.extra_attributes.get(attribute)
+        return default if get is None else get()
 
     def _open_stream(self) -> ByteStream:
         self._refuse_if_closed()

@@ -21,7 +21,17 @@ import msgspec
 from anyio.abc import ByteStreamConnectable
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
-from claude_transport.launch.discovery import CLI, CLIState, pin_cli, read_cli_state, read_cli_version, remember_cli_version
+from claude_transport.launch.discovery import (
+    CLI,
+    PATH_VARIABLE,
+    CLIState,
+    is_cli_known,
+    pin_cli,
+    read_cli_state,
+    read_cli_version,
+    remember_cli_version,
+    version_in_state,
+)
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.features import check_range, require
 from claude_transport.launch.launch import (
@@ -36,7 +46,7 @@ from claude_transport.launch.launch import (
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
-from claude_transport.launch.settings import SettingsTexts, permission_settings, with_settings_read
+from claude_transport.launch.settings import ReadSettings, SettingsTexts, permission_settings, with_settings_read
 from claude_transport.launch.validation import UUID
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
@@ -160,19 +170,22 @@ class SubprocessTransport(StreamTransport):
     async def open(self) -> ProcessStream | LaunchedStream:
         """Start the process and return its stream. `connect()` calls it, and raises the same errors. Do not call it yourself."""
         client = self._client or Client(initializes=False)
-        # in a thread, because looking for the binary and reading settings files may meet a slow disk
+        options = self._read_options or self._options
         plan = functools.partial(
             _plan,
-            self._read_options or self._options,
+            options,
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
             trace={name.upper(): value for name, value in client.trace.items()},
         )
-        self._read_options, planned = await _in_thread(plan)
+        # else in a thread, because looking for the binary and reading files may meet a slow disk
+        is_quick = _is_quick(options, command=self._command, launcher=self._launcher)
+        self._read_options, planned = plan() if is_quick else await _in_thread(plan)
         launch, self._cli = planned.launch, planned.cli
         if self._cli is not None:
-            self._cli_state, self._cli_version = read_cli_state(self._cli), read_cli_version(self._cli)
+            self._cli_state = read_cli_state(self._cli)
+            self._cli_version = version_in_state(self._cli_state)
             check_range(self._cli_version)
             require(*needs_of(planned.launch), version=self._cli_version)
         if self._options.pin_cli and self._cli is not None and planned.remote is None:
@@ -303,6 +316,15 @@ def _named_session(options: ClaudeOptions) -> str | None:
     if options.session_id is not None:
         return options.session_id
     return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
+
+
+def _is_quick(options: ClaudeOptions, *, command: Sequence[str] | None, launcher: Launcher | None) -> bool:
+    """Return True when planning looks at nothing on the disk but at the program, which the event loop will start anyway."""
+    if launcher is not None or isinstance(options.mcp_servers, (str, os.PathLike)) or isinstance(options.system_prompt, Mapping):
+        return False
+    if isinstance(options.settings, (str, os.PathLike)) and not isinstance(options.settings, ReadSettings):
+        return False
+    return command is not None or is_cli_known(options.cli_path or os.environ.get(PATH_VARIABLE))
 
 
 async def _in_thread(plan: Callable[[], tuple[ClaudeOptions, PlannedLaunch]]) -> tuple[ClaudeOptions, PlannedLaunch]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
+from pathlib import Path
+from textwrap import dedent
 
 import anyio
 import pytest
 from peers import ForeignTransport, Frame, answer_to, in_time, result, soon
+from virtual_time import virtual_time
 
-from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query, TransportInfo
-from claude_transport.errors import ControlRequestFailed, ControlTimeout, TransportClosed, UsageError
+from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query, SubprocessTransport, TransportInfo
+from claude_transport.errors import ControlRequestFailed, ControlTimeout, InputClosed, TransportClosed, UsageError
 
 
 def refusal(request: Frame, error: str, **fields: str) -> Frame:
@@ -287,3 +292,106 @@ async def test_requests_after_the_close_are_refused_at_once() -> None:
     await query.aclose()
     with pytest.raises(TransportClosed):
         await query.request("mcp_status")
+
+
+@virtual_time
+async def test_of_many_requests_each_has_its_own_time() -> None:
+    over: dict[float, float] = {}
+
+    async def ask(timeout: float) -> None:
+        began = anyio.current_time()
+        with pytest.raises(ControlTimeout) as caught:
+            await query.request("mcp_status", timeout=timeout)
+        assert caught.value.waited == timeout
+        over[timeout] = round(anyio.current_time() - began, 6)
+
+    async with Query(Answering()) as query:
+        async with anyio.create_task_group() as tasks:
+            for timeout in (60.0, 5.0, 30.0, 5.5, -1.0):
+                tasks.start_soon(ask, timeout)
+                await anyio.wait_all_tasks_blocked()
+            with anyio.move_on_after(7) as cancelled:
+                await query.request("mcp_status", timeout=1e6)
+            assert cancelled.cancelled_caught
+            tasks.start_soon(ask, 1.0)
+        assert over == {-1.0: 0.0, 1.0: 1.0, 5.0: 5.0, 5.5: 5.5, 30.0: 30.0, 60.0: 60.0}
+        await anyio.sleep(3600)  # nothing is left that would wake up and fail
+        assert query.pending_requests == {}
+
+
+class WritingNow(ForeignTransport):
+    """Takes requests without waiting, and a prompt only after `gate` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(ends=False)
+        self.gate = anyio.Event()
+        self.now: list[Frame] = []
+
+    async def write(self, data: str) -> None:
+        if '"user"' in data:
+            await self.gate.wait()
+        await super().write(data)
+
+    def write_now(self, line: bytes) -> bool:
+        frame = json.loads(line)
+        self.now.append(frame)
+        self.written.append(frame)
+        self.say(answer_to(frame))
+        return True
+
+
+async def test_a_request_waits_behind_lines_that_wait_and_is_written_at_once_when_there_are_none() -> None:
+    transport = WritingNow()
+    async with Query(transport) as query:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(query.send, "first")
+            await soon(lambda: query.open_turns)
+            tasks.start_soon(query.request, "mcp_status")
+            await anyio.wait_all_tasks_blocked()
+            assert transport.now == []
+            transport.gate.set()
+        assert [frame["type"] for frame in transport.written] == ["control_request", "user", "control_request"]
+        await in_time(query.request("get_status"))
+        assert [frame["request"]["subtype"] for frame in transport.now] == ["get_status"]
+        await query.end_input()
+        with pytest.raises(InputClosed):
+            await in_time(query.request("get_status"))
+        assert len(transport.now) == 1
+        await query.aclose(timeout=0)
+
+
+_SLOW_READER = """
+    import json, os, sys, time
+    seen = []
+    def answer(frame):
+        said = {"subtype": "success", "request_id": frame["request_id"], "response": {"seen": seen}}
+        print(json.dumps({"type": "control_response", "response": said}), flush=True)
+    answer(json.loads(sys.stdin.readline()))
+    while not os.path.exists(GATE):
+        time.sleep(0.01)
+    for line in sys.stdin:
+        frame = json.loads(line)
+        seen.append(frame["type"])
+        if frame["type"] == "control_request":
+            answer(frame)
+"""
+
+
+async def test_a_request_does_not_overtake_a_prompt_that_is_being_written(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    child = [sys.executable, "-ISc", dedent(_SLOW_READER).replace("GATE", repr(str(gate)))]
+    answers: list[dict[str, list[str]]] = []
+
+    async def ask() -> None:
+        answers.append(await query.request("mcp_status"))
+
+    with anyio.fail_after(30):
+        async with Query(SubprocessTransport(command=child)) as query, anyio.create_task_group() as tasks:
+            tasks.start_soon(query.send, "x" * 1_000_000)
+            await anyio.wait_all_tasks_blocked()
+            for _ in range(2):
+                tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            gate.touch()
+    assert sorted(len(answer["seen"]) for answer in answers) == [2, 3]
+    assert all(answer["seen"][0] == "user" for answer in answers)

@@ -198,8 +198,15 @@ async def test_what_a_killed_child_left_behind_is_gone_after_close() -> None:
     assert [find_marked(mark) for mark in marks] == [[] for _ in marks]
 
 
+async def without_guard() -> None:
+    """Wait until no guard is left of earlier sessions. It stays for at most five seconds after the last one."""
+    with anyio.fail_after(5):
+        while guard.pid is not None:
+            await anyio.wait_all_tasks_blocked()
+
+
 async def test_the_guard_leaves_with_the_last_child() -> None:
-    assert guard.pid is None
+    await without_guard()
     first = await ProcessConnectable(["cat"]).connect()
     pid = guard.pid
     second = await ProcessConnectable(["cat"]).connect()
@@ -208,8 +215,54 @@ async def test_the_guard_leaves_with_the_last_child() -> None:
     await first.aclose()
     assert guard.pid == pid
     await second.aclose()
+    with anyio.fail_after(5):
+        while pid in children_of(os.getpid()):
+            await anyio.wait_all_tasks_blocked()
     assert guard.pid is None
-    assert pid not in children_of(os.getpid())
+
+
+async def test_sessions_that_follow_each_other_share_a_guard() -> None:
+    mine, pids = Guard(linger=1000), set()
+    for _ in range(3):
+        mark = new_mark()
+        mine.watch(mark, os.getpid())
+        mine.release(mark)
+        pids.add(mine.pid)
+    assert len(pids) == 1
+    assert None not in pids
+    mine.forget()  # its input ends, as with the end of the host: without children it goes
+    os.waitpid(pids.pop() or 0, 0)
+
+
+TWO_SESSIONS = """
+import sys, anyio
+from claude_transport.streams.guard import guard
+from claude_transport.streams.process import ProcessConnectable
+async def main():
+    await (await ProcessConnectable(["cat"]).connect()).aclose()
+    idle = guard.pid
+    stream = await ProcessConnectable(["/bin/sh", "-c", sys.argv[2]]).connect()
+    await stream.receive()
+    print(idle == guard.pid is not None, flush=True)
+    await anyio.sleep_forever()
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+async def test_a_guard_that_has_waited_for_a_child_ends_it_with_its_host(anyio_backend_name: str) -> None:
+    command = [sys.executable, "-c", TWO_SESSIONS, anyio_backend_name, STUBBORN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        try:
+            assert host.stdout.readline() == "True\n"
+            marks = marks_of(children_of(host.pid))
+        finally:
+            host.kill()
+    assert len(marks) == 1
+    try:
+        await until_gone(marks)
+    finally:
+        assert sum(kill_marked(mark) for mark in marks) == 0
 
 
 def test_a_guard_that_was_killed_is_replaced_and_knows_all_children() -> None:

@@ -273,3 +273,60 @@ async def test_a_child_that_ended_well_still_takes_no_writes() -> None:
             with pytest.raises(ct.TransportClosed) as caught:
                 await transport.write("{}")
         assert caught.value.exit_code == 0
+
+
+async def test_lines_that_are_written_without_waiting_arrive_whole_in_order_and_are_counted() -> None:
+    async with ct.SubprocessTransport(command=CAT) as transport:
+        with anyio.fail_after(30):
+            await transport.write('{"n":0}')
+            for number in range(1, 100):
+                assert transport.write_now(b'{"n":%d}\n' % number)
+            assert transport.info.bytes_written == 10 * 8 + 90 * 9
+            await transport.end_input()
+            assert [message["n"] for message in await read_all(transport)] == list(range(100))
+
+
+async def test_what_would_have_to_wait_is_not_written_now_and_harms_nothing(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    line = b'{"filled":1}\n'
+    transport = ct.SubprocessTransport(command=["sh", "-c", 'until [ -e "$0" ]; do sleep 0.01; done; exec cat', str(gate)])
+    assert not transport.write_now(line)  # not connected
+    async with transport:
+        with anyio.fail_after(30):
+            assert not transport.write_now(b"x" * 100_000 + b"\n")  # a long line could be cut
+            filled = 0
+            while transport.write_now(line):
+                filled += 1
+            assert transport.info.bytes_written == filled * len(line) > 4096
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(transport.write, '{"waits":1}')
+                await anyio.wait_all_tasks_blocked()
+                gate.touch()
+                assert (await read_one(transport)) == {"filled": 1}
+            await transport.end_input()
+            assert not transport.write_now(line)
+            assert await read_all(transport) == [*[{"filled": 1}] * (filled - 1), {"waits": 1}]
+    assert not transport.write_now(line)
+
+
+async def test_nothing_is_written_now_while_another_line_is_half_out() -> None:
+    async with ct.SubprocessTransport(command=SILENT, close_timeout=0.2) as transport, anyio.create_task_group() as tasks:
+        tasks.start_soon(transport.write, "x" * 1_000_000)
+        await anyio.wait_all_tasks_blocked()
+        assert not transport.write_now(b"{}\n")
+        tasks.cancel_scope.cancel()
+    assert not transport.write_now(b"{}\n")
+
+
+async def test_a_transport_that_changes_write_is_given_every_line() -> None:
+    class Noting(ct.SubprocessTransport):
+        def __init__(self) -> None:
+            super().__init__(command=CAT)
+            self.noted: list[str | bytes] = []
+
+        async def write(self, data: str | bytes) -> None:
+            self.noted.append(data)
+            await super().write(data)
+
+    async with Noting() as transport:
+        assert not transport.write_now(b"{}\n")
