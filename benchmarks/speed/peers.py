@@ -46,10 +46,14 @@ def line_peer(folder: Path, files: tuple[Path, ...]) -> str:
     return _script(folder, f"lines-{files[0].name}-{len(files)}", f"read -r line\nexec cat {_quoted(files)}\n")
 
 
-def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True) -> str:
-    """Return a program that answers `initialize`, then writes `files` and exits. If it `waits`, it reads the prompt first."""
+def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True, piece_bytes: int = 0) -> str:
+    """Return a program that answers `initialize`, then writes `files` and exits. If it `waits`, it reads the prompt first.
+
+    With `piece_bytes` it writes that many bytes at a time, and not as many as `cat` does.
+    """
     waiting = "read -r line\n" if waits else ""
-    return _script(folder, f"session-{files[0].name}-{len(files)}", f"{_HANDSHAKE}{waiting}exec cat {_quoted(files)}\n")
+    writing = f"cat {_quoted(files)} | dd bs={piece_bytes} iflag=fullblock status=none" if piece_bytes else f"exec cat {_quoted(files)}"
+    return _script(folder, f"session-{files[0].name}-{len(files)}", f"{_HANDSHAKE}{waiting}{writing}\n")
 
 
 def endless_peer(folder: Path, file: Path) -> str:
