@@ -221,7 +221,7 @@ async def test_the_guard_leaves_with_the_last_child() -> None:
     assert guard.pid is None
 
 
-async def test_sessions_that_follow_each_other_share_a_guard() -> None:
+def test_sessions_that_follow_each_other_share_a_guard() -> None:
     mine, pids = Guard(linger=1000), set()
     for _ in range(3):
         mark = new_mark()
