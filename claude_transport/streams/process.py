@@ -287,7 +287,7 @@ class ProcessStream(ByteStream):
         if not waited:
             child.input_room.full_count = 0
 
-    def send_now(self, item: bytes) -> bool:
+    def send_whole_now(self, item: bytes) -> bool:
         """Write `item` to the child's input if the pipe takes all of it now. Returns False when nothing was written."""
         child = self._child
         # only such a short write is all or nothing: half a line could not be taken back
