@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
-import functools
 import os
 import select
 import subprocess
@@ -217,6 +216,7 @@ class ProcessStream(ByteStream):
         self._close_timeout = close_timeout
         self._diagnose = diagnose
         self._started_at = dt.datetime.now(dt.UTC)
+        self._attributes: Mapping[Any, Callable[[], Any]] | None = None
         self._output_over = False
         self._pace = Pace()
 
@@ -287,7 +287,7 @@ class ProcessStream(ByteStream):
         if not waited:
             child.input_room.full_count = 0
 
-    def send_now(self, item: bytes) -> bool:
+    def send_whole_now(self, item: bytes) -> bool:
         """Write `item` to the child's input if the pipe takes all of it now. Returns False when nothing was written."""
         child = self._child
         # only such a short write is all or nothing: half a line could not be taken back
@@ -352,8 +352,13 @@ class ProcessStream(ByteStream):
         cause = await self._how_it_ended()
         return cause if isinstance(cause, ClaudeTransportError) else broken_pipe
 
-    @functools.cached_property
+    @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        if self._attributes is None:  # made once: `info` and `is_ready()` ask for it
+            self._attributes = self._make_attributes()
+        return self._attributes
+
+    def _make_attributes(self) -> Mapping[Any, Callable[[], Any]]:
         child, started_at = self._child, self._started_at
         return {
             StreamAttribute.pid: lambda: child.pid,

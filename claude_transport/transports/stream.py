@@ -137,7 +137,7 @@ class StreamTransport(Transport):
                 self._is_pipe = hasattr(self._stream, "pour")
                 # some streams can often send without waiting; a subclass may have work of its own to do then
                 if type(self).write is StreamTransport.write and type(self).end_input is StreamTransport.end_input:
-                    self._send_now = getattr(self._stream, "send_now", None)
+                    self._send_now = getattr(self._stream, "send_whole_now", None)
                     self._send_eof_now = getattr(self._stream, "send_eof_now", None)
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
