@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["TARGETS", "Either", "Target"]
+__all__ = ["TARGETS", "AtMost", "Either", "Target"]
 
 _SLACK = 0.15  # a figure may be this much under its target before the check fails: noise of a busy machine
 
@@ -34,6 +34,20 @@ class Target:
         """Return the figure as text."""
         figure = self.figure(tables)
         return f"{figure:.2f}" if figure < 100 else f"{figure:,.0f}"
+
+
+@dataclass(frozen=True)
+class AtMost(Target):
+    """A target for a figure that must not be larger than `most`, in `unit`. Its ratio is `most` divided by the figure."""
+
+    most: float = 1.0
+    unit: str = ""
+
+    def figure(self, tables: dict[str, Any]) -> float:
+        return self.most / super().figure(tables)
+
+    def shown(self, tables: dict[str, Any]) -> str:
+        return f"{super().figure(tables):.1f} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,16 @@ def _asking(what: str, *clock: str) -> Target:
     return Target(what, ("conversing", "control round trip", "ratios", "official / ours", *clock), 1.0)
 
 
+def _first_conversation(most: float) -> Target:
+    what = f"a first conversation, with its imports, above an event loop that does nothing: at most {most:.0f} ms of processor time"
+    return AtMost(what, ("importing", "first conversation", "added_ms", "ours, to an event loop"), 1.0, most, "ms")
+
+
+def _idle_session(most: float) -> Target:
+    what = f"resident memory of the host for each idle session: at most {most:.0f} KB"
+    return AtMost(what, ("idle", "idle sessions", "rows", "ours", "kb_a_session"), 1.0, most, "KB")
+
+
 def _import(what: str, table: str) -> Target:
     return Target(f"{what}, against the official SDK", ("importing", table, "ratios", "official / ours"), 6.0)
 
@@ -85,4 +109,6 @@ TARGETS = (
     Target("batches of small messages for each wake-up", ("waking", "delta, 263 B", "ratios", "batches / wake-up, ours"), 0.99),
     _import("importing the package", "import of the package"),
     _import("importing what a conversation needs", "import of what a conversation needs"),
+    _first_conversation(60.0),
+    _idle_session(30.0),
 )
