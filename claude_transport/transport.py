@@ -21,7 +21,7 @@ import msgspec
 
 from claude_transport.errors import UsageError
 from claude_transport.launch.options import BillingPolicy
-from claude_transport.protocol.codec import LineDecoder
+from claude_transport.protocol.codec import REFUSED, LineDecoder, decode_dict
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
 from claude_transport.protocol.framing import LineBlock
 
@@ -313,17 +313,6 @@ def read_lines_of(transport: TransportLike) -> AsyncIterator[Sequence[bytes]]:
     return _EncodedMessages(transport.read_messages())
 
 
-@runtime_checkable
-class WritesNow(Protocol):
-    """A transport that can often write without waiting, and so without a task."""
-
-    def write_now(self, line: bytes) -> bool:
-        """Write `line`, one whole line with its newline, if the peer takes all of it at once. Returns False when nothing was written: then
-        call `write()`, which waits, and raises what is wrong.
-        """
-        ...
-
-
 class PouredLines(ABC):
     """The iterator of a `read_lines()` that can also push its batches, without waking a task for each of them."""
 
@@ -365,7 +354,9 @@ class DecodedLines:
         self._next_batch = next_batch
         self._pending = pending
         self._on_failure = on_failure
-        self._as_dict = decoder.as_dict
+        self._decoder = decoder
+        self._received = len(pending)
+        self._counted = 0  # lines of these that the decoder knows of
 
     def __aiter__(self) -> Self:
         return self
@@ -376,7 +367,17 @@ class DecodedLines:
         while True:
             if not pending:
                 pending.extend(await self._next_batch())
-            message = self._as_dict(pending.popleft())
+                self._received += len(pending)
+            line = pending.popleft()
+            if line.__class__ is bytes:
+                try:
+                    return decode_dict(line)
+                except REFUSED:
+                    pass  # read below, more leniently
+            # the number of the line is a part of what is said about it
+            self._decoder.note_dicts(max(self._received - len(pending) - 1 - self._counted, 0))
+            self._counted = self._received - len(pending)
+            message = self._decoder.as_dict(line)
             if isinstance(message, dict):
                 return message
             if message is not None and self._on_failure is not None:

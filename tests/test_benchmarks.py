@@ -17,7 +17,7 @@ pytest.importorskip("claude_agent_sdk")
 ROOT = Path(__file__).parent.parent
 BENCH = ROOT / "benchmarks" / "bench_speed.py"
 DOCS = ROOT / "docs" / "benchmarks"
-NAMES = ("reading", "carrying", "conversing", "waking", "sessions", "importing", "memory", "idle", "curve")
+NAMES = ("reading", "carrying", "conversing", "waking", "sessions", "gateway", "mixed", "importing", "memory", "idle", "curve")
 
 
 @pytest.fixture
@@ -80,6 +80,16 @@ def test_a_target_that_may_be_met_in_two_ways_is_as_far_as_the_better_of_them(sp
     assert either.shown({"a": {"median": 0.3}, "b": {"median": 1.2}}) == "0.30 share or 1.20 GB/s"
 
 
+def test_a_target_that_is_a_most_is_met_below_it_and_says_what_was_measured(speed: Callable[[str], Any]) -> None:
+    within = speed("targets").AtMost("arrives within", ("a",), most=20.0, unit=" ms")
+    assert within.figure({"a": {"median": 10.0}}) == pytest.approx(2.0)
+    assert within.figure({"a": {"median": 25.0}}) < within.floor < within.least
+    assert (within.shown({"a": {"median": 25.0}}), within.wanted) == ("25.00 ms", "at most 20.00 ms")
+    times = speed("targets").AtMost("times theirs", ("a",), most=0.55, inverse=True)
+    assert times.figure({"a": {"median": 2.0}}) == pytest.approx(1.1)
+    assert times.shown({"a": {"median": 2.0}}) == "0.50"
+
+
 def test_a_check_measures_again_what_is_under_its_floor_and_nothing_else_while_there_is_time(speed: Callable[[str], Any]) -> None:
     target = speed("targets").Target
     targets = [target("good", ("reading", "small"), 1.0), target("bad", ("reading", "large"), 1.0), target("other", ("waking", "all"), 1.0)]
@@ -107,14 +117,18 @@ def test_the_verdicts_follow_from_the_figures(tmp_path: Path, speed: Callable[[s
     report["backends"]["trio"]["conversing"]["connect and close"]["ratios"]["official / ours"]["median"] = 0.25
     speed("figures").write_figures(report, tmp_path / "figures")
     text = (tmp_path / "figures").read_text("utf-8")
-    (dicts,) = [line for line in text.splitlines() if line.startswith("| small messages as dicts")]
+    (dicts,) = [line for line in text.splitlines() if line.startswith("| small messages as dicts, against the official SDK |")]
     assert "| 100 |" in dicts
     assert dicts.endswith(("| met |", "trio: met |"))
     assert "ours takes 4.00 times as much on trio" in text or "and 4.00 times as much on trio" in text
     slow = published_report()
     slow["backends"]["trio"]["reading"]["delta, 263 B"]["ratios"]["official / ours, dicts"]["median"] = 0.1
     speed("figures").write_figures(slow, tmp_path / "figures")
-    (dicts,) = [line for line in (tmp_path / "figures").read_text("utf-8").splitlines() if line.startswith("| small messages as dicts")]
+    (dicts,) = [
+        line
+        for line in (tmp_path / "figures").read_text("utf-8").splitlines()
+        if line.startswith("| small messages as dicts, against the official SDK |")
+    ]
     assert dicts.endswith(("| missed |", "trio: missed |"))
 
 
@@ -122,6 +136,8 @@ def test_the_page_and_the_charts_are_made_of_the_published_report(tmp_path: Path
     report = published_report()
     speed("figures").write_figures(report, tmp_path / "figures")
     assert (tmp_path / "figures").read_text("utf-8") == (DOCS / "speed-figures.inc").read_text("utf-8")
+    speed("figures").write_summary(report, tmp_path / "summary")
+    assert (tmp_path / "summary").read_text("utf-8") == (DOCS / "speed-summary.inc").read_text("utf-8")
     assert speed("chart").draw(report) == (DOCS / "speed.svg").read_text("utf-8")
     assert speed("curves").draw_curves(report) == (DOCS / "speed-curves.svg").read_text("utf-8")
 

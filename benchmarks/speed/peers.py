@@ -46,19 +46,31 @@ def line_peer(folder: Path, files: tuple[Path, ...]) -> str:
     return _script(folder, f"lines-{files[0].name}-{len(files)}", f"read -r line\nexec cat {_quoted(files)}\n")
 
 
-def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True) -> str:
-    """Return a program that answers `initialize`, then writes `files` and exits. If it `waits`, it reads the prompt first."""
+def handshake_peer(folder: Path, files: tuple[Path, ...], *, waits: bool = True, piece_bytes: int = 0) -> str:
+    """Return a program that answers `initialize`, then writes `files` and exits. If it `waits`, it reads the prompt first.
+
+    With `piece_bytes` it writes that many bytes at a time, and not as many as `cat` does.
+    """
     waiting = "read -r line\n" if waits else ""
-    return _script(folder, f"session-{files[0].name}-{len(files)}", f"{_HANDSHAKE}{waiting}exec cat {_quoted(files)}\n")
+    writing = f"cat {_quoted(files)} | dd bs={piece_bytes} iflag=fullblock status=none" if piece_bytes else f"exec cat {_quoted(files)}"
+    return _script(folder, f"session-{files[0].name}-{len(files)}", f"{_HANDSHAKE}{waiting}{writing}\n")
 
 
 def endless_peer(folder: Path, file: Path) -> str:
     """Return a program that answers `initialize`, reads a prompt, and writes `file` again and again until it is killed.
 
-    It leaves an empty file `pid-N` in the folder, because it does not end with its input.
+    It leaves an empty file `pid-N` in the folder, because it does not end with its input. It runs at the lowest priority: ten of them would
+    otherwise take the processor from the reader that is measured.
     """
     named = shlex.quote(str(folder / "pid-"))
-    return _script(folder, "endless", f"{_HANDSHAKE}: > {named}$$\nread -r line\nwhile cat {_quoted((file,))}; do :; done\n")
+    return _script(folder, "endless", f"{_HANDSHAKE}{_YIELDING}: > {named}$$\nread -r line\nwhile cat {_quoted((file,))}; do :; done\n")
+
+
+# Linux may give each session of processes the same share of the processors; then `nice` counts only inside of one.
+_YIELDING = """
+renice -n 19 -p $$ > /dev/null
+if [ "$(cat /proc/$$/autogroup)" != "$(cat /proc/$PPID/autogroup)" ]; then echo 19 > /proc/$$/autogroup; fi 2> /dev/null
+"""
 
 
 def named_pipe_peer(folder: Path) -> str:

@@ -31,7 +31,7 @@ SIZES = (1, 100, 400)
 _LINES = {1: 200_000, 100: 4000, 400: 1000}
 """Lines for each client in a round, by number of clients: about a hundred megabytes in all."""
 
-_SECONDS = 0.5
+_SECONDS = 0.3
 """How long the lines that come alone are sent, in each round."""
 _RATES = {1: 200, 100: 2000, 400: 2000}
 """Such lines a second for all clients together: fewer than fill a core, so that the latency is not the length of a queue."""

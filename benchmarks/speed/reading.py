@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from speed import limit, official, ours
+from speed import limit, official, ours, typescript
 from speed.bench import Bench, Table, Tables
 from speed.peers import handshake_peer, line_peer
 from speed.workload import SHAPES, Workload
@@ -13,6 +13,10 @@ __all__ = ["tables"]
 
 _TURN = "one turn, typed"
 VIEWS = {"dicts": "read_dicts", "Query, dicts": "query_dicts", "Query, typed": "query_typed", _TURN: "turn_typed"}
+
+_ALSO_TYPESCRIPT = ("delta, 263 B", "assistant, 2.3 KB", "tool result, 1.3 MB")
+_CHECKED_SCALE = 0.2
+"""Up to this scale the TypeScript SDK is left out: a check or a quick run installs nothing, and it has no target."""
 
 
 def tables(bench: Bench) -> Tables:
@@ -32,4 +36,7 @@ def _measure(bench: Bench, shape: str) -> Table:
         for subject, module in (("ours", ours), ("official", official)):
             runs[f"{subject}, {view}"] = bench.run(getattr(module, name), peer, work)
         ratios[f"official / ours, {view}"] = (f"official, {view}", f"ours, {view}")
+    if shape in _ALSO_TYPESCRIPT and bench.scale > _CHECKED_SCALE and typescript.installed():
+        runs["TypeScript SDK"] = functools.partial(typescript.query_typed, session, work, home=bench.folder)
+        ratios["TypeScript SDK / ours, Query, typed"] = ("TypeScript SDK", "ours, Query, typed")
     return bench.compare(runs, ratios=ratios, unit="message")

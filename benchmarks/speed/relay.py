@@ -54,7 +54,8 @@ async def _gateway(child: str) -> AsyncIterator[int]:
 
 
 def _start(child: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    # In a session of its own, as behind the gateway: Linux may give each session the same share of the processors.
+    return subprocess.Popen([child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

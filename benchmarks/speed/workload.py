@@ -1,13 +1,17 @@
-"""The files that are read: lines of some shapes and a result, as a CLI writes them."""
+"""The files that are read: lines of some shapes and a result, as a CLI writes them.
+
+A thousand lines of a shape differ in their text and their id. Equal lines would flatter every reader: a processor learns their branches.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULT", "SHAPES", "Workload", "delta", "lines_of"]
+__all__ = ["RESULT", "SHAPES", "Workload", "delta", "lines_of", "message_of"]
 
 _IDS = {
     "session_id": "0b0fcf5a-3f5e-4d7b-9d3b-8a5d3c1f8a11",
@@ -37,8 +41,10 @@ RESULT = {
 }
 
 
-def _prose(size: int, text: str = _PROSE) -> str:
-    return (text * (size // len(text) + 1))[:size]
+def _prose(size: int, text: str = _PROSE, *, number: int = 0) -> str:
+    """Return a part of endless prose; another one for each `number`."""
+    start = number * 37 % len(text)
+    return (text * (size // len(text) + 2))[start : start + size]
 
 
 def delta(text: str) -> dict[str, Any]:
@@ -65,8 +71,8 @@ def _assistant(text: str) -> dict[str, Any]:
     return {"type": "assistant", "message": message, **_IDS}
 
 
-def _tool_result(size: int) -> dict[str, Any]:
-    content = [{"type": "tool_result", "tool_use_id": "toolu_01A", "content": _prose(size), "is_error": False}]
+def _tool_result(text: str) -> dict[str, Any]:
+    content = [{"type": "tool_result", "tool_use_id": "toolu_01A", "content": text, "is_error": False}]
     return {"type": "user", "message": {"role": "user", "content": content}, **_IDS}
 
 
@@ -74,45 +80,63 @@ def _line(message: dict[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-SHAPES = {
-    "delta, 263 B": (200_000, _line(delta("a few words of prose, " + "or" * 2))),
-    "assistant, 2.3 KB": (40_000, _line(_assistant(_prose(1750)))),
-    "assistant, 2.3 KB, much escaped": (10_000, _line(_assistant(_prose(1620, _ESCAPES)))),
-    "tool result, 87 KB": (1500, _line(_tool_result(86_000))),
-    "tool result, 1.3 MB": (60, _line(_tool_result(1_285_000))),
+_MAKERS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
+    "delta, 263 B": (120_000, lambda prose: delta(prose(26))),
+    "assistant, 2.3 KB": (24_000, lambda prose: _assistant(prose(1750))),
+    "assistant, 2.3 KB, much escaped": (6000, lambda prose: _assistant(prose(1620, _ESCAPES))),
+    "tool result, 87 KB": (900, lambda prose: _tool_result(prose(86_000))),
+    "tool result, 1.3 MB": (60, lambda prose: _tool_result(prose(1_285_000))),
 }
-"""By name: the number of lines in a full run, and the line."""
+
+
+def message_of(name: str, number: int, *, text: str | None = None) -> dict[str, Any]:
+    """Return the message `number` of a shape, made of prose or of `text`."""
+
+    def prose(size: int, usual: str = _PROSE) -> str:
+        return _prose(size, text or usual, number=number)
+
+    return {**_MAKERS[name][1](prose), "uuid": f"{number * 2_654_435_761 % 2**32:08x}{_IDS['uuid'][8:]}"}
+
+
+SHAPES = {name: (count, _line(message_of(name, 0))) for name, (count, _) in _MAKERS.items()}
+"""By name: the number of lines in a full run, and one of the lines."""
+
+_VARIANTS, _VARIANT_BYTES = 1000, 8_000_000
+"""Lines of a shape that differ, and the bytes from which on fewer do."""
+
+
+def _variants(name: str, count: int) -> list[bytes]:
+    """Return lines of a shape, each with other text and another id."""
+    size = len(SHAPES[name][1])
+    return [_line(message_of(name, number)) for number in range(max(min(count, _VARIANTS, _VARIANT_BYTES // size), 1))]
 
 
 def lines_of(size: int) -> bytes:
     """Return a line of about `size` bytes."""
-    return _line(delta("x" * max(size - 200, 1))) if size < 2000 else _line(_tool_result(size - size // 20))
+    return _line(delta("x" * max(size - 200, 1))) if size < 2000 else _line(_tool_result(_prose(size - size // 20)))
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`count` equal lines and a result, in files that a peer writes one after the other."""
+    """`count` lines and a result, in files that a peer writes one after the other. Without the result they have `size_bytes`."""
 
     name: str
     line: bytes
     count: int
+    size_bytes: int
     files: tuple[Path, ...]
 
-    @property
-    def size_bytes(self) -> int:
-        """The number of bytes of the lines, without the result."""
-        return len(self.line) * self.count
-
     @classmethod
-    def write(cls, folder: Path, name: str, *, line: bytes, count: int, files: int = 1) -> Workload:
-        """Write the files; `count` is a multiple of `files`."""
+    def write(cls, folder: Path, name: str, *, line: bytes, count: int, files: int = 1, variants: Sequence[bytes] = ()) -> Workload:
+        """Write the files, of equal lines or of `variants` in turn; `count` is a multiple of `files`."""
         part, end = folder / f"{len(line)}-{count}.ndjson", folder / "result.ndjson"
-        part.write_bytes(line * (count // files))
+        lines, each = variants or (line,), count // files
+        part.write_bytes(b"".join(lines) * (each // len(lines)) + b"".join(lines[: each % len(lines)]))
         end.write_bytes(_line(RESULT))
-        return cls(name, line, count // files * files, (*[part] * files, end))
+        return cls(name, line, each * files, part.stat().st_size * files, (*[part] * files, end))
 
     @classmethod
     def of_shape(cls, folder: Path, name: str, *, scale: float) -> Workload:
         """Write files of one of `SHAPES`, with `scale` times as many lines."""
-        count, line = SHAPES[name]
-        return cls.write(folder, name, line=line, count=max(round(count * scale), 4))
+        count = max(round(SHAPES[name][0] * scale), 4)
+        return cls.write(folder, name, line=SHAPES[name][1], count=count, variants=_variants(name, count))

@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import BackgroundTask, HostLoop, clock_here
+from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here
 from claude_transport.client.reports import CloseReport, guarded, raised_again, refuse_stray, translated
 from claude_transport.errors import (
     ClaudeTransportError,
@@ -43,7 +43,6 @@ from claude_transport.transport import (
     Transport,
     TransportInfo,
     TransportLike,
-    WritesNow,
     attach_to,
     read_lines_of,
 )
@@ -210,8 +209,9 @@ class TimeLimits:
 class Connection:
     """The transport of one conversation, its lines, its requests, and the moments of its life.
 
-    Only one task writes: `write_all()`. A transport is broken for good when a write is cancelled in the middle of a line, so a cancelled
-    caller of `send()` takes its line back when writing has not begun. Else the line is written to its end.
+    Only one task writes. It starts with the first line that cannot be written at once. A transport is broken for good when a write is
+    cancelled in the middle of a line, so a cancelled caller of `send()` takes its line back when writing has not begun. Else the line is
+    written to its end.
 
     Args:
         transport: connected when it is not yet, and closed in the end.
@@ -230,6 +230,7 @@ class Connection:
         "_dropped_tasks",
         "_early",
         "_ended_by_itself",
+        "_ends_now",
         "_given_up",
         "_in_flight",
         "_input_ended",
@@ -237,6 +238,7 @@ class Connection:
         "_on_close_requested",
         "_pending",
         "_queue",
+        "_start_writer",
         "_time_limits",
         "_transport",
         "_waiting_bytes",
@@ -296,7 +298,8 @@ class Connection:
         self._in_flight: list[Delivery] = []
         self._waiting_bytes = 0
         self.writing: Flag = Flag()
-        """Set when the first line is about to be written, with no checkpoint in between."""
+        """Set when the writing task is about to write its first line, with no checkpoint in between."""
+        self._start_writer: Callable[..., object] | None = None
         self._arrival = Wakeup()
         self._input_ended = False
         self._write_failure: ClaudeTransportError | None = None
@@ -306,7 +309,8 @@ class Connection:
         self._clock: Callable[[], float] = anyio.current_time
         # Only while the writing task has nothing to do and the input is open: a line must not overtake another one.
         self._write_now: Callable[[bytes], bool] | None = None
-        self._writes_now = transport.write_now if isinstance(transport, WritesNow) else None
+        self._writes_now: Callable[[bytes], bool] | None = getattr(transport, "write_now", None)
+        self._ends_now: Callable[[], bool] | None = getattr(transport, "end_input_now", None)
 
     # The transport
 
@@ -337,16 +341,18 @@ class Connection:
         """
         if self._transport.is_ready():
             return
-        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._connecting:
+        with anyio.CancelScope(deadline=self._clock() + timeout) as scope:
+            self._connecting = scope
             if self._given_up:
-                self._connecting.cancel()
+                scope.cancel()
             try:
                 await guarded(self._transport.connect())
             except ClaudeTransportError:
                 raise
             except Exception as exc:
                 raise CLIConnectionError(f"the transport could not connect: {exc!r}") from exc
-        if self._connecting.cancelled_caught:
+        self._connecting = None  # cancelling a scope that has ended costs as much as a wait
+        if scope.cancelled_caught:
             if self._given_up:
                 raise TransportClosed("the query was closed while it was connecting")
             raise ConnectTimeout(f"not connected in {timeout:g} s", waited=timeout)
@@ -385,7 +391,6 @@ class Connection:
         """Note that the start has succeeded."""
         self.is_open = not self.is_over
         self.ready.set()
-        self._time_limits.look_again()
 
     def fail_start(self, error: ClaudeTransportError) -> None:
         """Note that the start has failed. Changes nothing when it is over."""
@@ -525,6 +530,13 @@ class Connection:
 
     async def send(self, delivery: Delivery) -> None:
         """Wait until the transport has taken the line. Raises what kept it from being taken."""
+        if self._write_now is not None and delivery.line is not None and not is_being_cancelled_here():
+            await anyio.lowlevel.checkpoint_if_cancelled()  # the line of a cancelled caller is not written
+            # nothing has run since the caller's last step, unless it was cancelled
+            if self._write_now(delivery.line):
+                delivery.settle(None)
+                await anyio.lowlevel.checkpoint()
+                return
         self.put(delivery)
         try:
             await delivery.done.wait()
@@ -550,12 +562,18 @@ class Connection:
             delivery.settle(None if is_end else InputClosed("end_input() was called: nothing more can be sent"))
         elif self._write_failure is not None and (not is_end or self._writing_over):
             delivery.settle(self._write_failure)
+        elif is_end and self._write_now is not None and self._ends_now is not None and self._ends_now():
+            self._input_ended, self._write_now = True, None
+            delivery.settle(None)
         else:
             self._input_ended = is_end
             self._write_now = None
             self._enqueue(delivery)
             self._waiting_bytes += delivery.size
             self._arrival.fire()
+            if self._start_writer is not None:
+                start, self._start_writer = self._start_writer, None
+                start(self._write_all)
 
     def _enqueue(self, delivery: Delivery) -> None:
         if not self._queue:
@@ -577,8 +595,18 @@ class Connection:
                 f"{MAX_WAITING_BYTES} may"
             )
 
-    async def write_all(self, at_end: Callable[[], Awaitable[object]]) -> None:
-        """Write what is put in the queue, in order, until cancelled. Then call `at_end`, which may shield itself."""
+    def begin_writing(self, start: Callable[..., object]) -> None:
+        """Write from now on. `start` starts the writing task, with the first line that cannot be written at once."""
+        self._start_writer = start
+        self._write_now = self._writes_now
+
+    @property
+    def is_writing(self) -> bool:
+        """True while the transport is being written to."""
+        return bool(self._in_flight or self._queue)
+
+    async def _write_all(self) -> None:
+        """Write what is put in the queue, in order, until `stop_writing()`."""
         try:
             self.writing.set()
             while True:
@@ -610,7 +638,6 @@ class Connection:
                 del first  # it would be kept until the next line comes
         finally:
             self.stop_writing(TransportClosed("the conversation is closed"))
-            await at_end()
 
     def _settle_written(self) -> None:
         for delivery in self._in_flight:
@@ -650,6 +677,7 @@ class Connection:
     def stop_writing(self, error: ClaudeTransportError | None = None) -> None:
         """Settle everything, with `error` when nothing has failed before. From now on not even the end of the input is written."""
         self._writing_over = True
+        self._start_writer = None
         self._fail_writing(self._write_failure or error or self.gone("the conversation is closed"))
         self._arrival.fire()
 
@@ -714,9 +742,13 @@ class Connection:
             ControlTimeout: it did not answer in `timeout` seconds.
             ClaudeTransportError: the reason why it never will.
         """
-        self._time_limits.set(request, self._clock() + timeout)
         try:
-            await request.settled()
+            if self.ready.is_set():
+                self._time_limits.set(request, self._clock() + timeout)
+                await request.settled()
+            else:  # there is one request at a time, and a scope costs less than the task
+                with anyio.move_on_after(timeout):
+                    await request.settled()
         finally:
             self._pending.pop(request.request_id, None)
             self._conversation.abandoned(request.request_id)

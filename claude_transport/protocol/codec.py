@@ -55,13 +55,13 @@ _AnyMessage = (
 _CLASSES: Final[dict[str, type[Message]]] = {str(cls.__struct_config__.tag): cls for cls in get_args(_AnyMessage)}
 
 _decode: Final[Callable[[bytes], Message]] = msgspec.json.Decoder(_AnyMessage).decode
-_decode_dict: Final[Callable[[bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
+decode_dict: Final[Callable[[bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
 # A system line is decoded twice, first for its subtype: such lines are rare, and msgspec supports one tag per Struct. Their decoders are
 # made at first use: most subtypes never come, and making all decoders took half of this module's import time.
 _subtype_decoders: Final[dict[str, Callable[[bytes], SystemMessage]]] = {}
 
 # What msgspec raises for bad input: its own errors, UnicodeDecodeError (a ValueError), and RecursionError for 10 000 nested brackets.
-_REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _NO_KINDS: Final[frozenset[object]] = frozenset()
 _BYTES_ONLY: Final[frozenset[type]] = frozenset({bytes})
@@ -158,7 +158,7 @@ class LineDecoder:
                 message = _decode(line)
                 if message.__class__ is SystemMessage:
                     message = _second_look(message, line)
-            except _REFUSED:
+            except REFUSED:
                 pass  # read again below, more leniently
             else:
                 force_setattr(message, "raw", line)
@@ -211,8 +211,8 @@ class LineDecoder:
             (line,) = self._bounded((line,))
         if line.__class__ is bytes:
             try:
-                message = _decode_dict(line)
-            except _REFUSED:
+                message = decode_dict(line)
+            except REFUSED:
                 pass  # read again below, more leniently
             else:
                 counters.dicts += 1
@@ -236,7 +236,7 @@ class LineDecoder:
                         set_raw(message, "raw", line)
                         append(message)
                     break
-                except _REFUSED:
+                except REFUSED:
                     rescued += 1
                     saved = self._rescue(line, first + len(out) + blank + 1)
                     if saved is None:
@@ -253,6 +253,11 @@ class LineDecoder:
             self.counters.typed += consumed - rescued
             self.kinds = set(map(type, out))
         return out
+
+    def note_dicts(self, count: int) -> None:
+        """Count lines that the caller has decoded with `decode_dict()`."""
+        self.counters.lines += count
+        self.counters.dicts += count
 
     def _bounded(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         limit = self._max_line_bytes
@@ -300,7 +305,7 @@ def _read_plain(lines: Sequence[bytes]) -> tuple[list[Message], set[type[Message
         if SystemMessage in kinds:
             out = list(map(_second_look, out, lines))
             kinds = set(map(type, out))
-    except _REFUSED:
+    except REFUSED:
         return None
     deque(map(force_setattr, out, repeat("raw"), lines), maxlen=0)
     return out, kinds
@@ -348,7 +353,7 @@ def _read_object(line: bytes) -> _Reading:
         message = _second_look(_decode(line), line)
         force_setattr(message, "raw", line)
         return _Reading(message, "typed")
-    except _REFUSED:
+    except REFUSED:
         pass  # try the next rungs
     try:
         value, lossy = parse_json(line)

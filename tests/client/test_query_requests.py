@@ -334,6 +334,8 @@ class WritingNow(ForeignTransport):
 
     def write_now(self, line: bytes) -> bool:
         frame = json.loads(line)
+        if frame["type"] == "user":
+            return False
         self.now.append(frame)
         self.written.append(frame)
         self.say(answer_to(frame))
@@ -343,6 +345,8 @@ class WritingNow(ForeignTransport):
 async def test_a_request_waits_behind_lines_that_wait_and_is_written_at_once_when_there_are_none() -> None:
     transport = WritingNow()
     async with Query(transport) as query:
+        assert [frame["request"]["subtype"] for frame in transport.now] == ["initialize"]
+        transport.now.clear()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(query.send, "first")
             await soon(lambda: query.open_turns)

@@ -38,6 +38,13 @@ async def receive_all(stream: SocketStream) -> bytes:
     return received
 
 
+def receive_exactly(peer: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        received += peer.recv(2**16)
+    return received
+
+
 async def test_bytes_go_both_ways_and_each_side_ends_for_itself(door: Door) -> None:
     async with door.connected() as (stream, peer):
         await stream.send(b"question")
@@ -65,6 +72,36 @@ async def test_a_send_waits_while_the_peer_does_not_read(door: Door) -> None:
         await anyio.wait_all_tasks_blocked()
         assert not done.is_set()
         assert await anyio.to_thread.run_sync(peer.makefile("rb").read) == data
+
+
+async def test_what_fits_is_sent_without_waiting_and_the_rest_later_in_order(door: Door) -> None:
+    data = bytes(range(256)) * 2**16
+    async with door.connected() as (stream, peer):
+        sent = stream.send_now([data[:5], memoryview(data)[5:]])
+        assert 0 < sent < len(data)
+        received: list[bytes] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.send, data[sent:])
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(anyio.BusyResourceError):
+                stream.send_now([b"between"])
+            received.append(await anyio.to_thread.run_sync(receive_exactly, peer, len(data)))
+        assert received == [data]
+        await stream.send_eof()
+        with pytest.raises(anyio.ClosedResourceError):
+            stream.send_now([b"more"])
+
+
+async def test_a_broken_connection_takes_nothing_without_waiting_either(tcp_door: Door) -> None:
+    async with tcp_door.connected() as (stream, peer):
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        await anyio.wait_readable(stream.extra(SocketAttribute.raw_socket))
+        with pytest.raises(anyio.BrokenResourceError):
+            stream.send_now([b"more"])
+        await stream.aclose()
+        with pytest.raises(anyio.ClosedResourceError):
+            stream.send_now([b"more"])
 
 
 async def test_what_the_peer_said_before_it_broke_off_is_received_first_even_after_a_failed_send(tcp_door: Door) -> None:

@@ -365,3 +365,17 @@ def test_without_pidfd_every_exit_is_noticed_however_few_threads_there_are(monke
 
     for backend in ("asyncio", "trio"):
         anyio.run(main, backend=backend)
+
+
+async def test_a_strict_transport_says_which_line_holds_no_message() -> None:
+    good, bad = b'{"n":1}\n', b"no message\n"
+    seen: list[int] = []
+    async with ct.SubprocessTransport(command=printing(good * 30 + bad + good * 5 + bad + bad + good), strict=True) as transport:
+        messages = transport.read_messages()
+        for _ in range(3):
+            with pytest.raises(ct.CLIJSONDecodeError) as caught:
+                async for _message in messages:
+                    pass
+            assert caught.value.line_number is not None
+            seen.append(caught.value.line_number)
+    assert seen == [31, 37, 38]
