@@ -313,17 +313,6 @@ def read_lines_of(transport: TransportLike) -> AsyncIterator[Sequence[bytes]]:
     return _EncodedMessages(transport.read_messages())
 
 
-@runtime_checkable
-class WritesNow(Protocol):
-    """A transport that can often write without waiting, and so without a task."""
-
-    def write_now(self, line: bytes) -> bool:
-        """Write `line`, one whole line with its newline, if the peer takes all of it at once. Returns False when nothing was written: then
-        call `write()`, which waits, and raises what is wrong.
-        """
-        ...
-
-
 class PouredLines(ABC):
     """The iterator of a `read_lines()` that can also push its batches, without waking a task for each of them."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import anyio
+
 from claude_transport import ClaudeOptions, Query, ResultMessage, SubprocessTransport
 from speed.harness import Cost, Meter
 from speed.peers import Sink
@@ -103,6 +105,19 @@ async def connect_and_close(peer: str, *, count: int) -> Cost:
             async with query_over(peer):
                 pass
     return meter.cost(count)
+
+
+async def open_and_close_at_once(peer: str, *, count: int) -> Cost:
+    """Open `count` sessions at once, and close all of them when the last is open. The cost is that of all together."""
+    queries = [query_over(peer) for _ in range(count)]
+    with Meter() as meter:
+        async with anyio.create_task_group() as tasks:
+            for query in queries:
+                tasks.start_soon(query.start)
+        async with anyio.create_task_group() as tasks:
+            for query in queries:
+                tasks.start_soon(query.aclose)
+    return meter.cost(1)
 
 
 def _checked(meter: Meter, count: int, work: Workload) -> Cost:

@@ -29,13 +29,13 @@ from speed.peers import endless_peer, handshake_peer
 from speed.worker import resident_mb, run_worker
 from speed.workload import Workload, delta
 
-__all__ = ["allow_files", "tables", "work"]
+__all__ = ["FILES_EACH", "allow_files", "tables", "work"]
 
 RATE = 100  # messages a second of each session
 SECONDS = {1: 1.0, 25: 1.0, 100: 1.5, 400: 1.5}
 """By number of sessions: for how many seconds they talk."""
 
-_FILES_EACH = 8  # three pipes, two descriptors that watch them, and one of the pacer
+FILES_EACH = 8  # three pipes, two descriptors that watch them, and one of the pacer
 
 _SLOTS = 10  # the sessions are spread over the 10 ms between two messages of one
 
@@ -82,7 +82,7 @@ def work(*, subject: str, backend: str, size: int, seconds: float, streams: int 
 
     With `streams`, so many more sessions read lines of 1.3 MB without a pause; `streamed_mb` is what they read in a second.
     """
-    allow_files((size + streams) * _FILES_EACH + 256)
+    allow_files((size + streams) * FILES_EACH + 256)
     if streams:
         logging.disable(logging.ERROR)  # these processes are killed at the end
         # Ours runs each child in a session of its own. Where Linux gives each session the same share of the processors, that alone would

@@ -35,7 +35,7 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
-from claude_transport.streams.inflow import Wakeup
+from claude_transport.streams.inflow import Flag, Wakeup
 from claude_transport.transport import (
     Client,
     PouredLines,
@@ -43,7 +43,6 @@ from claude_transport.transport import (
     Transport,
     TransportInfo,
     TransportLike,
-    WritesNow,
     attach_to,
     read_lines_of,
 )
@@ -211,8 +210,9 @@ class TimeLimits:
 class Connection:
     """The transport of one conversation, its lines, its requests, and the moments of its life.
 
-    Only one task writes: `write_all()`. A transport is broken for good when a write is cancelled in the middle of a line, so a cancelled
-    caller of `send()` takes its line back when writing has not begun. Else the line is written to its end.
+    Only one task writes. It starts with the first line that cannot be written at once. A transport is broken for good when a write is
+    cancelled in the middle of a line, so a cancelled caller of `send()` takes its line back when writing has not begun. Else the line is
+    written to its end.
 
     Args:
         transport: connected when it is not yet, and closed in the end.
@@ -236,17 +236,17 @@ class Connection:
         """The event loop that the conversation runs in; before it begins, the loop that it was made in."""
         self.task: BackgroundTask | None = None
         """The task that the conversation runs in."""
-        self.ready: anyio.Event = anyio.Event()
+        self.ready: Flag = Flag()
         """Set when the start is over: it succeeded, or `start_error` says why not."""
         self.start_error: ClaudeTransportError | None = None
         self.is_open: bool = False
         """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
         self._early: set[anyio.Event] = set()
-        self.close_requested: anyio.Event = anyio.Event()
+        self.close_requested: Flag = Flag()
         self._on_close_requested: Callable[[], object] | None = None
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
         self.wait_for_background: bool = False
-        self.ended: anyio.Event = anyio.Event()
+        self.ended: Flag = Flag()
         """Set when nothing more will come from the peer."""
         self.error: ClaudeTransportError | None = None
         self.lost_turns: tuple[str, ...] = ()
@@ -256,8 +256,9 @@ class Connection:
         self._queue: deque[Delivery] = deque()
         self._in_flight: list[Delivery] = []
         self._waiting_bytes = 0
-        self.writing: anyio.Event = anyio.Event()
-        """Set when the first line is about to be written, with no checkpoint in between."""
+        self.writing: Flag = Flag()
+        """Set when the writing task is about to write its first line, with no checkpoint in between."""
+        self._start_writer: Callable[..., object] | None = None
         self._arrival = anyio.Event()
         self._input_ended = False
         self._write_failure: ClaudeTransportError | None = None
@@ -267,7 +268,8 @@ class Connection:
         self._clock: Callable[[], float] = anyio.current_time
         # Only while the writing task has nothing to do and the input is open: a line must not overtake another one.
         self._write_now: Callable[[bytes], bool] | None = None
-        self._writes_now = transport.write_now if isinstance(transport, WritesNow) else None
+        self._writes_now: Callable[[bytes], bool] | None = getattr(transport, "write_now", None)
+        self._ends_now: Callable[[], bool] | None = getattr(transport, "end_input_now", None)
 
     # The transport
 
@@ -298,16 +300,18 @@ class Connection:
         """
         if self._transport.is_ready():
             return
-        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._connecting:
+        with anyio.CancelScope(deadline=self._clock() + timeout) as scope:
+            self._connecting = scope
             if self._given_up:
-                self._connecting.cancel()
+                scope.cancel()
             try:
                 await guarded(self._transport.connect())
             except ClaudeTransportError:
                 raise
             except Exception as exc:
                 raise CLIConnectionError(f"the transport could not connect: {exc!r}") from exc
-        if self._connecting.cancelled_caught:
+        self._connecting = None  # cancelling a scope that has ended costs as much as a wait
+        if scope.cancelled_caught:
             if self._given_up:
                 raise TransportClosed("the query was closed while it was connecting")
             raise ConnectTimeout(f"not connected in {timeout:g} s", waited=timeout)
@@ -346,7 +350,6 @@ class Connection:
         """Note that the start has succeeded."""
         self.is_open = not self.is_over
         self.ready.set()
-        self._time_limits.look_again()
 
     def fail_start(self, error: ClaudeTransportError) -> None:
         """Note that the start has failed. Changes nothing when it is over."""
@@ -511,12 +514,18 @@ class Connection:
             delivery.settle(None if is_end else InputClosed("end_input() was called: nothing more can be sent"))
         elif self._write_failure is not None and (not is_end or self._writing_over):
             delivery.settle(self._write_failure)
+        elif is_end and self._write_now is not None and self._ends_now is not None and self._ends_now():
+            self._input_ended, self._write_now = True, None
+            delivery.settle(None)
         else:
             self._input_ended = is_end
             self._write_now = None
             self._queue.append(delivery)
             self._waiting_bytes += delivery.size
             self._arrival.set()
+            if self._start_writer is not None:
+                start, self._start_writer = self._start_writer, None
+                start(self._write_all)
 
     def check_room(self) -> None:
         """Raise `ProtocolError` when more than `MAX_WAITING_BYTES` wait for a peer that asks and does not read the answers."""
@@ -526,8 +535,18 @@ class Connection:
                 f"{MAX_WAITING_BYTES} may"
             )
 
-    async def write_all(self, at_end: Callable[[], Awaitable[object]]) -> None:
-        """Write what is put in the queue, in order, until cancelled. Then call `at_end`, which may shield itself."""
+    def begin_writing(self, start: Callable[..., object]) -> None:
+        """Write from now on. `start` starts the writing task, with the first line that cannot be written at once."""
+        self._start_writer = start
+        self._write_now = self._writes_now
+
+    @property
+    def is_writing(self) -> bool:
+        """True while the transport is being written to."""
+        return bool(self._in_flight or self._queue)
+
+    async def _write_all(self) -> None:
+        """Write what is put in the queue, in order, until `stop_writing()`."""
         try:
             self.writing.set()
             while True:
@@ -560,7 +579,6 @@ class Connection:
                 self._in_flight = []
         finally:
             self.stop_writing(TransportClosed("the conversation is closed"))
-            await at_end()
 
     def _with_more(self, line: bytes) -> bytes:
         """Return `line` with the next lines of the queue behind it, up to `_BATCH_BYTES` and to the end of the input."""
@@ -596,6 +614,7 @@ class Connection:
     def stop_writing(self, error: ClaudeTransportError | None = None) -> None:
         """Settle everything, with `error` when nothing has failed before. From now on not even the end of the input is written."""
         self._writing_over = True
+        self._start_writer = None
         self._fail_writing(self._write_failure or error or self.gone("the conversation is closed"))
         self._arrival.set()
 
@@ -660,9 +679,13 @@ class Connection:
             ControlTimeout: it did not answer in `timeout` seconds.
             ClaudeTransportError: the reason why it never will.
         """
-        self._time_limits.set(request, self._clock() + timeout)
         try:
-            await request.settled()
+            if self.ready.is_set():
+                self._time_limits.set(request, self._clock() + timeout)
+                await request.settled()
+            else:  # there is one request at a time, and a scope costs less than the task
+                with anyio.move_on_after(timeout):
+                    await request.settled()
         finally:
             self._pending.pop(request.request_id, None)
             self._conversation.abandoned(request.request_id)

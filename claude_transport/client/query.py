@@ -57,6 +57,7 @@ from claude_transport.protocol.conversation import Action, Cancel, Conversation,
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
 from claude_transport.protocol.messages import AssistantMessage, CompactBoundary
+from claude_transport.streams.inflow import Flag
 from claude_transport.transport import Client, TransportInfo, TransportLike
 from claude_transport.wrappers.redactor import redactor_for
 
@@ -66,9 +67,6 @@ Priority = Literal["now", "next", "later"]
 
 _LAST_WORDS = 1.0
 """Seconds for what is still to be written when a callback has ended the conversation: above all its answer."""
-
-_READER_GRACE = 1.0
-"""Seconds that a cancelled read gets to end before the transport is closed under it."""
 
 _NEEDS_NO_TASK: frozenset[type[Action]] = frozenset({Deliver, Settle, Resolve})
 """What is done where bytes are noticed. The rest starts or cancels tasks."""
@@ -142,10 +140,10 @@ class Query(Controls):
         self._due: Sequence[Action] = ()  # what the last batch asks for, when it was more than messages
         self._failure: ClaudeTransportError | None = None  # of a strict transport's bad line
         self._tasks: TaskGroup | None = None
-        self._limit: anyio.CancelScope  # of reading, which ends with the time for closing
         self._is_ending = False
+        self._opened = Flag()
+        self._opening: PendingRequest | None = None
         self._looks_for_stalls = False
-        self._reading_over = anyio.Event()
 
     # Start and close
 
@@ -169,6 +167,11 @@ class Query(Controls):
             raise TransportClosed("the query is closed")
         task = connection.begin(self._live, name="claude query")
         try:
+            if not (connection.ready.is_set() or self._opened.is_set()):
+                await self._opened.wait()
+            if (request := self._opening) is not None:
+                self._opening = None  # a second caller only waits
+                await self._initialize(request)
             if not connection.ready.is_set():
                 await connection.ready.wait()
             if connection.start_error is not None:
@@ -513,6 +516,7 @@ class Query(Controls):
             self._end(None)
             connection.stop_writing()
             connection.fail_start(TransportClosed("the query was closed before it was ready"))
+            self._opened.set()
             await connection.close()
             if self._mcp.names:
                 with anyio.CancelScope(shield=True):
@@ -592,29 +596,29 @@ class Query(Controls):
     async def _converse(self) -> None:
         """Write, read and perform, side by side, until the peer has ended and closing was asked for, or the time for closing is over."""
         connection = self._connection
-        initialize = connection.prepare("initialize", self._fields)
         async with anyio.create_task_group() as self._tasks:
-            connection.post(initialize)
-            self._tasks.start_soon(connection.write_all, self._close_transport)
-            self._tasks.start_soon(self._initialize, initialize)
-            with anyio.CancelScope() as self._limit:
+            try:
+                connection.begin_writing(self._tasks.start_soon)
+                self._opening = connection.prepare("initialize", self._fields)
+                connection.post(self._opening)
+                self._opened.set()  # `start()` waits for the answer
                 connection.call_on_close(self._begin_end)
                 if connection.close_requested.is_set():  # while it was connecting
                     self._begin_end()
+                if connection.is_writing:  # a peer that has ended already gets the first line before its end is noticed
+                    await connection.writing.wait()
                 await self._read()
-            connection.call_on_close(None)
-            connection.cut_off()
-            if not connection.close_requested.is_set():
-                await connection.close_requested.wait()
-            if connection.ready.is_set() and not (self._questions.open or self._looks_for_stalls or connection.wait_for_background):
-                connection.stop_writing()  # only the writer is left: to cancel it would cost more than the rest of closing
-            else:
-                self._tasks.cancel_scope.cancel()
+                connection.call_on_close(None)
+                if not connection.close_requested.is_set():
+                    await connection.close_requested.wait()
+                if self._questions.open or self._looks_for_stalls or connection.wait_for_background or connection.is_writing:
+                    self._cancel_tasks()
+            finally:
+                await self._close_transport()
 
     async def _read(self) -> None:
         error: ClaudeTransportError | None = None
         try:
-            await self._connection.writing.wait()  # a peer that has ended already gets the first line before its end is noticed
             async with self._connection.batches() as batches:
                 while await batches.pour(self._take):
                     self._perform_due()
@@ -622,8 +626,6 @@ class Query(Controls):
                         self._restart_vigil()
         except Exception as exc:  # noqa: BLE001 - as in `_live()`
             error = translated(exc, "the transport could not read")
-        finally:
-            self._reading_over.set()
         self._end(error)
 
     def _take(self, lines: Sequence[bytes]) -> bool:
@@ -736,21 +738,24 @@ class Query(Controls):
 
     async def _close_transport(self) -> None:
         """End the conversation and close the transport, before callbacks are waited for: one that resists must not keep a process alive."""
+        connection = self._connection
+        if connection.close_requested.is_set():
+            connection.fail_start(TransportClosed("the query was closed before it was ready"))
+        connection.cut_off()
         self._end(None)
-        if not self._reading_over.is_set():
-            with anyio.move_on_after(_READER_GRACE, shield=True):
-                await self._reading_over.wait()
-        if self._connection.lost_turns and self._questions.guards and not self._cli_blocks_on_failure:
+        connection.stop_writing()
+        if connection.lost_turns and self._questions.guards and not self._cli_blocks_on_failure:
             # a turn was cut off: without its input, a CLI that does not block on failure would go on unasked
-            await self._connection.write_last(self._connection.request_line("interrupt", {})[1])
-        await self._connection.close()
+            await connection.write_last(connection.request_line("interrupt", {})[1])
+        await connection.close()
         if still := self._questions.open:
             logger.info("closing waits for callbacks that are still at work: %s", printable(", ".join(still)))
 
     def _begin_end(self) -> None:
         """Let the conversation end by itself, in the time that is left for closing."""
         connection = self._connection
-        self._shorten(self._limit, connection.close_timeout)
+        if self._tasks is not None:
+            self._shorten(self._tasks.cancel_scope, connection.close_timeout)
         if self._is_ending:
             return  # the waiting task looks again, and the shortest time counts
         self._is_ending = True

@@ -25,7 +25,7 @@ from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Conversation, Settle, TurnState
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage
 from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent, UserMessage
-from claude_transport.streams.inflow import Wakeup
+from claude_transport.streams.inflow import Flag, Wakeup
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -513,7 +513,7 @@ class Storage:
 
     # Backpressure
 
-    async def make_room(self, *, closing: anyio.Event) -> bool:
+    async def make_room(self, *, closing: Flag) -> bool:
         """Wait until reading may go on. Return True when it had to wait."""
         waited = False
         if self._cost_at_most <= self._max_buffered_bytes:

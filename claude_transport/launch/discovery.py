@@ -112,6 +112,9 @@ def find_bundled_directory() -> Path | None:
 
 def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> CLI:
     """Return the binary that was explicitly chosen, or raise. Nothing else is tried."""
+    # usual, and without a Path, which costs as much as a call of the system
+    if chosen == os.path.normpath(chosen) and os.path.isabs(chosen) and os.path.isfile(chosen) and os.access(chosen, os.X_OK):  # noqa: PTH113, PTH117
+        return CLI(chosen, source, (f"{source}: {chosen} (found)",))
     if chosen and Path(chosen).name == chosen:
         paths = [directory / chosen for directory in _path_directories(env, platform)]
     else:

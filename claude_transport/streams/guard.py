@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -95,6 +96,7 @@ def is_spared(environ: bytes) -> bool:
     return f"\0{SPARED_VARIABLE}=".encode() in b"\0" + environ
 
 
+@functools.lru_cache(maxsize=256)
 def limit_of(mark: str) -> int:
     """Return the number that stands for `mark` as a resource limit."""
     return _FIRST_LIMIT + int.from_bytes(mark.encode(), "big") % _LIMITS
@@ -238,19 +240,31 @@ class SafePopen(subprocess.Popen[bytes]):
 
 # The guard.
 
-# The host writes "+ MARK GROUP LIMIT" for a child that was started, and "- MARK" for one that is gone.
+# The host writes "+ MARK GROUP LIMIT" for a child that was started, and "- MARK" for one that is gone. Each child has its own variable:
+# a shell takes a second to cut one child out of a text of hundreds.
 _SCRIPT = """
-children=' '
+marks= gone=0
+keep() {
+  all=$marks marks= gone=0
+  for mark in $all; do
+    eval "child=\\${child_$mark-}"
+    [ -z "$child" ] || marks="$marks $mark"
+  done
+}
 while read -r what mark group limit; do
+  case $mark$group$limit in *[!0-9a-f]*) continue ;; esac
   case $what in
-    +) children="$children$mark:$group:$limit " ;;
-    -) case $children in *" $mark:"*)
-         rest=${children#*" $mark:"}
-         children="${children%%" $mark:"*} ${rest#* }" ;;
-       esac ;;
+    +) marks="$marks $mark"; eval "child_$mark=$group:$limit" ;;
+    -) unset "child_$mark"; gone=$((gone + 1)) ;;
   esac
+  [ $gone -lt 1000 ] || keep
 done
-[ "$children" != ' ' ] || exit 0
+children=
+for mark in $marks; do
+  eval "child=\\${child_$mark-}"
+  [ -z "$child" ] || children="$children$mark:$child "
+done
+[ -n "$children" ] || exit 0
 patterns=
 for child in $children; do
   patterns="$patterns $NAME=${child%%:*} ${child##*:}"

@@ -1,10 +1,10 @@
 """The fast path of reading: a pipe that the event loop watches once, and waits that cost little.
 
-Everything that makes reading fast is in this module. Its users see four names:
+Everything that makes reading fast is in this module. Its users see five names:
 
 * `Inflow` reads one pipe: `take()` without waiting, `arrival()` to wait, `pour()` to have chunks handed to a function.
 * `Pourable` is the protocol of a stream that offers `pour()`.
-* `Wakeup` is an event that can fire many times.
+* `Wakeup` is an event that can fire many times, and `Flag` one that is set once.
 * `Pace` lets other tasks run now and then, in a loop that never waits.
 
 `Lookout`, which watches pipes on trio, is private to `Inflow`. What each trick gains is in
@@ -122,6 +122,33 @@ class Wakeup:
         else:
             self._make_future = loop.create_future
         return self._make_future
+
+
+class Flag:
+    """A flag that is set once and that tasks can wait for: an `anyio.Event` at a tenth of its cost. For the tasks of one event loop."""
+
+    __slots__ = ("_is_set", "_woken")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._woken = Wakeup()
+
+    def is_set(self) -> bool:
+        """Return True from the first `set()` on."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set the flag, and wake every task that waits for it."""
+        if not self._is_set:
+            self._is_set = True
+            self._woken.fire()
+
+    async def wait(self) -> None:
+        """Wait until the flag is set. Always a checkpoint. What sets the flag bounds the wait."""
+        if self._is_set:
+            await anyio.lowlevel.checkpoint()
+        while not self._is_set:
+            await self._woken.wait()
 
 
 class Pace:

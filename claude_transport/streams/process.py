@@ -113,7 +113,7 @@ class ProcessConnectable(ByteStreamConnectable):
             WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: the program exists, but cannot be started.
         """
         check_platform()
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint_if_cancelled()
         mark = new_mark()
         popen: subprocess.Popen[bytes] | None = None
         child: Child | None = None
@@ -213,7 +213,7 @@ class ProcessStream(ByteStream):
     ) -> None:
         self._child = child
         self._last_words = last_words
-        self._name = Path(command[0]).name
+        self._name = os.path.basename(command[0])  # noqa: PTH119 - for messages; a Path costs ten times as much
         self._close_timeout = close_timeout
         self._diagnose = diagnose
         self._started_at = dt.datetime.now(dt.UTC)
@@ -271,7 +271,7 @@ class ProcessStream(ByteStream):
         while rest:
             if child.input_closed or child.closing:
                 raise anyio.ClosedResourceError
-            if child.exited.is_set():
+            if child.status is not None:
                 # a process that it started may hold the pipe open and take the input of the child
                 raise anyio.BrokenResourceError from await self._cause_of(BrokenPipeError(errno.EPIPE, "the process has ended"))
             try:
@@ -291,7 +291,7 @@ class ProcessStream(ByteStream):
         """Write `item` to the child's input if the pipe takes all of it now. Returns False when nothing was written."""
         child = self._child
         # only such a short write is all or nothing: half a line could not be taken back
-        if len(item) > select.PIPE_BUF or child.input_closed or child.closing or child.exited.is_set():
+        if len(item) > select.PIPE_BUF or child.input_closed or child.closing or child.status is not None:
             return False
         try:
             os.write(child.stdin, item)
@@ -302,6 +302,10 @@ class ProcessStream(ByteStream):
     async def send_eof(self) -> None:
         """Close the child's input."""
         await anyio.lowlevel.checkpoint_if_cancelled()
+        self._child.close_input()
+
+    def send_eof_now(self) -> None:
+        """Close the child's input without waiting."""
         self._child.close_input()
 
     async def aclose(self) -> None:

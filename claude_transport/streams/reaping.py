@@ -35,7 +35,7 @@ import msgspec
 from claude_transport.background import BackgroundTask, HostLoop, clock_here
 from claude_transport.errors import UsageError
 from claude_transport.streams.guard import descendants, guard, kill_marked
-from claude_transport.streams.inflow import Inflow
+from claude_transport.streams.inflow import Flag, Inflow
 from claude_transport.streams.room import PipeRoom
 from claude_transport.streams.sweeping import Sweep, sweeper
 from claude_transport.streams.watching import FileWatch, LoopEnd
@@ -115,7 +115,7 @@ class Child:
         self.input_room: PipeRoom = PipeRoom(self.stdin)
         self.inflow: Inflow = Inflow(self._stdout)
         self.tail = tail
-        self.exited: anyio.Event = anyio.Event()
+        self.exited: Flag = Flag()
         self.status: ExitStatus | None = None
         self.input_closed: bool = False
         self.cut: bool = False
@@ -559,7 +559,7 @@ class StderrTail:
                 logger.exception("the stderr callback raised; further errors of it are not logged")
 
 
-async def _set_or_seen(event: anyio.Event, *, seconds: float, look: Callable[[], bool]) -> bool:
+async def _set_or_seen(event: anyio.Event | Flag, *, seconds: float, look: Callable[[], bool]) -> bool:
     """Wait until `event` is set or `look()` returns True, for `seconds` at most. Return False when the time is over.
 
     `look` is polled, for an event loop that misses events (see the docstring of this module).

@@ -172,7 +172,7 @@ class Sweeper:
 
     def overlook(self, pid: int | None) -> None:
         """Count `pid`, if there is one, as known: a process of this library, which no child has started."""
-        if self._sees and pid is not None:
+        if self._sees and pid is not None and str(pid) not in self._known:
             with contextlib.suppress(OSError):
                 self._known[str(pid)] = os.stat(f"{self._proc}/{pid}").st_ino  # noqa: PTH116 - a Path costs as much as the call
 

@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
@@ -62,15 +62,6 @@ _FACTS: Mapping[str, Any] = {
 """What `info` takes from the stream, when it knows it: field by attribute."""
 
 
-@runtime_checkable
-class SendsNow(Protocol):
-    """A byte stream that can often send without waiting."""
-
-    def send_now(self, item: bytes) -> bool:
-        """Send all of `item` if that is possible at once. Returns False when nothing was sent: `send()` waits, and raises what is wrong."""
-        ...
-
-
 class StreamTransport(Transport):
     """A `Transport` over any byte stream that `connectable` opens. The other end must speak JSON lines.
 
@@ -112,6 +103,7 @@ class StreamTransport(Transport):
         self._input_ended = False
         self._write_failure: BaseException | None = None
         self._send_now: Callable[[bytes], bool] | None = None  # of the open stream, when it has that
+        self._send_eof_now: Callable[[], object] | None = None
         self._torn = False  # a write was cancelled: half a line may be out
         self._read_end: _ReadEnd | None = None
         self._closer: BackgroundTask | None = None
@@ -142,10 +134,11 @@ class StreamTransport(Transport):
             try:
                 with anyio.CancelScope() as self._connecting:
                     self._stream = await self._connectable.connect()
-                stream: object = self._stream
-                self._is_pipe = isinstance(stream, Pourable)
-                if isinstance(stream, SendsNow) and type(self).write is StreamTransport.write:
-                    self._send_now = stream.send_now
+                self._is_pipe = hasattr(self._stream, "pour")
+                # some streams can often send without waiting; a subclass may have work of its own to do then
+                if type(self).write is StreamTransport.write and type(self).end_input is StreamTransport.end_input:
+                    self._send_now = getattr(self._stream, "send_now", None)
+                    self._send_eof_now = getattr(self._stream, "send_eof_now", None)
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
             finally:
@@ -210,6 +203,14 @@ class StreamTransport(Transport):
         self._bytes_written += len(line)
         return True
 
+    def end_input_now(self) -> bool:
+        """Close the writing direction if the stream can do that at once. Returns False when nothing was done: then call `end_input()`."""
+        if self._send_eof_now is None or self._closed or self._input_ended or self._write_lock.locked():
+            return False
+        self._input_ended = True
+        self._send_eof_now()
+        return True
+
     async def end_input(self) -> None:
         """Close the writing direction, after the writes that came before. Reading continues. Does nothing when the peer is gone.
 
@@ -255,8 +256,8 @@ class StreamTransport(Transport):
             NotConnected: `connect()` was not called.
             TransportClosed: `close()` was called.
         """
-        stream: object = self._open_stream()
-        if isinstance(stream, Pourable):
+        stream: Any = self._open_stream()
+        if self._is_pipe:  # it has `pour()`
             return _PouredBatches(self._next_batch, functools.partial(self._pour_blocks, stream), functools.partial(self._pour, stream))
         return _BlockBatches(self._next_batch, functools.partial(self._pour_blocks, None))
 

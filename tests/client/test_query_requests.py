@@ -343,6 +343,8 @@ class WritingNow(ForeignTransport):
 async def test_a_request_waits_behind_lines_that_wait_and_is_written_at_once_when_there_are_none() -> None:
     transport = WritingNow()
     async with Query(transport) as query:
+        assert [frame["request"]["subtype"] for frame in transport.now] == ["initialize"]
+        transport.now.clear()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(query.send, "first")
             await soon(lambda: query.open_turns)

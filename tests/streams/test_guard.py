@@ -178,6 +178,24 @@ def test_a_guard_forgets_a_child_that_is_gone_and_no_other_one() -> None:
     assert ended == [None, -signal.SIGTERM, None, -signal.SIGTERM]
 
 
+async def test_a_guard_follows_hundreds_of_children_that_go_in_any_order() -> None:
+    mine, marks = Guard(), [new_mark() for _ in range(400)]
+    last = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: marks[0]}, start_new_session=True)
+    for mark in marks:
+        mine.watch(mark, last.pid if mark == marks[0] else 2**22 + 1)  # there is no such group
+    for mark in reversed(marks[1:]):
+        mine.release(mark)
+    pid = mine.pid
+    assert pid is not None
+    mine.forget()
+    with anyio.fail_after(20):  # it takes less than a second; with one long text of all children it took minutes
+        await anyio.to_thread.run_sync(os.waitpid, pid, 0, abandon_on_cancel=True)
+    ended = last.poll()
+    last.kill()
+    last.wait()
+    assert ended == -signal.SIGTERM
+
+
 async def test_a_grandchild_in_a_session_of_its_own_is_gone_after_close() -> None:
     stream = await ProcessConnectable(["/bin/sh", "-c", STUBBORN], close_timeout=0.5).connect()
     await stream.receive()
@@ -231,7 +249,7 @@ async def test_sessions_that_follow_each_other_share_a_guard() -> None:
     assert len(pids) == 1
     assert None not in pids
     mine.forget()  # its input ends, as with the end of the host: without children it goes
-    os.waitpid(pids.pop() or 0, 0)
+    await anyio.to_thread.run_sync(os.waitpid, pids.pop() or 0, 0)
 
 
 TWO_SESSIONS = """
