@@ -19,6 +19,7 @@ from claude_transport.background import HostLoop
 from claude_transport.client.connection import Connection
 from claude_transport.client.reports import raised_again
 from claude_transport.errors import ClaudeTransportError, MissingResult
+from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Conversation, Settle, TurnState
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage
@@ -49,6 +50,10 @@ _LINE_ONLY: Final = frozenset({UnknownMessage, DecodeFailure, OversizedMessage})
 _MOST_PER_BYTE: Final = 48
 _MOST_BESIDE: Final = 800
 """No message costs more than this plus the above for each byte of its line."""
+_MOST_PER_LETTER: Final = 3
+"""What a byte of a long text costs at most: once in the line, twice in the text."""
+_LONG_LINE: Final = 64 * 2**10
+"""Bytes of a line from which on its texts are looked at."""
 
 _MOST_IN_RUN: Final = 512
 """Messages in one run. Of the run that is being read, the cost of each message is kept."""
@@ -88,7 +93,38 @@ def _outside_of_texts(raw: bytes) -> bytes:
 
 def cost_at_most(messages: Sequence[Message]) -> int:
     """Return the most that `cost_of` can say of these messages together, with a small part of the work."""
-    return _MOST_BESIDE * len(messages) + _MOST_PER_BYTE * sum([len(message.raw) for message in messages])
+    sizes = [len(message.raw) for message in messages]
+    most = _MOST_BESIDE * len(sizes) + _MOST_PER_BYTE * sum(sizes)
+    if most > _MOST_PER_BYTE * _LONG_LINE:
+        # `cost_of` looks at each byte several times: for a line of a megabyte that takes three times as long as decoding it
+        long = [message for message, size in zip(messages, sizes, strict=True) if size > _LONG_LINE]
+        most -= (_MOST_PER_BYTE - _MOST_PER_LETTER) * sum(map(_letters_of, long))
+    return most
+
+
+def _letters_of(message: Message) -> int:
+    """Return how many letters there are, at least, in the texts of a message. No objects are made of these bytes of its line."""
+    if not isinstance(message, UserMessage | AssistantMessage) or message.damage is not None:
+        return 0
+    letters = _letters_in(message.message.content)
+    if isinstance(message, UserMessage):  # the CLI repeats the result of a tool there
+        result = message.tool_use_result
+        letters += sum(map(_letters_in, result.values() if isinstance(result, dict) else [result]))
+    return letters
+
+
+def _letters_in(content: object) -> int:
+    match content:
+        case str():
+            return len(content)
+        case TextBlock(text=text):
+            return len(text)
+        case ToolResultBlock(content=inner):
+            return _letters_in(inner)
+        case tuple():
+            return sum(map(_letters_in, content))
+        case _:
+            return 0
 
 
 class _Run:

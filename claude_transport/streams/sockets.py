@@ -217,10 +217,12 @@ def _widen(connected: socket.socket) -> None:
     Linux raises this limit by itself, well over a network and slowly within a machine. Over a network it may raise it further than a program
     may, and setting the limit would end that.
     """
+    if connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return  # the buffer of a Unix socket is the sender's
     with contextlib.suppress(OSError):  # it is closed, or the peer is gone: the next read finds out
-        if connected.family in (socket.AF_INET, socket.AF_INET6) and ipaddress.ip_address(connected.getpeername()[0]).is_loopback:
-            if connected.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < _WIDE_BYTES:
-                connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _WIDE_BYTES)
+        is_local = ipaddress.ip_address(connected.getpeername()[0].partition("%")[0]).is_loopback
+        if is_local and connected.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < _WIDE_BYTES:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _WIDE_BYTES)
 
 
 def keep_alive(connected: socket.socket) -> None:
