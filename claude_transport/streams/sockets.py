@@ -214,8 +214,8 @@ class SocketStream(ByteStream):
 def _widen(connected: socket.socket) -> None:
     """Let a TCP connection within this machine hold more, if the system allows it.
 
-    Linux raises this limit by itself, well over a network and slowly within a machine. Over a network it may raise it further than a program
-    may, and setting the limit would end that.
+    Linux raises this limit by itself, slowly within a machine. Over a network it does it well, and further than a program may. Setting the
+    limit would end that.
     """
     if connected.family not in (socket.AF_INET, socket.AF_INET6):
         return  # the buffer of a Unix socket is the sender's
