@@ -309,8 +309,8 @@ async def talk(query: ct.Query) -> None:
 
 
 CASES = {
-    "connect": Case(CAT, nothing, lambda transport: transport.connect(), 2),
-    "connect as options say": Case(CLI, nothing, lambda transport: transport.connect(), 2),
+    "connect": Case(CAT, nothing, lambda transport: transport.connect(), 1),
+    "connect as options say": Case(CLI, nothing, lambda transport: transport.connect(), 1),
     "write": Case(CAT, connected, lambda transport: transport.write("{}"), 1),
     "write more than a pipe holds": Case(SINK, connected, lambda transport: transport.write("x" * 400_000), 2),
     "read": Case(CAT, connected_and_spoken_to, read_a_line, 1),
@@ -320,7 +320,7 @@ CASES = {
     "close of what does not end": Case(STUBBORN, connected_and_heard, lambda transport: transport.close(), 1),
     "close of what was never connected": Case(CAT, nothing, lambda transport: transport.close(), 1),
     "reconnect": Case(CAT, connected, reconnect, 3),
-    "async with": Case(CAT, nothing, enter, 4),
+    "async with": Case(CAT, nothing, enter, 3),
     "async with what is connected": Case(CAT, connected, enter, 2),
     "Query.start": Case(CLAUDE, nothing, lambda query: query.start(), 1, query=True),
     "Query.send": Case(CLAUDE, started, lambda query: query.send("Hello"), 1, query=True),

@@ -112,7 +112,7 @@ class ProcessConnectable(ByteStreamConnectable):
             WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: the program exists, but cannot be started.
         """
         check_platform()
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await anyio.lowlevel.checkpoint()
         mark = new_mark()
         popen: subprocess.Popen[bytes] | None = None
         child: Child | None = None
