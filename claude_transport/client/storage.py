@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise
 from typing import Final, Self
 
-import anyio
-
 from claude_transport.background import HostLoop
 from claude_transport.client.connection import Connection
 from claude_transport.client.reports import raised_again
@@ -157,7 +155,7 @@ class Mailbox:
     def __init__(self, *, taken_upto: int = -1) -> None:
         self.ready: list[Message] = []
         """The next messages, the first one last: `ready.pop()` takes it, and `refill()` gets more. Always the same list."""
-        self.runs: deque[_Run] = deque()
+        self.runs: deque[_Run] | tuple[()] = ()
         """What comes after them."""
         self.arrival: Wakeup = Wakeup()
         """Fires when messages come, and at the end."""
@@ -207,12 +205,21 @@ class Mailbox:
         """Add messages that follow each other, the first of them at the place `first`. Wakes the reader."""
         if self.ready or self.runs or len(messages) > _MOST_IN_RUN:
             for start in range(0, len(messages), _MOST_IN_RUN):
-                self.runs.append(_Run(first + start, messages[start : start + _MOST_IN_RUN]))
+                self._add(_Run(first + start, messages[start : start + _MOST_IN_RUN]))
         else:
             self._taken_before, self._ready_costs = self._ready_upto, None
             self.ready.extend(reversed(messages))
             self._ready_after, self._ready_upto = first - 1, first + len(messages) - 1
         self.arrival.fire()
+
+    def _forget(self) -> None:
+        self.ready.clear()
+        self.runs = ()
+
+    def _add(self, run: _Run) -> None:
+        if not self.runs:
+            self.runs = deque()  # made when there is something to keep: most mailboxes never hold a run
+        self.runs.append(run)
 
     def put_letters(self, letters: Iterable[Letter]) -> None:
         """Add messages, in order, that need not follow each other in the conversation."""
@@ -220,7 +227,7 @@ class Mailbox:
         first = 0
         for place, message in letters:
             if run and (place != first + len(run) or len(run) == _MOST_IN_RUN):
-                self.runs.append(_Run(first, run))
+                self._add(_Run(first, run))
                 run = []
             if not run:
                 first = place
@@ -277,14 +284,13 @@ class Mailbox:
         target = max(cost_before - cost, 0)
         while kept and left > target:
             left -= kept.popleft()[1]
-        self.ready.clear()
-        self.runs.clear()
+        self._forget()
         self._ready_upto = self._ready_after = self._taken_before = taken_upto
         self._ready_costs = None
         for (place, message), each in kept:
             last = self.runs[-1] if self.runs else None
             if last is None or len(last.messages) == _MOST_IN_RUN or place != last.first + len(last.messages):
-                self.runs.append(_Run(place, [message], [each]))
+                self._add(_Run(place, [message], [each]))
             else:
                 last.messages.append(message)
                 last.costs.append(each)
@@ -344,7 +350,7 @@ class Turn:
         self._state = TurnState.QUEUED
         self._result: ResultMessage | None = None
         self._error: ClaudeTransportError | None = None
-        self._settled = anyio.Event()
+        self._settled = Flag()
         self.recent: RecentMessages = RecentMessages()
         """The last whole messages, for `MissingResult.messages`; filled by the storage."""
         self.mailbox: Mailbox = Mailbox()
@@ -445,7 +451,7 @@ class Storage:
     def __init__(self, connection: Connection, *, max_buffered_bytes: int) -> None:
         self._connection = connection
         self._max_buffered_bytes = max_buffered_bytes
-        self._turns: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
+        self._turns: weakref.WeakValueDictionary[str, Turn] | dict[str, Turn] = {}  # made with the first turn
         self._inbox = Mailbox()
         self._subscribers = 0
         self._sequence = 0
@@ -464,6 +470,8 @@ class Storage:
 
     def open_turn(self, uuid: str, conversation: Conversation) -> Turn:
         """Return a handle on the prompt `uuid`. Its messages are kept for as long as the handle is held."""
+        if not self._turns:
+            self._turns = weakref.WeakValueDictionary()
         turn = self._turns[uuid] = Turn(uuid, conversation, self, loop=self._connection.loop)
         # with the handle goes what it has not read, and then there may be room
         weakref.finalize(turn, self._connection.call, self.look_again).atexit = False

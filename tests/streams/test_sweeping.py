@@ -182,6 +182,71 @@ def test_children_that_are_closed_at_once_share_a_look(machine: Machine) -> None
     assert len(machine.environs()) == 2
 
 
+# One look on the event loop, which needs no thread.
+
+
+def test_one_listing_says_that_nothing_is_left_and_reads_nothing(machine: Machine) -> None:
+    sweeper = machine.sweeper()
+    machine.start(UNUSED)
+    sweeper.learn()
+    assert sweeper.is_clean(new_mark())
+    assert machine.reads == []
+
+
+def test_a_process_that_is_not_known_needs_a_sweep(machine: Machine) -> None:
+    sweeper = machine.sweeper()
+    machine.start(UNUSED)
+    sweeper.learn()
+    machine.start(UNUSED)  # another one, under the same id
+    assert not sweeper.is_clean(new_mark())
+    sweep(sweeper)
+    assert sweeper.is_clean(new_mark())
+
+
+def test_a_process_that_is_known_to_carry_the_mark_needs_a_sweep(machine: Machine) -> None:
+    sweeper, mark = machine.sweeper(), new_mark()
+    sweeper.learn()
+    machine.start(UNUSED, f"{MARK_VARIABLE}={mark}\0".encode(), age=0)
+    sweep(sweeper)
+    assert sweeper.is_clean(new_mark())
+    assert not sweeper.is_clean(mark)
+
+
+def test_a_process_of_the_library_is_overlooked(machine: Machine) -> None:
+    sweeper = machine.sweeper()
+    sweeper.learn()
+    machine.start(UNUSED)
+    sweeper.overlook(UNUSED)
+    sweeper.overlook(None)
+    assert sweeper.is_clean(new_mark())
+
+
+def test_many_processes_are_left_to_the_thread(machine: Machine) -> None:
+    sweeper = machine.sweeper()
+    for n in range(400):
+        machine.start(UNUSED + n)
+    sweeper.learn()
+    assert not sweeper.is_clean(new_mark())
+
+
+def test_while_a_sweep_is_at_work_the_look_waits_for_nothing(machine: Machine) -> None:
+    sweeper = machine.sweeper()
+    sweeper.learn()
+    machine.start(UNUSED)
+    machine.hanging.add(str(UNUSED))
+    begun = sweeper.begin(new_mark())
+    while not machine.reads:
+        assert not begun.wait(0.01)
+    assert not sweeper.is_clean(new_mark())
+    machine.released.set()
+    assert begun.wait(PATIENCE)
+
+
+def test_on_other_systems_one_look_is_enough(machine: Machine) -> None:
+    machine.start(UNUSED)
+    assert Sweeper(proc=str(machine.folder), platform="darwin").is_clean(new_mark())
+
+
 # What is found.
 
 
