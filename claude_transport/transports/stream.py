@@ -95,7 +95,7 @@ class StreamTransport(Transport):
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
         self._failures = FailureCount(type(self).__name__)
-        self._connect_lock = anyio.Lock(fast_acquire=True)
+        self._connect_lock = anyio.Lock()
         self._connecting: anyio.CancelScope | None = None
         self._write_lock = anyio.Lock(fast_acquire=True)
         self._pace = Pace()
