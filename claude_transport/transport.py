@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -317,7 +317,7 @@ class PouredLines(ABC):
     """The iterator of a `read_lines()` that can also push its batches, without waking a task for each of them."""
 
     @abstractmethod
-    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
+    def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> Coroutine[Any, Any, bool]:
         """Call `hand_on(batch)` for each batch until it returns True; return True then, and False when the peer has ended well.
 
         `hand_on` may be called outside every task of the caller, so it must neither wait nor start anything. Errors of the iteration and
