@@ -146,7 +146,7 @@ class Vigil:
         self._lines_came = True
         self._bytes_at = at
         for message in reversed(messages):  # of a large batch, the last message is progress nearly always
-            if message.__class__ is StreamEvent:
+            if isinstance(message, StreamEvent):
                 if message.parent_tool_use_id is not None or message.event.get("type") == "ping":
                     continue
             elif message.__class__ in NO_PROGRESS or getattr(message, "parent_tool_use_id", None) is not None:

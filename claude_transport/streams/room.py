@@ -12,6 +12,7 @@ Linux, pipes keep their size.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +23,8 @@ import anyio.lowlevel
 
 from claude_transport.background import BackgroundTask, HostLoop
 
-try:
+if sys.platform == "linux":
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -53,12 +52,14 @@ _USUAL_LIMIT: Final = 16384 * 4096
 
 def _set_size(fd: int, size: int) -> int:
     """Set the size of a pipe and return what the system made of it. Raises `OSError` when it refuses."""
+    if sys.platform != "linux":
+        raise OSError("only Linux changes the size of a pipe")
     return fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
 
 def _limit_of_user() -> int:
     """Return the bytes that the pipes of one user may have together; 0 where pipes have one size."""
-    if not hasattr(fcntl, "F_SETPIPE_SZ"):
+    if sys.platform != "linux":
         return 0
     try:
         pages = int(Path("/proc/sys/fs/pipe-user-pages-soft").read_text("ascii"))

@@ -42,12 +42,11 @@ async def test_what_a_socket_does_not_take_at_once_follows_when_the_client_reads
         tasks.start_soon(stage.gateway.attend, arrival)
         client = SocketStream(mine)
         await client.send(b"{}\n")
-        process = await stage.processes.next()
+        process, received = await stage.processes.next(), b""
         async with anyio.create_task_group() as talking:
             talking.start_soon(process.say, *lines)
             await anyio.wait_all_tasks_blocked()
             assert stage.gateway.metrics.lines["out"] < len(lines)
-            received = b""
             with anyio.fail_after(30):
                 while received.count(b"\n") < len(lines):
                     received += await client.receive()
