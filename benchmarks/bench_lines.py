@@ -57,7 +57,7 @@ def measure(bench: Bench, shape: str, case: str) -> dict[str, Any]:
     lines = [encode(message_of(shape, number, text=text)) for number in range(max(min(variants, 8_000_000 // size), 1))]
     folder = bench.folder / f"{list(CASES).index(case)}-{size}"
     folder.mkdir()
-    work = Workload.write(folder, shape, line=lines[0], count=max(round(SHAPES[shape][0] * bench.scale), 4), variants=lines)
+    work = Workload.write(folder, shape, line=lines[0], count=max(round(SHAPES[shape][0] * bench.scale), 60), variants=lines)
     peer = handshake_peer(folder, work.files, piece_bytes=piece)
     runs = {"ours": bench.run(ours.query_typed, peer, work), "official": bench.run(official.query_typed, peer, work)}
     found: dict[str, Any] = bench.compare(runs, ratios={"ratio": ("official", "ours")}, unit="message")["ratios"]["ratio"]

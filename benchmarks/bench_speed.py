@@ -25,7 +25,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from speed import memory, parts, sessions
+from speed import idle, memory, parts, sessions
 from speed.bench import Table
 from speed.chart import draw
 from speed.checking import Tries
@@ -36,7 +36,7 @@ from speed.report import about, add_options, backends_of, check
 from speed.run import NotResumable, run_parts
 from speed.targets import TARGETS
 
-WORKERS = {"memory": memory.work, "part": parts.work, "sessions": sessions.work}
+WORKERS = {"idle": idle.work, "memory": memory.work, "part": parts.work, "sessions": sessions.work}
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs" / "benchmarks"
 KEPT = ROOT / "build" / "speed"

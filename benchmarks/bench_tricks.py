@@ -32,7 +32,7 @@ from speed.report import backends_of
 from speed.workload import SHAPES, Workload
 
 from claude_transport import TransportWrapper
-from claude_transport.streams import inflow
+from claude_transport.streams import inflow, room
 from claude_transport.streams.process import ProcessStream
 from claude_transport.transports.stream import StreamTransport
 
@@ -58,6 +58,10 @@ class EventWakeup:
     @property
     def is_awaited(self) -> bool:
         return self._event is not None and self._event.statistics().tasks_waiting > 0
+
+    @property
+    def waiting(self) -> bool:
+        return self.is_awaited
 
     def fire(self) -> None:
         if self._event is not None:
@@ -137,6 +141,11 @@ def without_pace(of: type) -> Iterator[None]:
         yield
 
 
+def without_growth() -> AbstractContextManager[None]:
+    """Every pipe keeps its 64 KiB, and so does every read."""
+    return replaced(room.PipePages, "widen", lambda _self, _fd: room.READ_BYTES)
+
+
 class OneByOne(TransportWrapper):
     """Hands on batches of a single line each."""
 
@@ -160,6 +169,8 @@ TRICKS = {
     "watched once": Trick("alone", without_watching, beside=("pour",), backends=("asyncio",)),
     "lookout": Trick("alone", without_lookout, backends=("trio",)),
     "no read of an empty pipe": Trick("alone", without_dryness, beside=("pour",)),
+    "growth, small messages": Trick("burst", without_growth),
+    "growth, large lines": Trick("forward", without_growth),
     "pace of reading": Trick("forward", functools.partial(without_pace, ProcessStream)),
     "pace of writing": Trick("write", functools.partial(without_pace, StreamTransport)),
 }

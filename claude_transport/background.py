@@ -114,13 +114,16 @@ class BackgroundTask:
     can then clean up until its next `await`. An exception that leaves the function is logged. Ctrl-C is passed on to the main task.
     """
 
+    __slots__ = ("__weakref__", "_at_end", "_finished", "_func", "_is_finished", "_name", "_scope", "_started")
+
     def __init__(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> None:
         self._func = func
         self._name = name
         self._at_end = at_end
         self._scope = anyio.CancelScope()
         self._started = False
-        self._finished = anyio.Event()
+        self._is_finished = False
+        self._finished: anyio.Event | None = None  # made when a task waits for it
 
     @classmethod
     def spawn(cls, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> BackgroundTask:
@@ -148,7 +151,7 @@ class BackgroundTask:
     @property
     def finished(self) -> bool:
         """True when the function has returned, raised or been cancelled."""
-        return self._finished.is_set()
+        return self._is_finished
 
     def cancel(self) -> None:
         """Ask the function to stop at its next `await`, without waiting for it."""
@@ -156,6 +159,11 @@ class BackgroundTask:
 
     async def wait(self) -> None:
         """Wait until the task has finished. Cancelling the waiter does not affect the task."""
+        if self._is_finished:
+            await anyio.lowlevel.checkpoint()
+            return
+        if self._finished is None:
+            self._finished = anyio.Event()
         await self._finished.wait()
 
     async def join(self) -> None:
@@ -163,13 +171,13 @@ class BackgroundTask:
 
         Use it only where the task bounds its own time, such as closing a process.
         """
-        if self._finished.is_set():
+        if self._is_finished:
             return
         cancelled: BaseException | None = None
         with anyio.CancelScope(shield=True):
-            while not self._finished.is_set():
+            while not self._is_finished:
                 try:
-                    await self._finished.wait()
+                    await self.wait()
                 except anyio.get_cancelled_exc_class() as exc:
                     # asyncio's Task.cancel() ignores shields; it is raised again below
                     cancelled = exc
@@ -215,4 +223,6 @@ class BackgroundTask:
         except Exception:
             logger.exception("at_end of background task %r failed", self._name)
         finally:
-            self._finished.set()
+            self._is_finished = True
+            if self._finished is not None:
+                self._finished.set()

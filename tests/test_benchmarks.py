@@ -17,7 +17,7 @@ pytest.importorskip("claude_agent_sdk")
 ROOT = Path(__file__).parent.parent
 BENCH = ROOT / "benchmarks" / "bench_speed.py"
 DOCS = ROOT / "docs" / "benchmarks"
-NAMES = ("reading", "carrying", "conversing", "waking", "sessions", "gateway", "mixed", "importing", "memory", "curve")
+NAMES = ("reading", "carrying", "conversing", "waking", "sessions", "gateway", "mixed", "importing", "memory", "idle", "curve")
 
 
 @pytest.fixture
@@ -34,9 +34,10 @@ def test_every_benchmark_runs_and_measures_something(backend: str) -> None:
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=600)
     found: dict[str, Any] = json.loads(ran.stdout)["backends"][backend]
     assert list(found) == names
-    for name in set(names) - {"memory"}:
+    for name in set(names) - {"memory", "idle"}:
         assert all(ratio["median"] > 0 for table in found[name].values() for ratio in table["ratios"].values())
     assert all(row["samples_mb"] for row in found["memory"].values())
+    assert all(len(samples) == 2 for samples in found["idle"]["idle sessions"]["rows"]["ours"]["samples_mb"])
 
 
 def test_a_run_that_was_stopped_goes_on_with_what_is_left_and_only_under_the_same_conditions(

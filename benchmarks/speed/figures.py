@@ -23,7 +23,7 @@ def write_figures(report: dict[str, Any], path: Path) -> None:
         *_dearer(report),
         *_growth(report),
     ]
-    for section in (_costs, _waking, _sessions, _mixed, _gateway, _memory, _curve):
+    for section in (_costs, _waking, _sessions, _mixed, _gateway, _memory, _idle, _curve):
         for backend, tables in report["backends"].items():
             lines += ["", *section(backend, tables)]
     path.write_text("\n".join(lines) + "\n", "utf-8")
@@ -168,6 +168,9 @@ def _costs(backend: str, tables: dict[str, Any]) -> Iterator[str]:
         if "gigabytes_a_second" in table:
             speeds = ", ".join(f"{row} {speed['median']:.2f}" for row, speed in table["gigabytes_a_second"].items())
             yield from ("", f"Gigabytes a second, by the clock: {speeds}.")
+        if "added_ms" in table:
+            added = "; ".join(f"{row} {figures['median']:.1f}" for row, figures in table["added_ms"].items())
+            yield from ("", f"Milliseconds of processor time that it adds: {added}.")
 
 
 def _waking(backend: str, tables: dict[str, Any]) -> Iterator[str]:
@@ -255,6 +258,20 @@ def _memory(backend: str, tables: dict[str, Any]) -> Iterator[str]:
     for subject, row in tables["memory"].items():
         samples = ", ".join(f"{sample:.1f}" for sample in row["samples_mb"])
         yield f"| {subject} | {row['messages']:,} | {samples} | {row['grew_mb']:.2f} |"
+
+
+def _idle(backend: str, tables: dict[str, Any]) -> Iterator[str]:
+    for table in tables["idle"].values():
+        sizes = ", ".join(map(str, table["sizes"]))
+        yield from (
+            f"## Memory of idle sessions, {backend}",
+            "",
+            f"| | KB a session | resident MB with {sizes} sessions |",
+            "|---|---|---|",
+        )
+        for subject, row in table["rows"].items():
+            samples = ", ".join(f"{sample:.1f}" for sample in row["samples_mb"][-1])
+            yield f"| {subject} | {row['kb_a_session']['median']:.1f} | {samples} |"
 
 
 def _curve(backend: str, tables: dict[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from speed import carrying, conversing, curve, importing, memory, mixed, proxying, reading, sessions, waking
+from speed import carrying, conversing, curve, idle, importing, memory, mixed, proxying, reading, sessions, waking
 from speed.bench import Bench, Table, Tables
 
 __all__ = ["PARTS", "measure_part", "work"]
@@ -26,6 +26,7 @@ PARTS: dict[str, Callable[[Bench], Tables]] = {
     "mixed": mixed.tables,
     "importing": importing.tables,
     "memory": memory.tables,
+    "idle": idle.tables,
     "curve": curve.tables,
 }
 

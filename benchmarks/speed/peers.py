@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-__all__ = ["Sink", "endless_peer", "handshake_peer", "line_peer", "named_pipe_peer", "quiet_peer", "responder"]
+__all__ = ["Sink", "endless_peer", "handshake_peer", "idle_peer", "line_peer", "named_pipe_peer", "quiet_peer", "responder"]
 
 # The id of the request stands between quotes after its key, with or without a space before it.
 _HANDSHAKE = r"""
@@ -81,6 +81,11 @@ def named_pipe_peer(folder: Path) -> str:
 def quiet_peer(folder: Path) -> str:
     """Return a program that answers `initialize`, and exits at the end of its input."""
     return _script(folder, "quiet", f"{_HANDSHAKE}exec cat > /dev/null\n")
+
+
+def idle_peer(folder: Path) -> str:
+    """Return a program that answers `initialize`, keeps its output open and says nothing more, and exits at the end of its input."""
+    return _script(folder, "idle", f"{_HANDSHAKE}while read -r line; do :; done\n")
 
 
 def responder(folder: Path) -> str:

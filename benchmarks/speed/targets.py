@@ -157,4 +157,16 @@ TARGETS = (
     Target("batches of small messages for each wake-up", ("waking", "delta, 263 B", "ratios", "batches / wake-up, ours"), 0.99),
     _import("importing the package", "import of the package"),
     _import("importing what a conversation needs", "import of what a conversation needs"),
+    AtMost(
+        "a first conversation, with its imports, adds to an event loop that does nothing",
+        ("importing", "first conversation", "added_ms", "ours, to an event loop"),
+        most=60.0,
+        unit=" ms of processor time",
+    ),
+    AtMost(
+        "resident memory of the host for each idle session",
+        ("idle", "idle sessions", "rows", "ours", "kb_a_session"),
+        most=30.0,
+        unit=" KB",
+    ),
 )

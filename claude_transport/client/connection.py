@@ -12,12 +12,12 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import BackgroundTask, HostLoop, clock_here
+from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here
 from claude_transport.client.reports import CloseReport, guarded, raised_again, refuse_stray, translated
 from claude_transport.errors import (
     ClaudeTransportError,
@@ -89,7 +89,7 @@ class Delivery:
         self.line: bytes | None = line
         self.on_error: Callable[[ClaudeTransportError], None] | None = on_error
         self.size: int = 0 if line is None else len(line) + _LINE_OVERHEAD
-        self.done: anyio.Event = anyio.Event()
+        self.done: Flag = Flag()
         self.error: ClaudeTransportError | None = None
 
     def settle(self, error: ClaudeTransportError | None) -> None:
@@ -181,9 +181,8 @@ class TimeLimits:
     async def _look(self) -> None:
         while True:
             now = anyio.current_time()
-            for request in self._pending.values():
-                if request.deadline <= now:
-                    request.settle(None)
+            for request in [request for request in self._pending.values() if request.deadline <= now]:
+                request.settle(None)
             self._next_look = min([request.deadline for request in self._pending.values() if request.is_open], default=math.inf)
             if self._next_look == math.inf:
                 return
@@ -220,6 +219,48 @@ class Connection:
         close_timeout: seconds for the transport's own `close()`. After that, closing goes on without it.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_arrival",
+        "_clock",
+        "_close_timeout",
+        "_closed",
+        "_connecting",
+        "_conversation",
+        "_dropped_tasks",
+        "_early",
+        "_ended_by_itself",
+        "_ends_now",
+        "_given_up",
+        "_in_flight",
+        "_input_ended",
+        "_is_ours",
+        "_on_close_requested",
+        "_pending",
+        "_queue",
+        "_start_writer",
+        "_time_limits",
+        "_transport",
+        "_waiting_bytes",
+        "_write_failure",
+        "_write_now",
+        "_writes_now",
+        "_writing_over",
+        "close_requested",
+        "close_timeout",
+        "ended",
+        "error",
+        "is_open",
+        "loop",
+        "lost_turns",
+        "ready",
+        "start_error",
+        "task",
+        "terms",
+        "wait_for_background",
+        "writing",
+    )
+
     def __init__(self, transport: TransportLike, conversation: Conversation, *, close_timeout: float) -> None:
         self._transport = transport
         self._conversation = conversation
@@ -241,7 +282,7 @@ class Connection:
         self.start_error: ClaudeTransportError | None = None
         self.is_open: bool = False
         """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
-        self._early: set[anyio.Event] = set()
+        self._early: list[Flag] = []
         self.close_requested: Flag = Flag()
         self._on_close_requested: Callable[[], object] | None = None
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
@@ -253,13 +294,13 @@ class Connection:
         self._dropped_tasks: dict[str, str] = {}
         self._ended_by_itself = True
 
-        self._queue: deque[Delivery] = deque()
+        self._queue: deque[Delivery] | tuple[()] = ()  # made for lines that wait: most of the time there are none
         self._in_flight: list[Delivery] = []
         self._waiting_bytes = 0
         self.writing: Flag = Flag()
         """Set when the writing task is about to write its first line, with no checkpoint in between."""
         self._start_writer: Callable[..., object] | None = None
-        self._arrival = anyio.Event()
+        self._arrival = Wakeup()
         self._input_ended = False
         self._write_failure: ClaudeTransportError | None = None
         self._writing_over = False
@@ -464,12 +505,12 @@ class Connection:
         if self.ready.is_set():
             yield
             return
-        done = anyio.Event()
-        self._early.add(done)
+        done = Flag()
+        self._early.append(done)
         try:
             yield
         finally:
-            self._early.discard(done)
+            self._early.remove(done)
             done.set()
 
     async def nothing_waits_for_ready(self) -> None:
@@ -489,12 +530,19 @@ class Connection:
 
     async def send(self, delivery: Delivery) -> None:
         """Wait until the transport has taken the line. Raises what kept it from being taken."""
+        if self._write_now is not None and delivery.line is not None and not is_being_cancelled_here():
+            await anyio.lowlevel.checkpoint_if_cancelled()  # the line of a cancelled caller is not written
+            # nothing has run since the caller's last step, unless it was cancelled
+            if self._write_now(delivery.line):
+                delivery.settle(None)
+                await anyio.lowlevel.checkpoint()
+                return
         self.put(delivery)
         try:
             await delivery.done.wait()
         except anyio.get_cancelled_exc_class():
             # the end of the input stays in the queue: later senders were already told of it
-            if delivery.line is not None and delivery in self._queue:
+            if delivery.line is not None and self._queue and delivery in self._queue:
                 self._queue.remove(delivery)
                 self._waiting_bytes -= delivery.size
             raise
@@ -520,12 +568,24 @@ class Connection:
         else:
             self._input_ended = is_end
             self._write_now = None
-            self._queue.append(delivery)
+            self._enqueue(delivery)
             self._waiting_bytes += delivery.size
-            self._arrival.set()
+            self._arrival.fire()
             if self._start_writer is not None:
                 start, self._start_writer = self._start_writer, None
                 start(self._write_all)
+
+    def _enqueue(self, delivery: Delivery) -> None:
+        if not self._queue:
+            self._queue = deque()
+        self._queue.append(delivery)
+
+    def _next_line(self) -> Delivery:
+        queue = cast("deque[Delivery]", self._queue)
+        delivery = queue.popleft()
+        if not queue:
+            self._queue = ()
+        return delivery
 
     def check_room(self) -> None:
         """Raise `ProtocolError` when more than `MAX_WAITING_BYTES` wait for a peer that asks and does not read the answers."""
@@ -553,11 +613,10 @@ class Connection:
                 while not self._queue:
                     if self._writing_over:
                         return
-                    self._arrival = anyio.Event()
                     if not self._input_ended and self._write_failure is None:
                         self._write_now = self._writes_now
                     await self._arrival.wait()
-                first = self._queue.popleft()
+                first = self._next_line()
                 self._in_flight = [first]
                 self._waiting_bytes -= first.size
                 try:
@@ -574,17 +633,21 @@ class Connection:
                 except Exception as exc:  # noqa: BLE001 - a transport of another library may raise anything; it is translated here
                     self._fail_writing(translated(exc, "the transport could not write"))
                 else:
-                    for delivery in self._in_flight:
-                        delivery.settle(None)
+                    self._settle_written()
                 self._in_flight = []
+                del first  # it would be kept until the next line comes
         finally:
             self.stop_writing(TransportClosed("the conversation is closed"))
+
+    def _settle_written(self) -> None:
+        for delivery in self._in_flight:
+            delivery.settle(None)
 
     def _with_more(self, line: bytes) -> bytes:
         """Return `line` with the next lines of the queue behind it, up to `_BATCH_BYTES` and to the end of the input."""
         lines, size = [line], len(line)
         while self._queue and size < _BATCH_BYTES and (line_behind := self._queue[0].line) is not None:
-            delivery = self._queue.popleft()
+            delivery = self._next_line()
             self._in_flight.append(delivery)
             self._waiting_bytes -= delivery.size
             lines.append(line_behind)
@@ -600,14 +663,14 @@ class Connection:
         if self._write_failure is None:
             self._write_failure = error
         in_flight, waiting = self._in_flight, self._queue
-        self._queue = deque()
+        self._queue = ()
         self._waiting_bytes = 0
         for delivery in in_flight:
             # an end that the transport is already at has done all it can: nothing more is read
             delivery.settle(None if delivery.line is None else self._write_failure)
         for delivery in waiting:
             if delivery.line is None and not self._writing_over:
-                self._queue.append(delivery)  # later senders were told of it, so it will not be asked for again
+                self._enqueue(delivery)  # later senders were told of it, so it will not be asked for again
             else:
                 delivery.settle(self._write_failure)
 
@@ -616,7 +679,7 @@ class Connection:
         self._writing_over = True
         self._start_writer = None
         self._fail_writing(self._write_failure or error or self.gone("the conversation is closed"))
-        self._arrival.set()
+        self._arrival.fire()
 
     async def flush(self) -> None:
         """Wait until everything that is in the queue now is settled."""

@@ -330,7 +330,7 @@ class McpServers:
         self._configured = {name: checked_configuration(name, config) for name, config in configured.items()}
         self._servers = {name: _low_level(name, server) for name, server in given.items() if name not in configured}
         self._tell = tell or _drop_message
-        self._parked: frozenset[str] = frozenset()
+        self._parked: tuple[str, ...] = ()
         self._on_failure = on_failure
         self._sessions: dict[str, McpSession] = {}
 
@@ -354,7 +354,7 @@ class McpServers:
 
     def park(self, manifests: Mapping[str, str]) -> None:
         """Note what became of the option `sdk_mcp_server_manifests`: the CLI calls the tools of a "parked" server without a handshake."""
-        self._parked = frozenset(name for name, state in manifests.items() if state == "parked")
+        self._parked = tuple([name for name, state in manifests.items() if state == "parked"])
 
     def accept(self, name: str, message: dict[str, Any]) -> McpCall:
         """Pass a message of the CLI to the server `name`, without waiting, so that the server gets messages in order."""

@@ -38,13 +38,6 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
-from claude_transport.protocol.hooks import (
-    DENIABLE,
-    HookEvent,
-    denial_of,
-    encode_hook_output,
-    parse_hook_input,
-)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -201,6 +194,8 @@ class Questions:
             ConfigurationError: it did not register the hooks; or its version is not known, and not every CLI heeds one of the guards.
             CLIVersionMismatch: it does not heed what a hook denies at one of the events.
         """
+        if asked:
+            import claude_transport.protocol.hooks  # noqa: F401 - at the start, because later there may be no file descriptor to read it
         if asked and initialization.hooks_applied is False:
             raise ConfigurationError(
                 "the CLI did not register the hooks, so they would never be called: its session was begun by another client. "
@@ -352,7 +347,7 @@ class Questions:
         """Return whether can_use_tool is asked, or a hook that can say no: a registered one, or one that `initialize=` named."""
         body = question.request.request
         if isinstance(body, HookCallback):
-            return body.callback_id in self._hooks or body.event in DENIABLE
+            return body.callback_id in self._hooks or _can_refuse(body.event)
         return isinstance(body, CanUseTool) and self._can_use_tool is not None
 
     def _name_of(self, question: Question) -> str:
@@ -424,14 +419,14 @@ class HookRegistry:
     @property
     def guards(self) -> tuple[str, ...]:
         """Events at which a hook that fails must stop something."""
-        return () if self._fails_open else tuple(event for event in self._config if event in DENIABLE)
+        return () if self._fails_open else tuple(event for event in self._config if _can_refuse(event))
 
     def _register(self, event: str, matcher: HookMatcher) -> dict[str, Any]:
         if not isinstance(matcher.hooks, Sequence):
             raise ConfigurationError(f"the hooks of a HookMatcher for {event} are a list of async functions", option="hooks")
         told = _checked_timeout(event, matcher.timeout)
         limit = None
-        if event in DENIABLE:
+        if _can_refuse(event):
             limit = told or DEFAULT_HOOK_TIMEOUT
             told = limit + _CLI_PATIENCE
         ids = []
@@ -452,6 +447,8 @@ class HookRegistry:
 
     async def answer(self, body: HookCallback, context: CallbackContext) -> dict[str, Any]:
         """Call the hook and return its output as the response payload. Raises what it raised, and `UsageError` for a wrong output."""
+        from claude_transport.protocol.hooks import HookEvent, encode_hook_output, parse_hook_input  # loaded with the first hook
+
         event, callback, _ = self._callbacks[body.callback_id]
         output = await guarded(callback(parse_hook_input(event, body.input), body.tool_use_id, context))
         if event in [*HookEvent]:
@@ -465,6 +462,8 @@ class HookRegistry:
         if self._fails_open:
             return {}
         event = self.event_of(body)
+        from claude_transport.protocol.hooks import denial_of  # as above
+
         return denial_of(event, f"The {event} hook of this program failed ({what}), so the answer is no.")
 
     def event_of(self, body: HookCallback) -> str:
@@ -479,6 +478,13 @@ class HookRegistry:
 
     def __contains__(self, callback_id: str) -> bool:
         return callback_id in self._callbacks
+
+
+def _can_refuse(event: str) -> bool:
+    """Return True for an event whose hooks can refuse something."""
+    from claude_transport.protocol.hooks import DENIABLE  # its many classes are made for conversations with hooks only
+
+    return event in DENIABLE
 
 
 def _checked_timeout(event: str, timeout: object) -> float | None:

@@ -22,7 +22,6 @@ from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, Co
 from claude_transport.launch.rules import check_agent_rules, check_skills
 from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.codec import DecodeCounters
-from claude_transport.protocol.hooks import HookEvent
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
 
@@ -209,6 +208,8 @@ def check_seconds(name: str, value: object) -> None:
 
 def check_hook_event(event: object) -> None:
     """Raise `ConfigurationError` unless `event` is a known hook event: hooks of an unknown one would never run."""
+    from claude_transport.protocol.hooks import HookEvent  # its many classes are made for conversations with hooks only
+
     if not isinstance(event, str) or event not in [*HookEvent]:
         close: list[str] = []
         with contextlib.suppress(OSError):  # the import fails when no file descriptor is free; then the message has no hint

@@ -96,7 +96,7 @@ class Shadowing:
 
     def __init__(self, *, guarded: bool, hooks: Collection[str] = (), agents: object = None) -> None:
         self._guarded = guarded
-        self._hooks = frozenset(hooks)
+        self._hooks = tuple(hooks)
         self._agents = _agent_settings(agents)
         self._settings: tuple[PermissionSetting, ...] = ()
 

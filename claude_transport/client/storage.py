@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise
 from typing import Final, Self
 
-import anyio
-
 from claude_transport.background import HostLoop
 from claude_transport.client.connection import Connection
 from claude_transport.client.reports import raised_again
 from claude_transport.errors import ClaudeTransportError, MissingResult
+from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Conversation, Settle, TurnState
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage
@@ -51,6 +50,10 @@ _LINE_ONLY: Final = frozenset({UnknownMessage, DecodeFailure, OversizedMessage})
 _MOST_PER_BYTE: Final = 48
 _MOST_BESIDE: Final = 800
 """No message costs more than this plus the above for each byte of its line."""
+_MOST_PER_LETTER: Final = 3
+"""What a byte of a long text costs at most: once in the line, twice in the text."""
+_LONG_LINE: Final = 64 * 2**10
+"""Bytes of a line from which on its texts are looked at."""
 
 _MOST_IN_RUN: Final = 512
 """Messages in one run. Of the run that is being read, the cost of each message is kept."""
@@ -90,7 +93,38 @@ def _outside_of_texts(raw: bytes) -> bytes:
 
 def cost_at_most(messages: Sequence[Message]) -> int:
     """Return the most that `cost_of` can say of these messages together, with a small part of the work."""
-    return _MOST_BESIDE * len(messages) + _MOST_PER_BYTE * sum([len(message.raw) for message in messages])
+    sizes = [len(message.raw) for message in messages]
+    most = _MOST_BESIDE * len(sizes) + _MOST_PER_BYTE * sum(sizes)
+    if most > _MOST_PER_BYTE * _LONG_LINE:
+        # `cost_of` looks at each byte several times: for a line of a megabyte that takes three times as long as decoding it
+        long = [message for message, size in zip(messages, sizes, strict=True) if size > _LONG_LINE]
+        most -= (_MOST_PER_BYTE - _MOST_PER_LETTER) * sum(map(_letters_of, long))
+    return most
+
+
+def _letters_of(message: Message) -> int:
+    """Return how many letters there are, at least, in the texts of a message. No objects are made of these bytes of its line."""
+    if not isinstance(message, UserMessage | AssistantMessage) or message.damage is not None:
+        return 0
+    letters = _letters_in(message.message.content)
+    if isinstance(message, UserMessage):  # the CLI repeats the result of a tool there
+        result = message.tool_use_result
+        letters += sum(map(_letters_in, result.values() if isinstance(result, dict) else [result]))
+    return letters
+
+
+def _letters_in(content: object) -> int:
+    match content:
+        case str():
+            return len(content)
+        case TextBlock(text=text):
+            return len(text)
+        case ToolResultBlock(content=inner):
+            return _letters_in(inner)
+        case tuple():
+            return sum(map(_letters_in, content))
+        case _:
+            return 0
 
 
 class _Run:
@@ -121,7 +155,7 @@ class Mailbox:
     def __init__(self, *, taken_upto: int = -1) -> None:
         self.ready: list[Message] = []
         """The next messages, the first one last: `ready.pop()` takes it, and `refill()` gets more. Always the same list."""
-        self.runs: deque[_Run] = deque()
+        self.runs: deque[_Run] | tuple[()] = ()
         """What comes after them."""
         self.arrival: Wakeup = Wakeup()
         """Fires when messages come, and at the end."""
@@ -171,12 +205,21 @@ class Mailbox:
         """Add messages that follow each other, the first of them at the place `first`. Wakes the reader."""
         if self.ready or self.runs or len(messages) > _MOST_IN_RUN:
             for start in range(0, len(messages), _MOST_IN_RUN):
-                self.runs.append(_Run(first + start, messages[start : start + _MOST_IN_RUN]))
+                self._add(_Run(first + start, messages[start : start + _MOST_IN_RUN]))
         else:
             self._taken_before, self._ready_costs = self._ready_upto, None
             self.ready.extend(reversed(messages))
             self._ready_after, self._ready_upto = first - 1, first + len(messages) - 1
         self.arrival.fire()
+
+    def _forget(self) -> None:
+        self.ready.clear()
+        self.runs = ()
+
+    def _add(self, run: _Run) -> None:
+        if not self.runs:
+            self.runs = deque()  # made when there is something to keep: most mailboxes never hold a run
+        self.runs.append(run)
 
     def put_letters(self, letters: Iterable[Letter]) -> None:
         """Add messages, in order, that need not follow each other in the conversation."""
@@ -184,7 +227,7 @@ class Mailbox:
         first = 0
         for place, message in letters:
             if run and (place != first + len(run) or len(run) == _MOST_IN_RUN):
-                self.runs.append(_Run(first, run))
+                self._add(_Run(first, run))
                 run = []
             if not run:
                 first = place
@@ -241,14 +284,13 @@ class Mailbox:
         target = max(cost_before - cost, 0)
         while kept and left > target:
             left -= kept.popleft()[1]
-        self.ready.clear()
-        self.runs.clear()
+        self._forget()
         self._ready_upto = self._ready_after = self._taken_before = taken_upto
         self._ready_costs = None
         for (place, message), each in kept:
             last = self.runs[-1] if self.runs else None
             if last is None or len(last.messages) == _MOST_IN_RUN or place != last.first + len(last.messages):
-                self.runs.append(_Run(place, [message], [each]))
+                self._add(_Run(place, [message], [each]))
             else:
                 last.messages.append(message)
                 last.costs.append(each)
@@ -308,7 +350,7 @@ class Turn:
         self._state = TurnState.QUEUED
         self._result: ResultMessage | None = None
         self._error: ClaudeTransportError | None = None
-        self._settled = anyio.Event()
+        self._settled = Flag()
         self.recent: RecentMessages = RecentMessages()
         """The last whole messages, for `MissingResult.messages`; filled by the storage."""
         self.mailbox: Mailbox = Mailbox()
@@ -409,7 +451,7 @@ class Storage:
     def __init__(self, connection: Connection, *, max_buffered_bytes: int) -> None:
         self._connection = connection
         self._max_buffered_bytes = max_buffered_bytes
-        self._turns: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
+        self._turns: weakref.WeakValueDictionary[str, Turn] | dict[str, Turn] = {}  # made with the first turn
         self._inbox = Mailbox()
         self._subscribers = 0
         self._sequence = 0
@@ -428,6 +470,8 @@ class Storage:
 
     def open_turn(self, uuid: str, conversation: Conversation) -> Turn:
         """Return a handle on the prompt `uuid`. Its messages are kept for as long as the handle is held."""
+        if not self._turns:
+            self._turns = weakref.WeakValueDictionary()
         turn = self._turns[uuid] = Turn(uuid, conversation, self, loop=self._connection.loop)
         # with the handle goes what it has not read, and then there may be room
         weakref.finalize(turn, self._connection.call, self.look_again).atexit = False

@@ -16,7 +16,7 @@ from claude_transport.client.reports import check_number
 from claude_transport.errors import ConfigurationError, ConnectionLost
 from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.control import ControlResponse
-from claude_transport.protocol.envelope import DecodeFailure, Message
+from claude_transport.protocol.envelope import DecodeFailure, Message, UnknownMessage
 from claude_transport.protocol.messages import (
     AssistantMessage,
     BackgroundTasksChanged,
@@ -116,6 +116,9 @@ NO_PROGRESS: Mapping[type[Message], str] = {
 tool call is open while it belongs to the turn. Everything else is progress. An `api_retry` is: each is a new attempt, and their number is
 limited. A type that is not known is, because a newer CLI is more likely to say something new."""
 
+_TYPES: dict[type[Message], str] = {}
+"""The `type` on the wire of each class that was seen, but of `UnknownMessage`, which has many."""
+
 _TOOL_NEWS: frozenset[type[Message]] = frozenset({AssistantMessage, UserMessage, ResultMessage})
 
 
@@ -132,9 +135,9 @@ class Vigil:
         }
         self._bytes_at = 0.0
         self._progress_at = 0.0
-        self._told: set[Clock] = set()
-        self._tools: set[str] = set()
-        self._last: Message | None = None
+        self._told: dict[Clock, None] = {}  # dicts, because an empty set takes three times as much
+        self._tools: dict[str, None] = {}
+        self._last = ""  # the type only: a message may hold megabytes
         self._bytes_read = 0
         self._lines_came = False
 
@@ -150,12 +153,14 @@ class Vigil:
                 continue
             self._progress_at = at
             if self._told:
-                self._told.discard("no_progress")
+                self._told.pop("no_progress", None)
             break
         if self._told:
-            self._told.discard("no_bytes")
+            self._told.pop("no_bytes", None)
         if messages:
-            self._last = messages[-1]
+            last = messages[-1]
+            kind = last.__class__
+            self._last = last.type if kind is UnknownMessage else _TYPES.get(kind) or _TYPES.setdefault(kind, last.type)
         if not _TOOL_NEWS.isdisjoint(map(type, messages) if kinds is None else kinds):
             self._follow_tools(messages)
 
@@ -171,7 +176,7 @@ class Vigil:
         """
         if bytes_read != self._bytes_read and not self._lines_came:
             self._bytes_at = at  # a line that is not complete yet
-            self._told.discard("no_bytes")
+            self._told.pop("no_bytes", None)
         self._bytes_read, self._lines_came = bytes_read, False
         # without a single byte there was no progress either, which needs no event of its own
         if suspended or self._tools or "no_bytes" in self._told:
@@ -179,8 +184,8 @@ class Vigil:
         since: dict[Clock, float] = {"no_bytes": self._bytes_at, "no_progress": self._progress_at}
         for clock in self._limits:
             if clock not in self._told and (seconds := at - since[clock]) >= self._limits[clock]:
-                self._told.add(clock)
-                return StallEvent(clock=clock, seconds=seconds, last=self._last.type if self._last else "", killed=self._kills)
+                self._told[clock] = None
+                return StallEvent(clock=clock, seconds=seconds, last=self._last, killed=self._kills)
         return None
 
     def next_look(self, *, at: float) -> float:
@@ -196,6 +201,8 @@ class Vigil:
             elif isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
                 for block in message.message.content:  # not `tool_uses`: making it costs more, for every message
                     if isinstance(block, ToolUseBlock):
-                        self._tools.add(block.id)
+                        self._tools[block.id] = None
             elif isinstance(message, UserMessage) and not isinstance(message.message.content, str):
-                self._tools.difference_update(block.tool_use_id for block in message.message.content if isinstance(block, ToolResultBlock))
+                for block in message.message.content:
+                    if isinstance(block, ToolResultBlock):
+                        self._tools.pop(block.tool_use_id, None)

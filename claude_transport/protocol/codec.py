@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from itertools import repeat
 from typing import Any, Final, NamedTuple, get_args
 
@@ -62,6 +63,7 @@ _subtype_decoders: Final[dict[str, Callable[[bytes], SystemMessage]]] = {}
 # What msgspec raises for bad input: its own errors, UnicodeDecodeError (a ValueError), and RecursionError for 10 000 nested brackets.
 REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
+_NO_KINDS: Final[frozenset[object]] = frozenset()
 _BYTES_ONLY: Final[frozenset[type]] = frozenset({bytes})
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -138,7 +140,7 @@ class LineDecoder:
         self._on_noise = on_noise
         self.counters: DecodeCounters = DecodeCounters()
         self.before_failure: list[Message] | list[dict[str, Any]] = []
-        self.kinds: AbstractSet[object] = frozenset()
+        self.kinds: AbstractSet[object] = _NO_KINDS
         """The types of the messages in the last batch. Observers use it to skip a batch without looking at each message."""
 
     def messages(self, lines: Sequence[bytes]) -> list[Message]:
@@ -160,7 +162,7 @@ class LineDecoder:
                 pass  # read again below, more leniently
             else:
                 force_setattr(message, "raw", line)
-                self.kinds = {message.__class__}
+                self.kinds = _kind_alone(message.__class__)
                 self.counters.lines += 1
                 self.counters.typed += 1
                 return [message]
@@ -285,6 +287,12 @@ def _error_for(message: DecodeFailure | OversizedMessage) -> ProtocolError:
         text = f"line {number} has {message.size} bytes, over the limit of {message.limit}"
         return LineTooLong(text, size=message.size, limit=message.limit)
     return CLIJSONDecodeError(f"line {number} is not a JSON object: {message.error}", line=message.raw, line_number=number)
+
+
+@cache
+def _kind_alone(kind: type[Message]) -> frozenset[object]:
+    """Return the set of one type. It is shared, because each stream keeps the set of its last batch."""
+    return frozenset({kind})
 
 
 def _read_plain(lines: Sequence[bytes]) -> tuple[list[Message], set[type[Message]]] | None:

@@ -149,7 +149,7 @@ class Conversation:
         self._session = SessionIdentity()
         self._expects_structure = False  # a JSON schema was asked for
         self._pending: dict[str, str] = {}  # unanswered requests of the host: id -> subtype
-        self._inbound: set[str] = set()  # ids of unanswered requests of the CLI
+        self._inbound: dict[str, None] = {}  # ids of unanswered requests of the CLI
         self._agent_tasks: dict[str, str] = {}  # running background agents: task id -> description
         self._started_agents: dict[str, str] = {}  # running agents of a CLI that does not list its background tasks; also foreground ones
         self._lists_tasks = False
@@ -256,7 +256,7 @@ class Conversation:
         """Mark a request of the CLI as answered. Returns False when the CLI has withdrawn it: then send no answer."""
         if request_id not in self._inbound:
             return False
-        self._inbound.discard(request_id)
+        del self._inbound[request_id]
         return True
 
     def received(self, messages: Sequence[Message], kinds: AbstractSet[object] | None = None) -> list[Action]:
@@ -418,7 +418,7 @@ class Conversation:
         if request_id is not None:
             if request_id in self._inbound:
                 return False, (), ()  # a repeated request: the first one is still being answered
-            self._inbound.add(request_id)
+            self._inbound[request_id] = None
         return False, (), (Start(message),)
 
     def _on_control_response(self, message: ControlResponse) -> _Verdict:
@@ -430,7 +430,7 @@ class Conversation:
 
     def _on_control_cancel(self, message: ControlCancelRequest) -> _Verdict:
         if message.request_id in self._inbound:
-            self._inbound.discard(message.request_id)
+            del self._inbound[message.request_id]
             return False, (), (Cancel(message.request_id),)
         return False, (), ()
 

@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,6 @@ class ProcessStream(ByteStream):
         self._close_timeout = close_timeout
         self._diagnose = diagnose
         self._started_at = dt.datetime.now(dt.UTC)
-        self._attributes: Mapping[Any, Callable[[], Any]] | None = None
         self._output_over = False
         self._pace = Pace()
 
@@ -354,21 +353,7 @@ class ProcessStream(ByteStream):
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        if self._attributes is None:  # made once: `info` and `is_ready()` ask for it
-            self._attributes = self._make_attributes()
-        return self._attributes
-
-    def _make_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        child, started_at = self._child, self._started_at
-        return {
-            StreamAttribute.pid: lambda: child.pid,
-            StreamAttribute.exit_code: lambda: child.status.exit_code if child.status else None,
-            StreamAttribute.signal: lambda: child.status.signal if child.status else None,
-            StreamAttribute.killed: lambda: child.killed,
-            StreamAttribute.stderr_tail: lambda: child.tail.text,
-            StreamAttribute.started_at: lambda: started_at,
-            StreamAttribute.ended: lambda: child.closing or child.exited.is_set(),
-        }
+        return _Facts(self._child, self._started_at)
 
     def __del__(self) -> None:
         child = getattr(self, "_child", None)
@@ -377,3 +362,34 @@ class ProcessStream(ByteStream):
         # before the warning: with `-W error` it is an exception
         child.abandon(timeout=self._close_timeout)
         warnings.warn(f"process {child.pid} was never closed", ResourceWarning, source=self, stacklevel=1)
+
+
+class _Facts(Mapping[Any, Callable[[], Any]]):
+    """The typed attributes of a process stream. A dict of closures would take 2 KB for each session."""
+
+    __slots__ = ("_child", "_started_at")
+
+    def __init__(self, child: Child, started_at: dt.datetime) -> None:
+        self._child = child
+        self._started_at = started_at
+
+    def __getitem__(self, attribute: Any) -> Callable[[], Any]:
+        find = _FACTS[attribute]
+        return lambda: find(self._child, self._started_at)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_FACTS)
+
+    def __len__(self) -> int:
+        return len(_FACTS)
+
+
+_FACTS: dict[Any, Callable[[Child, dt.datetime], Any]] = {
+    StreamAttribute.pid: lambda child, _: child.pid,
+    StreamAttribute.exit_code: lambda child, _: child.status.exit_code if child.status else None,
+    StreamAttribute.signal: lambda child, _: child.status.signal if child.status else None,
+    StreamAttribute.killed: lambda child, _: child.killed,
+    StreamAttribute.stderr_tail: lambda child, _: child.tail.text,
+    StreamAttribute.started_at: lambda _, started_at: started_at,
+    StreamAttribute.ended: lambda child, _: child.closing or child.exited.is_set(),
+}

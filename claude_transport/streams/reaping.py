@@ -25,7 +25,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping
 
 import anyio
@@ -89,6 +88,42 @@ class Child:
         closing: True from the moment in which ending it begins.
         killed: True when a signal was needed to end it.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_discarding",
+        "_ender",
+        "_exit_watch",
+        "_exited_at",
+        "_files",
+        "_gone",
+        "_has_group",
+        "_host_pid",
+        "_is_swept",
+        "_loop",
+        "_loop_end",
+        "_mark",
+        "_on_gone",
+        "_pidfd",
+        "_popen",
+        "_stderr",
+        "_stderr_watch",
+        "_stdout",
+        "_sweep",
+        "_writers",
+        "closing",
+        "cut",
+        "exited",
+        "inflow",
+        "input_closed",
+        "input_room",
+        "killed",
+        "pid",
+        "status",
+        "stdin",
+        "tail",
+    )
 
     def __init__(self, popen: subprocess.Popen[bytes], *, mark: str, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
         """Take over a process that was just started.
@@ -515,7 +550,7 @@ class StderrTail:
 
     def __init__(self, on_line: Callable[[str], object] | None = None) -> None:
         self._on_line = on_line
-        self._pieces: deque[bytes] = deque()
+        self._pieces: list[bytes] = []  # at most a few hundred
         self._size = 0
         self._line = b""
         self._complained = False
@@ -533,7 +568,7 @@ class StderrTail:
             self._pieces.append(data)
         self._size += len(data)
         while self._size - len(self._pieces[0]) >= _TAIL_BYTES:
-            self._size -= len(self._pieces.popleft())
+            self._size -= len(self._pieces.pop(0))
         if self._on_line is not None:
             *lines, self._line = (self._line + data).split(b"\n")
             for line in lines:

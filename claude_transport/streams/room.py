@@ -76,16 +76,18 @@ class ReadSize:
         self.bytes: int = READ_BYTES
         self._full_count = 0
 
-    def note(self, count: int) -> None:
-        """Note that a read for `bytes` bytes returned `count`."""
+    def note(self, count: int) -> bool:
+        """Note that a read for `bytes` bytes returned `count`. Returns True when that makes the next ones larger."""
         if count < self.bytes:
             self._full_count = 0
             if count < READ_BYTES:
                 self.bytes = READ_BYTES
-        else:
-            self._full_count += 1
-            if self._full_count == _FULL_TIMES:
-                self.bytes = MOST_READ_BYTES
+            return False
+        self._full_count += 1
+        if self._full_count != _FULL_TIMES:
+            return False
+        self.bytes = MOST_READ_BYTES
+        return True
 
 
 class PipePages:

@@ -35,7 +35,7 @@ from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.inflow import Pace, Pourable
+from claude_transport.streams.inflow import Pace, Pourable, Turnstile
 from claude_transport.streams.room import MOST_READ_BYTES
 from claude_transport.transport import Client, DecodedLines, PouredBlocks, PouredLines, SessionTerms, Transport, TransportInfo
 
@@ -77,6 +77,34 @@ class StreamTransport(Transport):
         ConfigurationError: a limit or timeout is not a sensible number.
     """
 
+    __slots__ = (
+        "_bytes_read",
+        "_bytes_written",
+        "_close_timeout",
+        "_closed",
+        "_closer",
+        "_connect_lock",
+        "_connectable",
+        "_connecting",
+        "_decoder",
+        "_failures",
+        "_framer",
+        "_input_ended",
+        "_is_pipe",
+        "_lines_read",
+        "_pace",
+        "_pending",
+        "_read_end",
+        "_reading",
+        "_send_eof_now",
+        "_send_now",
+        "_stream",
+        "_strict",
+        "_torn",
+        "_write_failure",
+        "_write_lock",
+    )
+
     def __init__(
         self,
         connectable: ByteStreamConnectable,
@@ -93,11 +121,11 @@ class StreamTransport(Transport):
         self._framer = LineFramer(max_line_bytes=max_line_bytes)
         self._strict = strict
         self._decoder = LineDecoder(strict=strict)
-        self._pending: deque[bytes] = deque()  # lines read from the stream that no view has handed out yet
+        self._pending: deque[bytes] | None = None  # lines that `read_messages()` has read and not handed out yet
         self._failures = FailureCount(type(self).__name__)
-        self._connect_lock = anyio.Lock()
+        self._connect_lock = Turnstile()
         self._connecting: anyio.CancelScope | None = None
-        self._write_lock = anyio.Lock(fast_acquire=True)
+        self._write_lock = Turnstile()
         self._pace = Pace()
         self._reading = False
         self._input_ended = False
@@ -272,6 +300,8 @@ class StreamTransport(Transport):
             TransportClosed: `close()` was called.
         """
         self._open_stream()
+        if self._pending is None:
+            self._pending = deque()
         return DecodedLines(self._next_batch, pending=self._pending, decoder=self._decoder, on_failure=self._failures)
 
     async def _next_batch(self) -> Sequence[bytes]:
@@ -319,10 +349,10 @@ class StreamTransport(Transport):
 
         while True:
             try:
-                lines = await self._next_batch()
+                is_enough = hand_on(await self._next_batch())  # the lines are not kept while this sleeps
             except StopAsyncIteration:
                 return False
-            if hand_on(lines):
+            if is_enough:
                 return True
             self._reading = True
             try:
@@ -556,8 +586,8 @@ class _PouredBatches(_BlockBatches, PouredLines):
         super().__init__(next_batch, pour_blocks)
         self._pour = pour
 
-    async def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
-        return await self._pour(hand_on)
+    def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> Coroutine[Any, Any, bool]:
+        return self._pour(hand_on)  # not awaited here: that would cost a frame
 
 
 class _ReadEnd(msgspec.Struct):

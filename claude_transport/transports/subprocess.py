@@ -217,12 +217,12 @@ class SubprocessTransport(StreamTransport):
         mark = new_mark()
         remote = planned.remote is not None
         launch = planned.for_this_machine(planned.launch if remote else payloads.make(planned.launch), mark=mark)
-        self._env = launch.env
-        diagnose = functools.partial(_diagnose, cli=None if remote else self._cli, env=launch.env)
+        self._env = env = _shared(launch.env)
+        diagnose = functools.partial(_diagnose, cli=None if remote else self._cli, env=env)
         process = ProcessConnectable(
             launch.argv,
             cwd=launch.cwd,
-            env=launch.env,
+            env=env,
             user=launch.user,
             on_stderr=without_supervisor(self._on_stderr, mark=mark) if remote else self._on_stderr,
             close_timeout=self._close_timeout,
@@ -356,10 +356,29 @@ def _plan(
     return options, msgspec.structs.replace(planned, launch=launch)
 
 
-def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
+class _Environment(dict[str, str]):
+    """The environment of processes, which is not changed any more."""
+
+    __slots__ = ("__weakref__",)
+
+
+_last_environment: weakref.ref[_Environment] | None = None
+
+
+def _shared(env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return `env`, as the object that the last process has when it is equal: an environment takes several KB in each of many sessions."""
+    global _last_environment
+    known = None if _last_environment is None else _last_environment()
+    if known is None or known != env:
+        known = _Environment(env)
+        _last_environment = weakref.ref(known)
+    return known
+
+
+def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapping[str, str]) -> Mapping[str, str]:
     """Return `env` with the variables of `trace`. Inherited ones belong to another trace and are removed, but `given` ones win."""
     if not trace:
-        return dict(env)
+        return env
     kept = {name: value for name, value in env.items() if name not in _TRACE_VARIABLES or name in given}
     return {**trace, **kept}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -203,6 +204,37 @@ async def test_messages_are_priced_once_and_only_when_they_are_not_read(reads: b
             assert 4000 < priced <= said
             assert query.buffered_bytes > 8 * MB
             assert turn.is_open()
+
+
+def large(said: str) -> bytes:
+    """A line that repeats the result of a tool, as a CLI does."""
+    block = {"type": "tool_result", "tool_use_id": "toolu_1", "content": said}
+    line = {"type": "user", "message": {"role": "user", "content": [block]}, "tool_use_result": {"stdout": said, "stderr": ""}}
+    return encode_line(line)[:-1]
+
+
+def spoken(said: str) -> bytes:
+    """A line with two texts of the model."""
+    blocks = [{"type": "text", "text": said}, {"type": "text", "text": said[:1000]}]
+    return encode_line({"type": "assistant", "message": {"role": "assistant", "content": blocks}})[:-1]
+
+
+LARGE = {"prose": "so it goes on, and on: [{ " * 4000, "quotes": '"yes", he said\n' * 6000, "other letters": "\u00fc\U0001f600" * 20_000}
+
+
+@pytest.mark.parametrize("said", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("how", [large, spoken])
+def test_no_large_text_costs_more_than_the_quick_look_says(said: str, how: Callable[[str], bytes]) -> None:
+    line = how(said)
+    for each in (line, line.replace(b",", b" ,  "), json.dumps(json.loads(line)).encode()):
+        message = decode_message(each)
+        assert len(each) < cost_of(message) <= cost_at_most([message])
+
+
+@pytest.mark.parametrize("said", LARGE.values(), ids=LARGE)
+def test_a_large_text_is_known_to_be_no_structure(said: str) -> None:
+    message = decode_message(large(said))
+    assert cost_at_most([message]) < 40 * len(message.raw)  # and not 48
 
 
 # ----------------------------------------------------------------------------------------------------- the mailbox, the last messages

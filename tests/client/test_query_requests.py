@@ -334,6 +334,8 @@ class WritingNow(ForeignTransport):
 
     def write_now(self, line: bytes) -> bool:
         frame = json.loads(line)
+        if frame["type"] == "user":
+            return False
         self.now.append(frame)
         self.written.append(frame)
         self.say(answer_to(frame))

@@ -308,6 +308,22 @@ async def test_a_process_that_says_more_than_is_kept_waits_for_its_client() -> N
             await again.frame(Ack(number * (len(line) + 1)))
 
 
+async def test_a_line_that_is_larger_than_what_is_kept_follows_piece_by_piece() -> None:
+    line = b'{"text":"%s"}' % b"".join(b"%06d" % number for number in range(50_000))
+    async with rehearsal(limits=GatewayLimits(replay_bytes=1000)) as stage, anyio.create_task_group() as tasks:
+        client = await stage.link(window=2**20)
+        process = await stage.processes.next()
+        await client.hear_frame(Welcome)
+        tasks.start_soon(process.say, line)
+        received = b""
+        while len(received) <= len(line):
+            received += (await client.hear_frame(Data)).data
+            await client.frame(Ack(len(received)))
+        assert received == line + b"\n"
+        await anyio.wait_all_tasks_blocked()
+        assert stage.gateway.metrics.lines["out"] == 1
+
+
 async def test_the_token_of_somebody_else_opens_no_session_of_mine() -> None:
     async with rehearsal() as stage:
         client = await stage.link()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import anyio
 import pytest
@@ -15,6 +16,7 @@ from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.protocol.link import Refusal
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
+from claude_transport.streams.sockets import SocketStream
 from claude_transport.transports.stream import StreamTransport
 
 
@@ -30,6 +32,31 @@ async def test_lines_pass_as_they_are_in_both_directions() -> None:
         await client.say(b"{}")
         assert await process.hear() == b"{}"
         assert (stage.gateway.metrics.lines, stage.gateway.metrics.bytes) == ({"in": 2, "out": 2}, {"in": 26, "out": 36})
+
+
+async def test_what_a_socket_does_not_take_at_once_follows_when_the_client_reads() -> None:
+    lines = [b'{"n":%d,"text":"%s"}' % (number, b"x" * 1000) for number in range(5000)]
+    async with rehearsal() as stage, anyio.create_task_group() as tasks:
+        mine, theirs = socket.socketpair()
+        arrival = Arrival(SocketStream(theirs), medium="unix", peer="the test", token=ALICE)
+        tasks.start_soon(stage.gateway.attend, arrival)
+        client = SocketStream(mine)
+        await client.send(b"{}\n")
+        process = await stage.processes.next()
+        async with anyio.create_task_group() as talking:
+            talking.start_soon(process.say, *lines)
+            await anyio.wait_all_tasks_blocked()
+            assert stage.gateway.metrics.lines["out"] < len(lines)
+            received = b""
+            with anyio.fail_after(30):
+                while received.count(b"\n") < len(lines):
+                    received += await client.receive()
+        assert received == b"".join(line + b"\n" for line in lines)
+        await process.stream.aclose()
+        await client.aclose()
+        await stage.until(sessions=0)
+        assert stage.gateway.metrics.lines["out"] == len(lines)
+        assert stage.gateway.metrics.bytes["out"] == len(received)
 
 
 async def test_what_follows_the_token_in_the_same_packet_reaches_the_process() -> None:

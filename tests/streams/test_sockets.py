@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from anyio.abc import SocketAttribute
@@ -56,6 +57,42 @@ async def test_bytes_go_both_ways_and_each_side_ends_for_itself(door: Door) -> N
         assert await receive_all(stream) == b"answer"
         with pytest.raises(anyio.ClosedResourceError):
             await stream.send(b"more")
+
+
+async def test_a_peer_that_sends_without_a_pause_is_read_in_larger_pieces(door: Door) -> None:
+    data = bytes(range(256)) * 2**16
+    async with door.connected() as (stream, peer), anyio.create_task_group() as tasks:
+        raw = stream.extra(SocketAttribute.raw_socket)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 150_000)  # room for a full read
+        before = raw.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+        def send() -> None:
+            peer.sendall(data)
+            peer.shutdown(socket.SHUT_WR)
+
+        tasks.start_soon(anyio.to_thread.run_sync, send)
+        received, sizes = b"", []
+        with anyio.fail_after(30):
+            while len(received) < len(data):
+                while len(sizes) < 4 and unread(raw) < 2**16:  # the first reads find a full buffer, as those of a slow reader do
+                    await anyio.lowlevel.checkpoint()
+                received += (chunk := await stream.receive(2**20))
+                sizes.append(len(chunk))
+        assert received == data
+        assert sizes[:4] == [2**16] * 4
+        assert 2**16 < max(sizes) <= 2**18
+        after = raw.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        assert after > before if raw.family == socket.AF_INET else after == before
+        await stream.send(b"still there")
+        assert peer.recv(100) == b"still there"
+
+
+def unread(connected: socket.socket) -> int:
+    """Return how many bytes can be received, at most 64 KiB."""
+    try:
+        return len(connected.recv(2**16, socket.MSG_PEEK))
+    except BlockingIOError:
+        return 0
 
 
 async def test_a_send_waits_while_the_peer_does_not_read(door: Door) -> None:
