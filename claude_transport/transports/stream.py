@@ -123,7 +123,7 @@ class StreamTransport(Transport):
         self._decoder = LineDecoder(strict=strict)
         self._pending: deque[bytes] | None = None  # lines that `read_messages()` has read and not handed out yet
         self._failures = FailureCount(type(self).__name__)
-        self._connect_lock = anyio.Lock()
+        self._connect_lock = Turnstile()
         self._connecting: anyio.CancelScope | None = None
         self._write_lock = Turnstile()
         self._pace = Pace()

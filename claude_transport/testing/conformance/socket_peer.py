@@ -107,7 +107,8 @@ class SocketPeer(ReadingPeer):
                 continue
             try:
                 await anyio.wait_readable(listener)
-                return SocketStream(listener.accept()[0])
+                if listener is self._listener:  # it may have been closed since the wait ended
+                    return SocketStream(listener.accept()[0])
             except (BlockingIOError, anyio.ClosedResourceError, ConnectionAbortedError):
                 continue  # it stopped listening, or the client has left
 
