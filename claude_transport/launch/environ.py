@@ -201,6 +201,23 @@ def bare_can_authenticate(env: Mapping[str, str], settings: Mapping[str, Any]) -
     return any(is_switched_on(env.get(name)) for name in CLOUD_SWITCHES)
 
 
+_last_seen: tuple[object, dict[str, str]] | None = None
+
+
+def environment_now() -> Mapping[str, str]:
+    """Return the variables of `os.environ`: the same dict as the last time while they are the same. Do not change it.
+
+    Each look at `os.environ` decodes all of it, which was a tenth of starting and ending a session.
+    """
+    global _last_seen
+    stored = getattr(os.environ, "_data", None)  # the encoded variables, in CPython
+    if not isinstance(stored, dict):
+        return dict(os.environ)
+    if _last_seen is None or _last_seen[0] != stored:
+        _last_seen = (stored.copy(), dict(os.environ))
+    return _last_seen[1]
+
+
 def build_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
     """Return the complete environment for the CLI process, as a new dict.
 

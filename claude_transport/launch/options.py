@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from os import PathLike
 from typing import Any, Final, Literal, TypeAlias
 
@@ -228,12 +229,13 @@ def fields_of(cls: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...
 
 def given_values(options: ClaudeOptions) -> dict[str, Any]:
     """Return the options that are not at their defaults, as values by name. Options at their defaults need no check."""
-    names, defaults, values = _defaults_of(type(options))
+    names, defaults, values_of = _defaults_of(type(options))
+    values = values_of(options)
     return {
         name: value
-        for name, default, value in zip(names, defaults, values(options), strict=True)
+        for name, default, value in compress(zip(names, defaults, values, strict=True), map(operator.is_not, values, defaults))
         # the default of a `default_factory` is another object in each Struct, and always empty
-        if value is not default and (value or type(value) is not dict or type(default) is not dict)
+        if value or type(value) is not dict or type(default) is not dict
     }
 
 

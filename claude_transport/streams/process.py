@@ -377,6 +377,9 @@ class _Facts(Mapping[Any, Callable[[], Any]]):
         find = _FACTS[attribute]
         return lambda: find(self._child, self._started_at)
 
+    def __contains__(self, attribute: object) -> bool:
+        return attribute in _FACTS
+
     def __iter__(self) -> Iterator[Any]:
         return iter(_FACTS)
 

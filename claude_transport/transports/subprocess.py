@@ -32,7 +32,7 @@ from claude_transport.launch.discovery import (
     remember_cli_version,
     version_in_state,
 )
-from claude_transport.launch.environ import build_environment
+from claude_transport.launch.environ import build_environment, environment_now
 from claude_transport.launch.features import check_range, require
 from claude_transport.launch.launch import (
     Launch,
@@ -288,7 +288,7 @@ def options_to_resume(options: ClaudeOptions, *, is_saved: bool | None = None) -
             For a CLI on another machine, pass whether a prompt was sent.
     """
     if options.session_id is not None and is_saved is None:
-        env = build_environment(options, dict(os.environ))
+        env = build_environment(options, environment_now())
         is_saved = find_transcript(options.session_id, env=env, cwd=options.cwd) is not None
     return options_to_continue(options) if is_saved else options
 
@@ -346,7 +346,7 @@ def _plan(
 
     Not a method: a thread must not hold the last reference to the transport, or it would finalise it.
     """
-    inherited = dict(os.environ)
+    inherited = environment_now()
     if launcher is None or launcher.delivery == "files":
         options = with_settings_read(options)
     planned = plan_launch(

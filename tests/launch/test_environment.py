@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.launch.environ import CLOUD_SWITCHES, NESTING, VARIABLES, build_environment, describe_environment
+from claude_transport.launch.environ import CLOUD_SWITCHES, NESTING, VARIABLES, build_environment, describe_environment, environment_now
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, EnvironmentMode
 from claude_transport.launch.validation import validate_options
 
@@ -249,3 +249,15 @@ def test_a_duration_that_is_none_is_refused_by_name(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="MCP_TIMEOUT") as caught:
         build(mcp_timeout=value)
     assert caught.value.option == "mcp_timeout"
+
+
+def test_the_environment_of_the_host_is_read_again_when_it_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = environment_now()
+    assert before == dict(os.environ)
+    assert environment_now() is before
+    monkeypatch.setenv("CT_TEST_NOW", "1")
+    assert environment_now() == dict(os.environ) == {**before, "CT_TEST_NOW": "1"}
+    monkeypatch.delenv("CT_TEST_NOW")
+    assert environment_now() == dict(os.environ) == before
+    monkeypatch.setattr(os, "environ", {"ONLY": "this"})  # as a program may do
+    assert environment_now() == {"ONLY": "this"}
