@@ -102,7 +102,7 @@ def _circumstances(about: dict[str, Any]) -> Iterator[str]:
 
 
 def _verdict(target: Target, figure: float) -> str:
-    return "met" if figure >= target.least else "missed, but not by 15 %" if figure >= target.floor else "missed"
+    return "met" if figure >= target.least else "missed, but not by 15 %" if figure >= target.nearly else "missed"
 
 
 def target_lines(report: dict[str, Any], targets: Sequence[Target]) -> Iterator[str]:
