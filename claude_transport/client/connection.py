@@ -107,9 +107,9 @@ class PendingRequest:
     __slots__ = ("_news", "_unwritten", "deadline", "error", "is_open", "line", "request_id", "response", "subtype")
 
     def __init__(self, request_id: str, subtype: str, line: bytes) -> None:
-        self.request_id = request_id
-        self.subtype = subtype
-        self.line = line
+        self.request_id: str = request_id
+        self.subtype: str = subtype
+        self.line: bytes = line
         self.deadline: float = math.inf
         """When it is given up, by the clock of the event loop."""
         self.is_open: bool = True

@@ -46,11 +46,11 @@ class LineBlock:
 
     def __init__(self, head: bytes, chunk: bytes, end: int, count: int) -> None:
         """Make a block. A `head` is the beginning of its first line."""
-        self.head = head
-        self.chunk = chunk
-        self.end = end
-        self.count = count
-        self.size = len(head) + end
+        self.head: bytes = head
+        self.chunk: bytes = chunk
+        self.end: int = end
+        self.count: int = count
+        self.size: int = len(head) + end
 
     @classmethod
     def of(cls, lines: Sequence[bytes]) -> Self:

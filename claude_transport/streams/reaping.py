@@ -149,7 +149,7 @@ class Child:
             os.set_blocking(fd, False)
         self.input_room: PipeRoom = PipeRoom(self.stdin)
         self.inflow: Inflow = Inflow(self._stdout)
-        self.tail = tail
+        self.tail: StderrTail = tail
         self.exited: Flag = Flag()
         self.status: ExitStatus | None = None
         self.input_closed: bool = False
