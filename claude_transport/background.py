@@ -11,11 +11,12 @@ import _thread
 import contextvars
 import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
+from anyio.abc import TaskGroup
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -105,6 +106,34 @@ class HostLoop:
         except RuntimeError:  # the loop is closed (trio's RunFinishedError is a RuntimeError, too)
             return False
         return True
+
+
+class _Unstarted(Coroutine[Any, Any, Any]):
+    """A coroutine that is made when it is first awaited: one that never is leaves no warning."""
+
+    def __init__(self, func: Callable[..., Coroutine[Any, Any, object]], args: tuple[object, ...]) -> None:
+        self._func = func
+        self._args = args
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        return self._func(*self._args).__await__()
+
+    def send(self, value: object) -> Any:
+        raise RuntimeError("it can only be awaited")
+
+    def throw(self, *exc_info: Any) -> Any:
+        raise RuntimeError("it can only be awaited")
+
+    def close(self) -> None:
+        """Do nothing: no coroutine was made."""
+
+
+def start_in(tasks: TaskGroup, func: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
+    """Start `func` in a task group. Nothing is said about a coroutine that was never awaited when asyncio ends before its first step."""
+    if trio_here() is not None:
+        tasks.start_soon(func, *args)
+    else:
+        tasks.start_soon(lambda: _Unstarted(func, args), name=func.__qualname__)
 
 
 class BackgroundTask:

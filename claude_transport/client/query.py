@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypedDict, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from claude_transport.background import clock_here
+from claude_transport.background import clock_here, start_in
 from claude_transport.client.compatibility import Compatibility
 from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, Connection, Delivery, PendingRequest
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls, said
@@ -598,7 +598,7 @@ class Query(Controls):
         connection = self._connection
         async with anyio.create_task_group() as self._tasks:
             try:
-                connection.begin_writing(self._tasks.start_soon)
+                connection.begin_writing(functools.partial(start_in, self._tasks))
                 self._opening = connection.prepare("initialize", self._fields)
                 connection.post(self._opening)
                 self._opened.set()  # `start()` waits for the answer
@@ -689,7 +689,7 @@ class Query(Controls):
                 self._connection.check_room()
                 question = self._questions.take(request)
                 if question is not None and self._tasks is not None:
-                    self._tasks.start_soon(self._questions.answer, question, self._reply, self._end_by_crash)
+                    start_in(self._tasks, self._questions.answer, question, self._reply, self._end_by_crash)
             case Cancel(request_id):
                 self._questions.cancel(request_id)
 
@@ -710,7 +710,7 @@ class Query(Controls):
         """Start the task that reports stalls, with the first prompt or message: a turn begins with one of them."""
         if self._vigil is not None and self._tasks is not None and not self._looks_for_stalls and not self._connection.ended.is_set():
             self._looks_for_stalls = True
-            self._tasks.start_soon(self._report_stalls, self._vigil)
+            start_in(self._tasks, self._report_stalls, self._vigil)
 
     def _restart_vigil(self) -> None:
         if self._vigil is not None:
@@ -760,7 +760,7 @@ class Query(Controls):
             return  # the waiting task looks again, and the shortest time counts
         self._is_ending = True
         if connection.wait_for_background and self._tasks is not None:
-            self._tasks.start_soon(self._end_when_quiet)
+            start_in(self._tasks, self._end_when_quiet)
         else:
             self._end_input()
 

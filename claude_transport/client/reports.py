@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 import anyio
 import msgspec
 
+from claude_transport.background import is_being_cancelled_here
 from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, ConfigurationError, ConnectionLost, ProcessError, UsageError
 from claude_transport.launch.rules import check_agent_rules, check_skills
 from claude_transport.printable import printable, printable_lines
@@ -85,8 +86,8 @@ async def guarded(awaitable: Awaitable[T]) -> T:
 
 
 def refuse_stray(cancelled: BaseException) -> None:
-    """Raise `StrayCancellation` unless a scope around the caller is cancelled."""
-    if anyio.current_effective_deadline() != -math.inf:
+    """Raise `StrayCancellation` unless a scope around the caller is cancelled, or asyncio cancels its task, as at the end of the loop."""
+    if anyio.current_effective_deadline() != -math.inf and not is_being_cancelled_here():
         raise StrayCancellation("it raised a cancellation, but no cancel scope around it was cancelled") from cancelled
 
 

@@ -532,6 +532,10 @@ class Lookout:
                 self._call_back(epoll)
         except trio.ClosedResourceError:
             pass  # the last descriptor was removed during the wait
+        except OSError:
+            logger.debug("the pipes of this run cannot be watched together; trio's own wait is used", exc_info=True)
+            for fd in list(self._watched):
+                self._lose(fd)
         except trio.Cancelled:
             self.is_over = True
             for fd in list(self._watched):
