@@ -40,6 +40,10 @@ _PACE_BYTES: Final = 512 * 2**10
 """Bytes between two full checkpoints of `Pace`: some thousand small messages, or the work of two milliseconds."""
 
 
+_LOOK_AGAIN: Final = 0.02
+"""Seconds between two looks at pipes that the system does not let trio wait for."""
+
+
 @runtime_checkable
 class Pourable(Protocol):
     """A byte stream that can hand chunks to a function without resuming the task that waits for them."""
@@ -528,14 +532,13 @@ class Lookout:
         trio = self._trio
         try:
             while epoll is self._epoll:
-                await trio.lowlevel.wait_readable(epoll)
+                try:
+                    await trio.lowlevel.wait_readable(epoll)
+                except OSError:  # the system has no room for one more watch: look now and then until it has
+                    await trio.sleep(_LOOK_AGAIN)
                 self._call_back(epoll)
         except trio.ClosedResourceError:
             pass  # the last descriptor was removed during the wait
-        except OSError:
-            logger.debug("the pipes of this run cannot be watched together; trio's own wait is used", exc_info=True)
-            for fd in list(self._watched):
-                self._lose(fd)
         except trio.Cancelled:
             self.is_over = True
             for fd in list(self._watched):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 import trio
 
@@ -222,3 +224,40 @@ def test_who_still_reads_when_the_run_ends_reads_on(pipes: list[Pipe], anyio_bac
 
     trio.run(main)
     assert heard == [b"one", b"two"]
+
+
+async def no_room(_: object) -> None:
+    """Do what the system does when it has no room for one more watch."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_pipes_are_read_while_the_system_does_not_let_trio_wait_for_them(pipes: list[Pipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, _ = pipes
+    with monkeypatch.context() as patch:
+        patch.setattr(trio.lowlevel, "wait_readable", no_room)
+        add(first)
+        os.write(first.into, b"one")
+        await until_heard(first, b"one")
+        add(second)
+        os.write(second.into, b"two")
+        await until_heard(second, b"two")
+    os.write(first.into, b"three")
+    await until_heard(first, b"one", b"three")
+    assert first.lost == second.lost == 0
+    for pipe in (first, second):
+        here().remove_reader(pipe.out)
+    with anyio.fail_after(PATIENCE):
+        while tasks_looking_out():
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_the_end_of_the_run_is_told_also_when_there_is_no_room_for_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trio.lowlevel, "wait_readable", no_room)
+    told: list[str] = []
+
+    async def main() -> None:
+        assert here().add_end(lambda: told.append("the end"))
+        await anyio.wait_all_tasks_blocked()
+
+    await anyio.to_thread.run_sync(trio.run, main)
+    assert told == ["the end"]
