@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 
 from claude_transport import ClaudeOptions, Query, ResultMessage, SubprocessTransport
+from claude_transport.transports import forward as forward_lines
 from speed.harness import Cost, Meter
 from speed.peers import Sink
 from speed.workload import Workload
@@ -70,15 +71,12 @@ async def turn_typed(peer: str, work: Workload) -> Cost:
 
 
 async def forward(peer: str, sink: Sink, work: Workload) -> Cost:
-    count = 0
     async with transport_over(peer) as source, transport_over(sink.command) as target:
         with Meter() as meter:
             await source.write(GO)
-            async for lines in source.read_lines():
-                count += len(lines)
-                await target.write(b"\n".join(lines))
+            carried = await forward_lines(source, target)
     sink.check(work.count + 1)
-    _checked(meter, count, work)
+    _checked(meter, carried.lines, work)
     return meter.cost(work.size_bytes / 1e6)
 
 

@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-__all__ = ["Sink", "endless_peer", "handshake_peer", "idle_peer", "line_peer", "named_pipe_peer", "quiet_peer", "responder"]
+__all__ = ["Sink", "endless_peer", "handshake_peer", "idle_peer", "lent_peer", "line_peer", "named_pipe_peer", "quiet_peer", "responder"]
 
 # The id of the request stands between quotes after its key, with or without a space before it.
 _HANDSHAKE = r"""
@@ -86,6 +86,15 @@ def quiet_peer(folder: Path) -> str:
 def idle_peer(folder: Path) -> str:
     """Return a program that answers `initialize`, keeps its output open and says nothing more, and exits at the end of its input."""
     return _script(folder, "idle", f"{_HANDSHAKE}while read -r line; do :; done\n")
+
+
+def lent_peer(output: Path) -> str:
+    """Return a program that answers `initialize`, makes `output` a link to its own output, and exits at the end of its input.
+
+    Another process can open the link and write there: its lines reach the reader without a second program to wake up. Needs Linux.
+    """
+    lending = f"ln -s /proc/$$/fd/1 {shlex.quote(str(output))}\n"
+    return _script(output.parent, f"lent-{output.name}", f"{lending}{_HANDSHAKE}while read -r line; do :; done\n")
 
 
 def responder(folder: Path) -> str:

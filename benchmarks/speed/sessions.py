@@ -1,7 +1,8 @@
 """Many sessions in one process, each with a child of its own that sends a hundred messages a second.
 
-One pacer writes to all of them, through a named pipe and a `cat` for each. A message carries the time at which it was written, which gives
-its latency (all processes of a machine share CLOCK_MONOTONIC).
+One pacer writes all messages, each into the output of the child that should have sent it: four hundred children that woke up for each
+message would leave the reader little of the machine. A message carries the time at which it was written, which gives its latency (all
+processes of a machine share CLOCK_MONOTONIC).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import anyio
 
 from speed.bench import Bench, Table, Tables
 from speed.harness import spread
-from speed.peers import endless_peer, handshake_peer
+from speed.peers import endless_peer, lent_peer
 from speed.worker import resident_mb, run_worker
 from speed.workload import Workload, delta
 
@@ -39,7 +40,7 @@ FILES_EACH = 8  # three pipes, two descriptors that watch them, and one of the p
 
 _SLOTS = 10  # the sessions are spread over the 10 ms between two messages of one
 
-# argv: seconds to run, then the named pipes. Prints by how much the latest slot was late, in ms.
+# argv: seconds to run, then the files to write to. Prints by how much the latest slot was late, in ms.
 _PACER = r"""
 import os, sys, time
 seconds, rate, slots, before, after = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *(a.encode() for a in sys.argv[4:6])
@@ -89,13 +90,11 @@ def work(*, subject: str, backend: str, size: int, seconds: float, streams: int 
         # decide who waits here.
         anyio.open_process = functools.partial(anyio.open_process, start_new_session=True)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        pipes = [Path(folder, f"pipe-{number}") for number in range(size)]
-        for pipe in pipes:
-            os.mkfifo(pipe)
-        peers = [handshake_peer(Path(folder), (pipe,), waits=False) for pipe in pipes]
+        outputs = [Path(folder, f"output-{number}") for number in range(size)]
+        peers = [lent_peer(output) for output in outputs]
         large = Workload.of_shape(Path(folder), "tool result, 1.3 MB", scale=0.2 if streams else 0.0)
         endless = [endless_peer(Path(folder), large.files[0])] * streams
-        return anyio.run(_converse, subject, peers, [str(pipe) for pipe in pipes], seconds, endless, len(large.line), backend=backend)
+        return anyio.run(_converse, subject, peers, [str(output) for output in outputs], seconds, endless, len(large.line), backend=backend)
 
 
 def allow_files(least: int) -> None:
@@ -107,7 +106,7 @@ def allow_files(least: int) -> None:
 
 
 async def _converse(
-    subject: str, peers: list[str], pipes: list[str], seconds: float, endless: list[str], line_bytes: int
+    subject: str, peers: list[str], outputs: list[str], seconds: float, endless: list[str], line_bytes: int
 ) -> dict[str, Any]:
     opened, stamp = (_ours if subject == "ours" else _official)()
     latencies: list[int] = []
@@ -151,7 +150,7 @@ async def _converse(
             gc.collect()
             gc.freeze()  # as in every run: older objects are not scanned again
             pacer = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
-                [sys.executable, "-ISE", "-c", _PACER, str(seconds), str(RATE), str(_SLOTS), head, tail, *pipes], stdout=subprocess.PIPE
+                [sys.executable, "-ISE", "-c", _PACER, str(seconds), str(RATE), str(_SLOTS), head, tail, *outputs], stdout=subprocess.PIPE
             )
         late, _ = pacer.communicate(timeout=60)
     figures = _figures(latencies, cpu=cpu, wall=wall, each=each, late=float(late), rate=RATE * len(peers))

@@ -6,6 +6,7 @@ To a process: `SubprocessTransport` starts one here. `NetworkTransport` reaches 
     `session_terms` returns what options ask of a `Query`. `options_to_resume` returns options that resume a saved session.
     `StartGate` limits how many processes start at once.
 Over your own stream: `StreamTransport` makes a transport of an opener of byte streams.
+Between two transports: `forward` carries the lines of one to the other and returns `Forwarded`, what it has carried.
 Without a process: `MockTransport` answers from a list or a script. `ReplayTransport` plays a recorded tape.
 
 Wrappers, which add something to a transport, are in `claude_transport.wrappers`.
@@ -19,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "transport": "Client PermissionSetting SessionTerms Transport TransportInfo TransportLike",
+        "transports.forwarding": "Forwarded forward",
         "transports.mock": "MockTransport",
         "transports.network": "NetworkTransport",
         "transports.opening": "open_transport",

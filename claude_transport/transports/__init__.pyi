@@ -6,6 +6,8 @@ from claude_transport.transport import SessionTerms as SessionTerms
 from claude_transport.transport import Transport as Transport
 from claude_transport.transport import TransportInfo as TransportInfo
 from claude_transport.transport import TransportLike as TransportLike
+from claude_transport.transports.forwarding import Forwarded as Forwarded
+from claude_transport.transports.forwarding import forward as forward
 from claude_transport.transports.mock import MockTransport as MockTransport
 from claude_transport.transports.network import NetworkTransport as NetworkTransport
 from claude_transport.transports.opening import open_transport as open_transport
@@ -18,6 +20,7 @@ from claude_transport.transports.subprocess import session_terms as session_term
 
 __all__ = [
     "Client",
+    "Forwarded",
     "MockTransport",
     "NetworkTransport",
     "PermissionSetting",
@@ -29,6 +32,7 @@ __all__ = [
     "Transport",
     "TransportInfo",
     "TransportLike",
+    "forward",
     "open_transport",
     "options_to_resume",
     "session_terms",

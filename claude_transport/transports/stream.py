@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -49,6 +49,9 @@ _COPIED_BYTES = 32 * 2**10
 
 _LOGGED_ONE_BY_ONE = 10
 """Bad lines of one kind that are logged individually. After that every doubling is logged, because a peer can write them without end."""
+
+_Framed = TypeVar("_Framed", Sequence[bytes], LineBlock)
+"""Lines that were just read: a batch, or a block."""
 
 _FACTS: Mapping[str, Any] = {
     "address": StreamAttribute.address,
@@ -183,7 +186,7 @@ class StreamTransport(Transport):
 
     # Writing.
 
-    async def write(self, data: str | bytes) -> None:
+    async def write(self, data: str | bytes | LineBlock) -> None:
         """Send `data`, one or more whole lines. A missing final newline is added, and a final CRLF becomes a newline.
 
         It waits while the peer does not read. A call that is cancelled while it sends leaves the transport broken for writing.
@@ -194,9 +197,9 @@ class StreamTransport(Transport):
             TransportClosed: the peer is gone, or `close()` was called. It has the exit code, the signal and the end of standard error, if
                 known.
         """
-        payload, newline = _whole_lines(data)
-        if newline and not (self._is_pipe and len(payload) > _COPIED_BYTES):
-            payload, newline = payload + newline, b""
+        payload, rest = self._halves_of(data) if isinstance(data, LineBlock) else _whole_lines(data)
+        if rest and not (self._is_pipe and len(payload) + len(rest) > _COPIED_BYTES):
+            payload, rest = b"".join((payload, rest)), b""
         stream = self._stream
         if stream is None or self._closed:
             stream = self._open_stream()  # raises
@@ -206,8 +209,8 @@ class StreamTransport(Transport):
                 self._refuse_if_unwritable()
             try:
                 await stream.send(payload)
-                if newline:
-                    await stream.send(newline)
+                if rest:
+                    await stream.send(rest)
             except anyio.ClosedResourceError as exc:
                 raise self._closed_error("the transport was closed during the write") from exc
             except (anyio.BrokenResourceError, OSError) as exc:
@@ -218,7 +221,14 @@ class StreamTransport(Transport):
                 # next line must not be glued to half of this one.
                 self._torn = True
                 raise
-            self._bytes_written += len(payload) + len(newline)
+            self._bytes_written += len(payload) + len(rest)
+
+    def _halves_of(self, block: LineBlock) -> tuple[Any, Any]:
+        """Return the bytes of a block in two parts; without a copy for a pipe, which also takes a view."""
+        if not self._is_pipe:
+            return bytes(block), b""
+        first, *more = block.pieces
+        return first, more[0] if more else b""
 
     def write_now(self, line: bytes) -> bool:
         """Send `line`, one whole line with its newline, if the stream takes all of it at once. Returns False when nothing was sent: then
@@ -285,9 +295,13 @@ class StreamTransport(Transport):
             TransportClosed: `close()` was called.
         """
         stream: Any = self._open_stream()
-        if self._is_pipe:  # it has `pour()`
-            return _PouredBatches(self._next_batch, functools.partial(self._pour_blocks, stream), functools.partial(self._pour, stream))
-        return _BlockBatches(self._next_batch, functools.partial(self._pour_blocks, None))
+        poured = stream if self._is_pipe else None  # only a pipe has `pour()`
+        next_batch = self._next_batch
+        next_block = functools.partial(self._next, self._block_of, LineBlock.of)
+        pour_blocks = functools.partial(self._pour, poured, next_block, self._block_of)
+        if poured is None:
+            return _BlockBatches(next_batch, pour_blocks)
+        return _PouredBatches(next_batch, pour_blocks, functools.partial(self._pour, poured, next_batch, self._batch_of))
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Return an iterator over the messages, one by one, as dicts. Lines that hold no message are left out; `info` counts them.
@@ -304,14 +318,20 @@ class StreamTransport(Transport):
             self._pending = deque()
         return DecodedLines(self._next_batch, pending=self._pending, decoder=self._decoder, on_failure=self._failures)
 
-    async def _next_batch(self) -> Sequence[bytes]:
-        """Return at least one line. Raises `StopAsyncIteration` at a good end of the stream, and the typed cause at a bad one."""
+    def _next_batch(self) -> Coroutine[Any, Any, Sequence[bytes]]:
+        return self._next(self._batch_of, _unchanged)
+
+    async def _next(self, frame: Callable[[bytes], _Framed | None], whole: Callable[[Sequence[bytes]], _Framed]) -> _Framed:
+        """Return what `frame` makes of the next chunk that completes a line, or what `whole` makes of lines that were read before.
+
+        Raises `StopAsyncIteration` at a good end of the stream, and the typed cause at a bad one.
+        """
         if self._reading:
             raise Busy("another task is already reading from this transport")
         if self._pending:
             batch = list(self._pending)
             self._pending.clear()
-            return batch
+            return whole(batch)
         self._reading = True
         try:
             while (stream := self._stream) is not None and self._read_end is None and not self._closed:
@@ -321,67 +341,56 @@ class StreamTransport(Transport):
                     break  # our own close(): the iteration simply ends
                 except (anyio.EndOfStream, anyio.BrokenResourceError, ClaudeTransportError, OSError) as exc:
                     self._read_end = _ReadEnd(_error_of_end(exc))
-                    lines = self._last_lines()
+                    if lines := self._last_lines():
+                        self._lines_read += len(lines)
+                        return whole(self._accept(lines))
                 else:
-                    self._bytes_read += len(chunk)
-                    lines = self._framer.feed(chunk)
-                if lines:
-                    self._lines_read += len(lines)
-                    return self._accept(lines)
+                    if framed := frame(chunk):
+                        return framed
         finally:
             self._reading = False
         if self._read_end is not None and self._read_end.error is not None and not self._closed:
             raise self._read_end.error
         raise StopAsyncIteration
 
-    async def _pour(self, stream: Pourable, hand_on: Callable[[Sequence[bytes]], bool]) -> bool:
-        """Push batches as `PouredLines.pour` says."""
-        is_plain = type(self)._accept is StreamTransport._accept  # noqa: SLF001
-        frame = self._framer.feed
+    def _batch_of(self, chunk: bytes) -> Sequence[bytes]:
+        """Count a chunk that was read. Return the lines that it completes, which may be none."""
+        self._bytes_read += len(chunk)
+        lines = self._framer.feed(chunk)
+        if not lines:
+            return lines
+        self._lines_read += len(lines)
+        return self._accept(lines)
+
+    def _block_of(self, chunk: bytes) -> LineBlock | None:
+        """Count a chunk that was read. Return the lines that it completes in one piece, and None when it completes none."""
+        if type(self)._accept is not StreamTransport._accept:  # noqa: SLF001 - it looks at the lines
+            return LineBlock.of(lines) if (lines := self._batch_of(chunk)) else None
+        self._bytes_read += len(chunk)
+        block = self._framer.feed_block(chunk)
+        if block is not None:
+            self._lines_read += block.count
+        return block
+
+    async def _pour(
+        self,
+        stream: Pourable | None,
+        take: Callable[[], Coroutine[Any, Any, _Framed]],
+        frame: Callable[[bytes], _Framed | None],
+        hand_on: Callable[[_Framed], bool],
+    ) -> bool:
+        """Push batches as `PouredLines.pour` says, or blocks as `PouredBlocks.pour_blocks`. With None, each is received first."""
 
         def feed(chunk: bytes) -> bool:
-            self._bytes_read += len(chunk)
-            lines = frame(chunk)
-            if not lines:
-                return False
-            self._lines_read += len(lines)
-            return hand_on(lines if is_plain else self._accept(lines))
+            framed = frame(chunk)
+            return hand_on(framed) if framed else False
 
         while True:
             try:
-                is_enough = hand_on(await self._next_batch())  # the lines are not kept while this sleeps
+                is_enough = hand_on(await take())  # the lines are not kept while this sleeps
             except StopAsyncIteration:
                 return False
             if is_enough:
-                return True
-            self._reading = True
-            try:
-                if await stream.pour(feed):
-                    return True
-            except anyio.ClosedResourceError:
-                pass  # the next batch reports it
-            finally:
-                self._reading = False
-
-    async def _pour_blocks(self, stream: Pourable | None, hand_on: Callable[[LineBlock], bool]) -> bool:
-        """Push blocks as `PouredBlocks.pour_blocks` says. With None, and where `_accept()` looks at the lines, each is received first."""
-        if stream is None or type(self)._accept is not StreamTransport._accept:  # noqa: SLF001
-            stream = None
-
-        def feed(chunk: bytes) -> bool:
-            self._bytes_read += len(chunk)
-            block = self._framer.feed_block(chunk)
-            if block is None:
-                return False
-            self._lines_read += block.count
-            return hand_on(block)
-
-        while True:
-            try:
-                lines = await self._next_batch()
-            except StopAsyncIteration:
-                return False
-            if hand_on(LineBlock.of(lines)):
                 return True
             if stream is None:
                 continue
@@ -588,6 +597,10 @@ class _PouredBatches(_BlockBatches, PouredLines):
 
     def pour(self, hand_on: Callable[[Sequence[bytes]], bool]) -> Coroutine[Any, Any, bool]:
         return self._pour(hand_on)  # not awaited here: that would cost a frame
+
+
+def _unchanged(lines: Sequence[bytes]) -> Sequence[bytes]:
+    return lines
 
 
 class _ReadEnd(msgspec.Struct):
