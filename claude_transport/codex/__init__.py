@@ -13,6 +13,10 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "codex.callbacks": "ApprovalDecision CodexTool CodexToolContext OnApproval",
+        "codex.conversation": "CodexTurnResult TurnStatus",
+        "codex.errors": "error_of",
+        "codex.session": "CodexCloseReport CodexSession CodexThread CodexTurn",
         "codex.items": "AgentMessageItem AnyItem CodexItem CommandExecutionItem ContextCompactionItem DynamicToolCallItem "
         "FileChangeItem FileUpdate McpToolCallItem PlanItem ReasoningItem UnknownItem UserMessageItem WebSearchItem",
         "codex.messages": "AgentMessageDelta ApprovalRequest CodexAnswer CodexMessage CodexNotification CodexRequest CodexTokens "

@@ -1,5 +1,12 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.codex.callbacks import ApprovalDecision as ApprovalDecision
+from claude_transport.codex.callbacks import CodexTool as CodexTool
+from claude_transport.codex.callbacks import CodexToolContext as CodexToolContext
+from claude_transport.codex.callbacks import OnApproval as OnApproval
+from claude_transport.codex.conversation import CodexTurnResult as CodexTurnResult
+from claude_transport.codex.conversation import TurnStatus as TurnStatus
+from claude_transport.codex.errors import error_of as error_of
 from claude_transport.codex.items import AgentMessageItem as AgentMessageItem
 from claude_transport.codex.items import AnyItem as AnyItem
 from claude_transport.codex.items import CodexItem as CodexItem
@@ -63,19 +70,31 @@ from claude_transport.codex.messages import UnknownNotification as UnknownNotifi
 from claude_transport.codex.messages import UnknownRequest as UnknownRequest
 from claude_transport.codex.messages import WarningNotification as WarningNotification
 from claude_transport.codex.messages import decode_message as decode_message
+from claude_transport.codex.session import CodexCloseReport as CodexCloseReport
+from claude_transport.codex.session import CodexSession as CodexSession
+from claude_transport.codex.session import CodexThread as CodexThread
+from claude_transport.codex.session import CodexTurn as CodexTurn
 
 __all__ = [
     "AgentMessageDelta",
     "AgentMessageItem",
     "AnyItem",
+    "ApprovalDecision",
     "ApprovalRequest",
     "CodexAnswer",
+    "CodexCloseReport",
     "CodexItem",
     "CodexMessage",
     "CodexNotification",
     "CodexRequest",
+    "CodexSession",
+    "CodexThread",
     "CodexTokens",
+    "CodexTool",
+    "CodexToolContext",
+    "CodexTurn",
     "CodexTurnError",
+    "CodexTurnResult",
     "CodexUsage",
     "CommandApproval",
     "CommandExecutionItem",
@@ -96,6 +115,7 @@ __all__ = [
     "ItemStarted",
     "McpToolCallItem",
     "ModelRerouted",
+    "OnApproval",
     "PlanDelta",
     "PlanItem",
     "RPCError",
@@ -121,6 +141,7 @@ __all__ = [
     "TurnDiffUpdated",
     "TurnPlanUpdated",
     "TurnStarted",
+    "TurnStatus",
     "UnknownItem",
     "UnknownNotification",
     "UnknownRequest",
@@ -128,4 +149,5 @@ __all__ = [
     "WarningNotification",
     "WebSearchItem",
     "decode_message",
+    "error_of",
 ]
