@@ -123,6 +123,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     forks_session: bool = False
     structured_output: bool = False
     billing: BillingPolicy = "inherit"
+    thread: Mapping[str, Any] = {}
     strict: bool = False
     on_prompt: Callable[[str], object] | None = None
     on_failure: OnFailure | None = None
