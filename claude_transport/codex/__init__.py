@@ -20,6 +20,10 @@ __getattr__, __dir__, __all__ = lazy_names(
         "codex.discovery": "find_codex",
         "codex.environ": "build_codex_environment describe_codex_environment",
         "codex.options": "ApprovalPolicy CodexOptions SandboxMode",
+        "codex.callbacks": "ApprovalDecision CodexTool CodexToolContext OnApproval",
+        "codex.conversation": "CodexTurnResult TurnStatus",
+        "codex.errors": "error_of",
+        "codex.session": "CodexCloseReport CodexSession CodexThread CodexTurn",
         "codex.items": "AgentMessageItem AnyItem CodexItem CommandExecutionItem ContextCompactionItem DynamicToolCallItem "
         "FileChangeItem FileUpdate McpToolCallItem PlanItem ReasoningItem UnknownItem UserMessageItem WebSearchItem",
         "codex.messages": "AgentMessageDelta ApprovalRequest CodexAnswer CodexMessage CodexNotification CodexRequest CodexTokens "
