@@ -284,6 +284,7 @@ async def test_a_transport_of_another_library_gets_one_text_for_each_line_and_it
     async with JSONRPCPeer(transport) as peer:
 
         async def fail() -> None:
+            await soon(lambda: len(transport.written) == 2)
             transport.read_error = RuntimeError("theirs")
             transport.finish()
 
