@@ -277,6 +277,11 @@ class JSONRPCPeer:
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
         await self.aclose()
 
+    async def ended(self) -> ClaudeTransportError | None:
+        """Wait until nothing more can come: the peer has ended, or this end is closed. Returns why; None when the peer ended well."""
+        await self._ended.wait()
+        return self._error
+
     async def _live(self) -> None:
         """Run the conversation until it is closed. However it ends, nothing is left waiting."""
         try:
@@ -381,6 +386,11 @@ class JSONRPCPeer:
             raise raised_again(self._outbox.failure)
 
     # What is known
+
+    @property
+    def terms(self) -> SessionTerms:
+        """What the transport asks of the layer above it. Empty before `start()`."""
+        return self._terms
 
     @property
     def info(self) -> TransportInfo:
