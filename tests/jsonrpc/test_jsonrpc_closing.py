@@ -93,7 +93,8 @@ async def test_a_callback_may_close_its_peer(kind: str) -> None:
         closed.set()
         await anyio.sleep_forever()
 
-    peer = JSONRPCPeer(transport := SixMethods(), **{kind: callback})
+    options: dict[str, Any] = {kind: callback}
+    peer = JSONRPCPeer(transport := SixMethods(), **options)
     await peer.start()
     transport.say({"method": "m", **({"id": 1} if kind == "on_request" else {})})
     await in_time(closed.wait())

@@ -24,8 +24,8 @@ async def test_an_error_of_the_peer_is_raised_with_its_code_text_and_data() -> N
         tasks.start_soon(other.answer_with, {"error": {"code": -32001, "message": "no\nsuch thread", "data": {"a": 1}}})
         with pytest.raises(JSONRPCError) as caught:
             await peer.request("thread/read")
-    assert (caught.value.rpc_code, caught.value.message, caught.value.data) == (-32001, "no\nsuch thread", {"a": 1})
-    assert (caught.value.code, caught.value.subtype, caught.value.request_id) == ("control.jsonrpc", "thread/read", "1")
+        assert (caught.value.rpc_code, caught.value.message, caught.value.data) == (-32001, "no\nsuch thread", {"a": 1})
+        assert (caught.value.code, caught.value.subtype, caught.value.request_id) == ("control.jsonrpc", "thread/read", "1")
 
 
 async def test_both_ends_may_use_the_same_id_at_the_same_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -94,7 +95,7 @@ class StreamOf(SixMethods):
     async def write(self, data: str) -> None:
         await self._other.stream.send(data.encode())
 
-    async def read_messages(self) -> Any:
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         while True:
             yield await self._other.hear()
 
@@ -249,10 +250,10 @@ async def test_a_process_that_ends_while_its_pipe_is_full_fails_the_writers_too(
         for _ in range(3):
             tasks.start_soon(send)
         outcome = await outcome_of(peer)
-    assert isinstance(outcome, ProcessError)
-    assert outcome.exit_code == 3
-    assert len(errors) == 3
-    assert all(isinstance(error, ConnectionLost | TransportClosed) for error in errors)
+        assert isinstance(outcome, ProcessError)
+        assert outcome.exit_code == 3
+        await soon(lambda: len(errors) == 3)
+        assert all(isinstance(error, ConnectionLost | TransportClosed) for error in errors)
 
 
 @virtual_time
@@ -318,5 +319,5 @@ async def test_a_message_of_the_peer_is_shown_on_one_line_and_kept_whole() -> No
     async with connected() as (peer, other), anyio.create_task_group() as tasks:
         tasks.start_soon(other.answer_with, {"error": {"code": 1, "message": "\x1b[2J\n" + "x" * 10_000}})
         error = await outcome_of(peer)
-    assert isinstance(error, JSONRPCError)
-    assert (len(error.message), "\n" in str(error), "\x1b" in str(error), len(str(error)) < 4000) == (10_005, False, False, True)
+        assert isinstance(error, JSONRPCError)
+        assert (len(error.message), "\n" in str(error), "\x1b" in str(error), len(str(error)) < 4000) == (10_005, False, False, True)
