@@ -131,6 +131,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.mock_claude": "What a fixture of the plugin gives; loaded when the fixture is used.",
     "testing.steps": "Public: scenarios import it.",
     "testing.tape_shelf": "What a fixture of the plugin gives; loaded when the fixture is used.",
+    "transports.forwarding": "Public behind its door; no transport imports it.",
     "transports.start_gate": "Public behind its door; no transport imports it.",
     "wrappers.spans": "OpenTelemetry spans, loaded only where they are wanted.",
 }
