@@ -66,7 +66,7 @@ class Turn:
         self.server.notify("thread/status/changed", {"threadId": self.thread["id"], "status": status})
 
     def begin_item(self, item: dict[str, Any]) -> int:
-        at = self.server.milliseconds()
+        at: int = self.server.milliseconds()
         timed = {**item, "startedAtMs": at, "completedAtMs": None}
         self.server.notify("item/started", {"item": timed, "threadId": self.thread["id"], "turnId": self.id, "startedAtMs": at})
         return at
@@ -226,7 +226,7 @@ def change_files(turn: Turn, step: Step) -> Played:
 def _is_asked(turn: Turn, step: Step) -> bool:
     if step["ask"] is not None:
         return bool(step["ask"])
-    return turn.server.approvals.get(turn.thread["id"]) == "untrusted"
+    return bool(turn.server.approvals.get(turn.thread["id"]) == "untrusted")
 
 
 def _decide(turn: Turn, method: str, params: dict[str, Any], *, key: str) -> Played:
