@@ -80,8 +80,8 @@ _answering: ContextVar[object] = ContextVar("codex_session_that_is_answered", de
 class CodexCloseReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `CodexSession.aclose()` returns: how the conversation was closed, and what was cut off.
 
-    `interrupted_turns` are the ids of turns that were running and were interrupted by the close; `lost_turns` those among them of which
-    Codex never said how they ended. `ended_by_itself` is False when Codex did not end in time after the end of its input. `exit_code` and
+    `interrupted_turns` are the ids of turns that were running and were interrupted by the close; `lost_turns` those of which Codex never
+    said how they ended, also because it had died before. `ended_by_itself` is False when Codex did not end in time after the end of its input. `exit_code` and
     `signal` say how the process ended, if there is one; the exit code says nothing about the last turn.
     """
 
@@ -730,6 +730,7 @@ class _Connection:
 
     async def _close(self) -> None:
         running = self.conversation.running
+        interrupted = () if self.is_over else tuple(turn.turn_id for turn in running)
         ended_by_itself = True
         try:
             if running and not self.is_over:
@@ -743,7 +744,6 @@ class _Connection:
                 self._watch.cancel()
             info = self.info
             lost = tuple(turn.turn_id for turn in running if turn.result is None)
-            interrupted = tuple(turn.turn_id for turn in running)
             if interrupted:
                 logger.warning("the codex session was closed while a turn was running: %s", ", ".join(interrupted))
             self._report = CodexCloseReport(
