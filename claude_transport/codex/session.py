@@ -81,8 +81,9 @@ class CodexCloseReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `CodexSession.aclose()` returns: how the conversation was closed, and what was cut off.
 
     `interrupted_turns` are the ids of turns that were running and were interrupted by the close; `lost_turns` those of which Codex never
-    said how they ended, also because it had died before. `ended_by_itself` is False when Codex did not end in time after the end of its input. `exit_code` and
-    `signal` say how the process ended, if there is one; the exit code says nothing about the last turn.
+    said how they ended, also because it had died before. `ended_by_itself` is False when Codex did not end in time after the end of its
+    input. `exit_code` and `signal` say how the process ended, if there is one; the exit code says nothing about the last turn. `killed` is
+    True when it had to be ended by a signal.
     """
 
     interrupted_turns: tuple[str, ...] = ()
