@@ -1,5 +1,9 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.codex.argv import build_codex_argv as build_codex_argv
+from claude_transport.codex.discovery import find_codex as find_codex
+from claude_transport.codex.environ import build_codex_environment as build_codex_environment
+from claude_transport.codex.environ import describe_codex_environment as describe_codex_environment
 from claude_transport.codex.items import AgentMessageItem as AgentMessageItem
 from claude_transport.codex.items import AnyItem as AnyItem
 from claude_transport.codex.items import CodexItem as CodexItem
@@ -63,16 +67,21 @@ from claude_transport.codex.messages import UnknownNotification as UnknownNotifi
 from claude_transport.codex.messages import UnknownRequest as UnknownRequest
 from claude_transport.codex.messages import WarningNotification as WarningNotification
 from claude_transport.codex.messages import decode_message as decode_message
+from claude_transport.codex.options import ApprovalPolicy as ApprovalPolicy
+from claude_transport.codex.options import CodexOptions as CodexOptions
+from claude_transport.codex.options import SandboxMode as SandboxMode
 
 __all__ = [
     "AgentMessageDelta",
     "AgentMessageItem",
     "AnyItem",
+    "ApprovalPolicy",
     "ApprovalRequest",
     "CodexAnswer",
     "CodexItem",
     "CodexMessage",
     "CodexNotification",
+    "CodexOptions",
     "CodexRequest",
     "CodexTokens",
     "CodexTurnError",
@@ -106,6 +115,7 @@ __all__ = [
     "RemoteControlStatusChanged",
     "RequestId",
     "RequestResolved",
+    "SandboxMode",
     "ThreadClosed",
     "ThreadData",
     "ThreadGoalCleared",
@@ -127,5 +137,9 @@ __all__ = [
     "UserMessageItem",
     "WarningNotification",
     "WebSearchItem",
+    "build_codex_argv",
+    "build_codex_environment",
     "decode_message",
+    "describe_codex_environment",
+    "find_codex",
 ]
