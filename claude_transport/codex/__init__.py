@@ -16,6 +16,10 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "codex.callbacks": "ApprovalDecision CodexTool CodexToolContext OnApproval",
+        "codex.conversation": "CodexTurnResult TurnStatus",
+        "codex.errors": "error_of",
+        "codex.session": "CodexCloseReport CodexSession CodexThread CodexTurn",
         "codex.argv": "build_codex_argv",
         "codex.discovery": "find_codex",
         "codex.environ": "build_codex_environment describe_codex_environment",
