@@ -5,7 +5,7 @@ The messages: `decode_message()` reads a line. `CodexNotification`, `CodexReques
     `codex exec --json`. Whatever is unknown is kept.
 Running it: `CodexOptions` says how; `SubprocessTransport(CodexOptions(...))` starts it. `SandboxMode` and `ApprovalPolicy` are the types of
     two options. `find_codex` finds the binary. `build_codex_argv`, `build_codex_environment` and `describe_codex_environment` show what
-    would be run.
+    would be run. `describe_codex_credentials` says which account pays, and `check_codex_payer` whether the option `billing` allows it.
 Items: `CodexItem` is the base class of what a turn consists of, such as `AgentMessageItem` and `CommandExecutionItem`.
 """
 
@@ -16,14 +16,15 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "codex.argv": "build_codex_argv",
+        "codex.credentials": "check_codex_payer describe_codex_credentials",
+        "codex.discovery": "find_codex",
+        "codex.environ": "build_codex_environment describe_codex_environment",
+        "codex.options": "ApprovalPolicy CodexOptions SandboxMode",
         "codex.callbacks": "ApprovalDecision CodexTool CodexToolContext OnApproval",
         "codex.conversation": "CodexTurnResult TurnStatus",
         "codex.errors": "error_of",
         "codex.session": "CodexCloseReport CodexSession CodexThread CodexTurn",
-        "codex.argv": "build_codex_argv",
-        "codex.discovery": "find_codex",
-        "codex.environ": "build_codex_environment describe_codex_environment",
-        "codex.options": "ApprovalPolicy CodexOptions SandboxMode",
         "codex.items": "AgentMessageItem AnyItem CodexItem CommandExecutionItem ContextCompactionItem DynamicToolCallItem "
         "FileChangeItem FileUpdate McpToolCallItem PlanItem ReasoningItem UnknownItem UserMessageItem WebSearchItem",
         "codex.messages": "AgentMessageDelta ApprovalRequest CodexAnswer CodexMessage CodexNotification CodexRequest CodexTokens "

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from codex_world import CodexHome
 
 from claude_transport.codex import CodexOptions
 from claude_transport.testing import FakeResponsesAPI
 
 NOX_CACHE = Path(__file__).parents[2] / ".nox" / ".cache" / "codex"
 HINT = "run `nox -s e2e`, which fetches it from npm, or pass --codex-binary PATH"
-
-
-@dataclass(frozen=True)
-class CodexHome:
-    """The directories of one Codex: a HOME, a CODEX_HOME, a project to work in."""
-
-    home: Path
-    codex: Path
-    project: Path
 
 
 @pytest.fixture(scope="session")
