@@ -261,7 +261,8 @@ class CodexThread:
     async def interrupt(self, *, timeout: float = DEFAULT_TIMEOUT) -> InterruptOutcome:
         """Interrupt the running turn. Returns whether Codex stops it; the turn then ends with the status `interrupted`.
 
-        A command that the turn has started runs on: it ends with the process. It never raises for these outcomes, and never hangs.
+        A command that the turn has started runs on, unless it had only just begun: it ends with the process. The method never raises for
+        these outcomes, and never hangs.
 
         Raises:
             UsageError: `timeout` is no number of seconds.
@@ -283,7 +284,7 @@ class CodexThread:
             JSONRPCError: Codex refused it, for example because there is no history yet.
             ControlTimeout, ProcessError, ConnectionLost, TransportClosed: as for `send()`.
         """
-        return await self._connection.open_thread("thread/fork", {"threadId": self._data.id, "excludeTurns": True, **fields})
+        return await self._connection.fork_thread(self._data.id, fields)
 
 
 class CodexSession:
@@ -566,10 +567,11 @@ class _Connection:
 
     async def start_thread(self, fields: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
         tools = self.callbacks.dynamic_tools
-        return await self.open_thread("thread/start", {**({"dynamicTools": tools} if tools else {}), **fields}, timeout=timeout)
+        params = {**self._peer.terms.thread, **({"dynamicTools": tools} if tools else {}), **fields}
+        return await self.open_thread("thread/start", params, timeout=timeout)
 
     async def resume_thread(self, thread_id: str, fields: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
-        params = {"threadId": thread_id, "excludeTurns": True, **fields}
+        params = {"threadId": thread_id, "excludeTurns": True, **self._peer.terms.thread, **fields}
         try:
             return await self.open_thread("thread/resume", params, timeout=timeout)
         except JSONRPCError as exc:
@@ -577,6 +579,10 @@ class _Connection:
                 raise
             text = f"there is no thread {thread_id!r} in this CODEX_HOME: resume one that was started with the same CODEX_HOME"
             raise ConfigurationError(text, option="resume") from exc
+
+    async def fork_thread(self, thread_id: str, fields: Mapping[str, Any]) -> CodexThread:
+        params = {"threadId": thread_id, "excludeTurns": True, **self._peer.terms.thread, **fields}
+        return await self.open_thread("thread/fork", params)
 
     async def open_thread(self, method: str, params: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
         answer = await self.request(method, params, timeout=timeout)
