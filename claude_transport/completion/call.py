@@ -711,19 +711,20 @@ def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolut
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """The path that is tried first, its request, the account that pays, and the agent."""
+    """The path that is tried first, its request, the account that pays, the agent, and for Codex the name of its credential."""
 
     resolution: Resolution
     request: CompletionRequest
     payer: Payer = "unknown"
     agent: AgentResolution = AgentResolution()
+    api_key_source: str | None = None
 
     def open_path(self) -> Path:
         """Make the path for one attempt."""
         if self.agent.kind == "codex":
             from claude_transport.completion.codex_path import CodexPath
 
-            return CodexPath(self.request, payer=self.payer)
+            return CodexPath(self.request, payer=self.payer, api_key_source=self.api_key_source)
         return CLIPath(self.request, payer=self.payer) if self.resolution.kind == "cli" else APIPath(self.request)
 
 
@@ -759,10 +760,10 @@ def _plan(request: CompletionRequest) -> _Plan:
 def _plan_codex(request: CompletionRequest, resolution: Resolution, agent: AgentResolution) -> _Plan:
     from claude_transport.completion.codex_path import check_for_codex  # Codex is loaded only where it answers
 
-    payer = check_for_codex(request, agent, resolution)
-    announce(agent, payer=payer)
+    credential = check_for_codex(request, agent, resolution)
+    announce(agent, payer=credential.payer)
     found = msgspec.structs.replace(resolution, kind="cli", reason=f"{agent.reason}, and Codex has no other path than its CLI")
-    return _Plan(found, request, payer, agent)
+    return _Plan(found, request, credential.payer, agent, credential.name)
 
 
 def _has_codex(request: CompletionRequest) -> bool:

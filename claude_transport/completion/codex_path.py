@@ -6,6 +6,7 @@ on the messages that `claude` would send for the same (`codex_messages`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from claude_transport.codex.conversation import CodexTurnResult
@@ -16,7 +17,7 @@ from claude_transport.completion.codex_request import CodexCall, input_of
 from claude_transport.completion.request import CompletionRequest
 from claude_transport.completion.resolution import AgentResolution, Resolution, TransportKind
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ResultError
-from claude_transport.launch.credentials import Payer
+from claude_transport.launch.credentials import CredentialReport, Payer
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -27,16 +28,17 @@ def call_of(request: CompletionRequest) -> CodexCall:
     return CodexCall(request.options, request.codex, arguments=request.arguments, plain=request.plain)
 
 
-def check_for_codex(request: CompletionRequest, agent: AgentResolution, resolution: Resolution) -> Payer:
-    """Check that Codex can answer this call, and return the account that would pay, as far as can be told before it runs.
+def check_for_codex(request: CompletionRequest, agent: AgentResolution, resolution: Resolution) -> CredentialReport:
+    """Check that Codex can answer this call, and return the credential that it would use, as far as can be told before it runs.
 
     Raises `ConfigurationError` that names the option which Codex cannot honour.
     """
     if request.fallback:
         raise ConfigurationError("fallback: a call to Codex cannot fall back to the Messages API. Remove it", option="fallback")
-    call_of(request).check(agent, resolution)
+    call = call_of(request)
+    call.check(agent, resolution)
     input_of(request.prompt)
-    return "unknown"
+    return call.credential(os.environ)
 
 
 class CodexPath:
@@ -44,13 +46,13 @@ class CodexPath:
 
     kind: TransportKind = "cli"
 
-    def __init__(self, request: CompletionRequest, *, payer: Payer = "unknown") -> None:
+    def __init__(self, request: CompletionRequest, *, payer: Payer = "unknown", api_key_source: str | None = None) -> None:
         self._request = request
         self._call = call_of(request)
         self.dispatched: bool = False
         """Whether the prompt may have reached Codex."""
         self.payer: Payer = payer
-        self.api_key_source: str | None = None
+        self.api_key_source: str | None = api_key_source
         self.exit_code: int | None = -1
         self.may_have_acted: bool = False
         """Whether the model has answered, and the turn went on: it called a tool then. Codex shows no item for a command that its sandbox

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
+from claude_transport.codex.credentials import check_codex_payer, describe_codex_credentials
 from claude_transport.codex.options import CodexOptions, check_options
 from claude_transport.completion.models import agent_of
 from claude_transport.completion.output_schema import check_schema
 from claude_transport.completion.resolution import AgentResolution, Resolution
 from claude_transport.errors import ConfigurationError
+from claude_transport.launch.credentials import CredentialReport
 from claude_transport.launch.options import ClaudeOptions, default_of, fields_of
 from claude_transport.launch.rules import refuse
 
@@ -78,6 +80,13 @@ class CodexCall:
         check_options(self.options)
         if self.schema is not None:
             check_schema(self.schema)
+
+    def credential(self, env: Mapping[str, str]) -> CredentialReport:
+        """Find the credential that Codex would use in this environment, and who would pay. It reads files of Codex, and holds no secret.
+
+        Raises `ConfigurationError` for a billing policy that cannot be kept.
+        """
+        return check_codex_payer(self.options, env) or describe_codex_credentials(self.options, env)
 
     @property
     def schema(self) -> Mapping[str, Any] | None:

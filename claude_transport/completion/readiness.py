@@ -322,8 +322,10 @@ def _preflight_codex(
     problem, code, option = "", None, None
     cli: CLI | None = None
     searched: tuple[str, ...] = ()
+    credential: CredentialReport | None = None
     try:
         call.check(agent, resolution)
+        credential = call.credential(env)
         cli = find_codex(call.options.codex_path, env=env)
         searched = cli.searched
     except CLINotFoundError as error:
@@ -342,6 +344,10 @@ def _preflight_codex(
         cli=cli,
         cli_version=None if cli is None else read_cli_version(cli),
         searched=searched,
+        credential=None if credential is None else credential.name,
+        payer="nobody" if credential is None else credential.payer,
+        cli_credential=credential,
+        warnings=() if credential is None else credential.notes,
         agent_resolution=agent,
     )
 

@@ -121,6 +121,17 @@ def test_every_option_of_claude_is_honoured_means_nothing_or_is_refused() -> Non
     assert not set(limits) & set(CLAUDE_OPTIONS), "what limits a run is never ignored"
 
 
+async def test_s3_1_an_account_that_may_not_pay_is_refused_before_a_process_starts(tripwire: tuple[CodexOptions, Path]) -> None:
+    codex, trace = tripwire
+    provider = {"model_provider": "lab", "model_providers.lab": {"name": "lab", "base_url": "http://127.0.0.1:9/v1", "env_key": "LAB_KEY"}}
+    codex = codex.replace(config=provider, env={**codex.env, "LAB_KEY": "sk-lab"})
+    for arguments in ({"billing": "subscription_strict"}, {"options": ct.ClaudeOptions(billing="subscription_strict")}):
+        with pytest.raises(ct.ConfigurationError, match="LAB_KEY") as caught:
+            await ct.complete("Hi", agent="codex", codex=codex, **arguments)
+        assert caught.value.option == "billing"
+    assert not trace.exists()
+
+
 # --------------------------------------------------------------------------------------------------------- what becomes of it
 
 
@@ -172,6 +183,11 @@ def test_preflight_reports_codex_where_codex_would_answer(tripwire: tuple[CodexO
     assert (report.agent, report.cli is not None and report.cli.path) == ("codex", str(codex.codex_path))
     assert report.resolution is not None
     assert report.resolution.kind == "cli"
+    keyed = codex.replace(
+        config={"model_provider": "lab", "model_providers.lab": {"env_key": "LAB_KEY"}}, env={**codex.env, "LAB_KEY": "x"}
+    )
+    paid = ct.preflight(env=env, agent="codex", codex=keyed)
+    assert (paid.credential, paid.payer) == ("LAB_KEY", "api account")
     by_variable = ct.preflight(env={**env, "CLAUDE_TRANSPORT_AGENT": "auto", "CODEX_CLI_PATH": str(codex.codex_path)})
     assert (by_variable.agent, by_variable.ok) == ("codex", True)
     assert not trace.exists()

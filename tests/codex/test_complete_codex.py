@@ -78,6 +78,7 @@ async def test_s1_10_an_answer_of_codex_has_everything_that_one_of_claude_has(
     assert answer.session_id
     assert answer.duration > 0
     assert answer.resolution.kind == "cli"
+    assert (answer.api_key_source, answer.billing_source) == ("LAB_KEY", "api account")
     assert {event.type for event in answer.events} == {"system", "assistant", "result"}
     (request,) = responses_api.conversation
     assert request.prompt == "Say hello"
