@@ -203,7 +203,9 @@ def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightRepo
     if named:
         return report  # the start of the named program reports its own problems
     if report.agent == "codex" and report.code == CLINotFoundError.code:
-        raise CLINotFoundError("Codex CLI not found.", searched=report.searched, advice=report.problem)
+        from claude_transport.codex.discovery import ADVICE
+
+        raise CLINotFoundError("Codex CLI not found.", searched=report.searched, advice=ADVICE)
     if report.code == "config.no_auth_path":
         raise CLINotFoundError(
             report.problem, searched=report.searched, code=report.code, advice="Set ANTHROPIC_API_KEY, or install claude."

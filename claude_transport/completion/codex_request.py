@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from claude_transport.codex.credentials import check_codex_payer, describe_codex_credentials
 from claude_transport.codex.options import CodexOptions, check_options
-from claude_transport.completion.models import agent_of
+from claude_transport.completion.models import check_model
 from claude_transport.completion.output_schema import check_schema
 from claude_transport.completion.resolution import AgentResolution, Resolution
 from claude_transport.errors import ConfigurationError
@@ -70,11 +70,7 @@ class CodexCall:
             ours = self._plain and field.name not in self._arguments
             if not ours and field.name not in CLAUDE_OPTIONS and getattr(self._given, field.name) != default_of(field):
                 raise ConfigurationError(f'{name}: Codex cannot do this. Remove it, or use agent="claude-code"', option=name)
-        model = self.options.model
-        if isinstance(model, str) and agent_of(model) == "claude-code":
-            raise ConfigurationError(
-                f'model: {model!r} is a model of Claude, but {agent.reason}. Use agent="claude-code", or a model of Codex', option="model"
-            )
+        check_model(self.options.model, agent)
         if not isinstance(self._given.system_prompt, str | None):
             refuse("system_prompt", "Codex takes text only; a preset needs claude")
         check_options(self.options)

@@ -18,6 +18,7 @@ import anyio
 import msgspec
 
 from claude_transport.client.shadowing import check_payer
+from claude_transport.completion.models import check_model
 from claude_transport.completion.resolution import (
     API_VARIABLES,
     NO_AGENT,
@@ -439,6 +440,7 @@ def _problem(
     if cell.kind is None:
         return "", None, None
     try:
+        check_model(options.model, agent)
         check_billing(cell.kind, options.billing)
     except ConfigurationError as error:
         return str(error), error.code, error.option

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from claude_transport.backoff import RetryPolicy
-from claude_transport.completion.models import agent_of, full_name, max_tokens_of
+from claude_transport.completion.models import check_model, full_name, max_tokens_of
 from claude_transport.completion.readiness import api_credential_of, check_billing
 from claude_transport.completion.resolution import AgentChoice, AgentResolution, TransportChoice
 from claude_transport.errors import ConfigurationError, UsageError
@@ -186,15 +186,8 @@ def build_request(
 
 
 def check_for_claude(request: CompletionRequest, agent: AgentResolution) -> None:
-    """Check that Claude Code can answer this call. Raises `ConfigurationError` for a model of Codex, and for options of Codex.
-
-    A call that has not chosen an agent may name any model: a proxy behind `ANTHROPIC_BASE_URL` gives them names of its own.
-    """
-    model = request.options.model
-    if agent.layer != "default" and model is not None and agent_of(model) == "codex":
-        raise ConfigurationError(
-            f'model: {model!r} is a model of Codex, but {agent.reason}. Use agent="codex", or a model of Claude', option="model"
-        )
+    """Check that Claude Code can answer this call. Raises `ConfigurationError` for a model of Codex, and for options of Codex."""
+    check_model(request.options.model, agent)
     if agent.layer == "argument" and agent.choice == "claude-code" and request.codex is not None:
         raise ConfigurationError('codex: these options are for Codex, but the call says claude-code. Use agent="codex"', option="codex")
 
