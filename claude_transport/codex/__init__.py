@@ -6,7 +6,7 @@ Callbacks: `on_approval` (`OnApproval`) gets a `CommandApproval` or a `FileChang
     `CodexTool`, such as `claude_transport.bridge.HostTool`; its function gets a `CodexToolContext`.
 Running it: `CodexOptions` says how; `SubprocessTransport(CodexOptions(...))` starts it. `SandboxMode` and `ApprovalPolicy` are the types
     of two options. `find_codex` finds the binary. `build_codex_argv`, `build_codex_environment` and `describe_codex_environment` show
-    what would be run. `describe_codex_credentials` says which account pays, and `check_codex_payer` whether the option `billing` allows it.
+    what would be run. `describe_codex_credentials` says which account pays, `check_codex_payer` whether the option `billing` allows it.
 Messages: `decode_message()` reads a line, and returns a `CodexMessage`. `CodexNotification` is the base class of what Codex tells,
     `CodexRequest` of what it asks (`ApprovalRequest`, `ToolCallRequest`), `CodexAnswer` an answer of either side (`AnswerError`) to the
     request with a `RequestId`. `ExecEvent` is a line of `codex exec --json`, with an `ExecItem` or `ExecUsage`. `UnknownNotification` and
@@ -43,11 +43,12 @@ __getattr__, __dir__, __all__ = lazy_names(
         "codex.items": "AgentMessageItem AnyItem CodexItem CommandExecutionItem ContextCompactionItem DynamicToolCallItem "
         "FileChangeItem FileUpdate McpToolCallItem PlanItem ReasoningItem UnknownItem UserMessageItem WebSearchItem",
         "codex.messages": "AgentMessageDelta AnswerError ApprovalRequest CodexAnswer CodexMessage CodexNotification CodexRequest "
-        "CodexTokens CodexTurnError CodexUsage CommandApproval CommandOutputDelta ConfigWarning DeprecationNotice ErrorNotification ExecEvent "
-        "ExecItem ExecUsage FileChangeApproval FileChangeOutputDelta ItemCompleted ItemStarted ModelRerouted PlanDelta "
-        "RateLimitsUpdated ReasoningSummaryDelta ReasoningTextDelta RemoteControlStatusChanged RequestId RequestResolved "
-        "ThreadClosed ThreadData ThreadGoalCleared ThreadNameUpdated ThreadReadStateChanged ThreadStarted ThreadStatus "
-        "ThreadStatusChanged ThreadTokenUsageUpdated ToolCallRequest TurnCompleted TurnData TurnDiffUpdated TurnPlanUpdated "
-        "TurnStarted UnknownNotification UnknownRequest WarningNotification decode_message",
+        "CodexTokens CodexTurnError CodexUsage CommandApproval CommandOutputDelta ConfigWarning DeprecationNotice "
+        "ErrorNotification ExecEvent ExecItem ExecUsage FileChangeApproval FileChangeOutputDelta ItemCompleted "
+        "ItemStarted ModelRerouted PlanDelta RateLimitsUpdated ReasoningSummaryDelta ReasoningTextDelta "
+        "RemoteControlStatusChanged RequestId RequestResolved ThreadClosed ThreadData ThreadGoalCleared ThreadNameUpdated "
+        "ThreadReadStateChanged ThreadStarted ThreadStatus ThreadStatusChanged ThreadTokenUsageUpdated ToolCallRequest "
+        "TurnCompleted TurnData TurnDiffUpdated TurnPlanUpdated TurnStarted UnknownNotification UnknownRequest "
+        "WarningNotification decode_message",
     },
 )
