@@ -129,6 +129,9 @@ async def test_s3_1_an_account_that_may_not_pay_is_refused_before_a_process_star
         with pytest.raises(ct.ConfigurationError, match="LAB_KEY") as caught:
             await ct.complete("Hi", agent="codex", codex=codex, **arguments)
         assert caught.value.option == "billing"
+        there = partial_completion(caught.value)
+        assert there is not None
+        assert there.attempts == 0
     assert not trace.exists()
 
 
