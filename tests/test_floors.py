@@ -32,6 +32,7 @@ FLOORS = {
     "hooks": 2,
     "control": 2,
     "streams": 3,
+    "codex": 3,
     "transports": 4,
     "wrappers": 4,
     "inspection": 5,
