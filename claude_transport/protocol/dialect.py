@@ -24,7 +24,7 @@ class Dialect(StrEnum):
     CLAUDE = "claude"
     """The stream-json of `claude`: every message has a `type`."""
     CODEX = "codex"
-    """The JSON-RPC of `codex app-server`: a message has a `method`, or it is the answer to one."""
+    """The JSON-RPC of `codex app-server`: a message has a `method`, or it is the answer to one. Also the events of `codex exec --json`."""
 
 
 class TurnTracker(ABC):
@@ -125,6 +125,10 @@ _LONG_LINE: Final = 2**20
 """Bytes of a line that is not read to find the dialect. The first line of Codex is short; Claude's may be a prompt with images."""
 
 
+_EXEC_TYPES: Final = (b'"thread.', b'"turn.', b'"item.')
+"""The beginnings of the types of `codex exec --json`. No type of Claude has a dot."""
+
+
 class _Shape(msgspec.Struct, gc=False):
     """The fields of a line that tell its dialect. The decoder skips the rest."""
 
@@ -141,7 +145,8 @@ _decode_shape: Final = msgspec.json.Decoder(_Shape).decode
 def dialect_of(line: bytes) -> Dialect | None:
     """Return the dialect of one line; None when the line does not tell, because it holds no message.
 
-    A message with a `type` is Claude's. Without one, a `method`, or an `id` with a `result` or an `error`, is Codex's.
+    A message with a `type` is Claude's, unless the type is one of `codex exec --json` (`thread.started`). Without a `type`, a `method`, or
+    an `id` with a `result` or an `error`, is Codex's.
     """
     if len(line) > _LONG_LINE or isinstance(line, OversizedLine):
         return None
@@ -149,8 +154,8 @@ def dialect_of(line: bytes) -> Dialect | None:
         shape = _decode_shape(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if shape.type is not msgspec.UNSET:
-        return Dialect.CLAUDE
+    if isinstance(shape.type, msgspec.Raw):
+        return Dialect.CODEX if bytes(shape.type).startswith(_EXEC_TYPES) else Dialect.CLAUDE
     answers = shape.id is not msgspec.UNSET and (shape.result is not msgspec.UNSET or shape.error is not msgspec.UNSET)
     return Dialect.CODEX if answers or shape.method is not msgspec.UNSET else None
 
