@@ -64,6 +64,7 @@ async def test_a_drain_waits_for_the_running_turn_and_interrupts_nothing() -> No
             await process.say(DELTA, COMPLETED)
             assert [await client.hear(), await client.hear()] == [DELTA, COMPLETED]
             assert await process.rest() == b""
+            await client.stream.aclose()
         assert stage.gateway.sessions == ()
         assert stage.gateway.metrics.ended == {"drained": 1}
 
