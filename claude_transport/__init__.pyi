@@ -10,6 +10,7 @@ from claude_transport import gateway as gateway
 from claude_transport import hooks as hooks
 from claude_transport import inspection as inspection
 from claude_transport import interop as interop
+from claude_transport import jsonrpc as jsonrpc
 from claude_transport import launch as launch
 from claude_transport import messages as messages
 from claude_transport import pool as pool
@@ -45,6 +46,7 @@ from claude_transport.errors import ControlError as ControlError
 from claude_transport.errors import ControlRequestFailed as ControlRequestFailed
 from claude_transport.errors import ControlTimeout as ControlTimeout
 from claude_transport.errors import InputClosed as InputClosed
+from claude_transport.errors import JSONRPCError as JSONRPCError
 from claude_transport.errors import LineTooLong as LineTooLong
 from claude_transport.errors import MissingResult as MissingResult
 from claude_transport.errors import NotConnected as NotConnected
@@ -62,6 +64,7 @@ from claude_transport.errors import TruncatedStream as TruncatedStream
 from claude_transport.errors import UsageError as UsageError
 from claude_transport.gateway.gateway import Gateway as Gateway
 from claude_transport.gateway.serving import serve as serve
+from claude_transport.jsonrpc import JSONRPCPeer as JSONRPCPeer
 from claude_transport.launch.argv import build_argv as build_argv
 from claude_transport.launch.discovery import CLI as CLI
 from claude_transport.launch.discovery import find_cli as find_cli
@@ -144,6 +147,8 @@ __all__ = [
     "HookMatcher",
     "InputClosed",
     "InterruptOutcome",
+    "JSONRPCError",
+    "JSONRPCPeer",
     "Launcher",
     "LineTooLong",
     "LoggingTransport",

@@ -107,7 +107,7 @@ MEANINGS: Mapping[str, str] = {
     "transport.stalled": "A watchdog ended a conversation that made no progress.",
     "usage.callback_failed": "A callback raised a `BaseException` that is not an `Exception`, which ended its conversation.",
     "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
-    "usage.wrong_loop": "A query or a pool was used from another event loop than its own.",
+    "usage.wrong_loop": "A query, a pool or a JSON-RPC peer was used from another event loop than its own.",
 }
 """The meaning of codes that belong to a particular failure."""
 

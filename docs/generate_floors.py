@@ -31,6 +31,7 @@ WORDS: Mapping[str, str] = {
     "testing": "tests of others",
     "inspection": "what a tape says",
     "client": "turns, callbacks, requests",
+    "jsonrpc": "other agents",
     "transports": "lines over bytes",
     "wrappers": "a Transport around a Transport",
     "streams": "processes, sockets, memory: bytes, and how they end",

@@ -49,6 +49,8 @@ PROMISED = [
     "HookMatcher",
     "InputClosed",
     "InterruptOutcome",
+    "JSONRPCError",
+    "JSONRPCPeer",
     "Launcher",
     "LineTooLong",
     "LoggingTransport",

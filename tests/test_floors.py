@@ -37,6 +37,7 @@ FLOORS = {
     "wrappers": 4,
     "inspection": 5,
     "client": 5,
+    "jsonrpc": 5,
     "bridge": 6,
     "completion": 6,
     "gateway": 6,
@@ -72,6 +73,7 @@ NEIGHBOURS: Mapping[str, str] = {
     "lazy → errors": "a module that cannot be read is reported as a typed error",
     "errors → printable": "the message of an error may quote a peer, and is shown on one line",
     "bridge → gateway": "a listening socket, private from its first instant, is made in one place",
+    "jsonrpc → client": "what transports and callbacks of other code do wrong is judged in one place",
     "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
 }
 FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}
@@ -95,6 +97,8 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
     "interop.agent_sdk.translation": "Options and callbacks of the official SDK: changes with the options; `adapting` with the transport.",
+    "jsonrpc": "Public: programs and the sessions of other agents import it.",
+    "protocol.jsonrpc": "The machine without an event loop, apart from its shell.",
     "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",
     "streams.reaping": "How processes are ended and waited for; it changes with the operating system.",
     "streams.watching": "What a child has the event loop watch without tasks; it changes with the event loops.",
