@@ -130,7 +130,7 @@ class NewText:
             return ""
         del self._again[name]
         self._shown[name] = told
-        return told[len(shown) :] if told.startswith(shown) else told
+        return told.removeprefix(shown)
 
     def _complete(self, name: str, text: str) -> str:
         shown = self._shown.pop(name, "")

@@ -153,7 +153,10 @@ class Session(ABC):
             return
 
     async def end_input(self) -> bool:
-        """End the input of the process, after its turns. Returns False when an unfinished line was left out. Raises as `take_input()` does."""
+        """End the input of the process, after its turns. Returns False when an unfinished line was left out.
+
+        Raises as `take_input()` does.
+        """
         await self.end_turns()
         tail = self._input.finish()
         # a broken connection leaves an unfinished object, and the CLI would exit because of it
