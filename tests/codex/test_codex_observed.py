@@ -26,8 +26,6 @@ from claude_transport.wrappers.metrics import Metrics, MetricsRegistry, MetricsT
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 from claude_transport.wrappers.tracing import TracingTransport
 
-sys.path.append(str(Path(__file__).parent.parent))
-
 
 async def play(tape: Tape, transport: TransportLike) -> None:
     """Play the recorded host over `transport`, a wrapper around the replay of `tape`."""
