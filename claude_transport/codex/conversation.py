@@ -6,13 +6,13 @@ no task, no clock and no I/O; the shell around it is `codex.session`. What a fai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
+from collections import deque
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from claude_transport.codex.errors import error_of, interrupted
-from claude_transport.codex.items import AgentMessageItem, CodexItem
+from claude_transport.codex.items import AgentMessageItem, CodexItem, FileChangeItem, FileUpdate
 from claude_transport.codex.messages import (
     AgentMessageDelta,
     ApprovalRequest,
@@ -24,7 +24,6 @@ from claude_transport.codex.messages import (
     ItemStarted,
     RequestId,
     RequestResolved,
-    ThreadClosed,
     ThreadStatus,
     ThreadStatusChanged,
     ThreadTokenUsageUpdated,
@@ -38,6 +37,12 @@ TurnStatus: TypeAlias = Literal["inProgress", "completed", "interrupted", "faile
 
 MAX_UNCLAIMED: Final = 256
 """Turns that no prompt of this program started and that are followed all the same. A peer cannot make them grow without end."""
+
+MAX_KEPT: Final = 256
+"""Messages of the model and open file changes that are kept of one turn. The oldest go first."""
+
+MAX_TEXT_CHARS: Final = 64 * 2**20
+"""Characters of text that are kept of one turn. What comes after them is in the messages only."""
 
 _FINAL: Final = "final_answer"
 
@@ -83,34 +88,41 @@ class CodexTurnResult(msgspec.Struct, frozen=True, kw_only=True):
             raise interrupted(result=self)
 
 
-class Speech:
-    """The text of one message of the model, which may be said again from the start after its stream was cut."""
+class _Text:
+    """A text that grows by pieces. They are joined when the text is asked for."""
 
-    __slots__ = ("is_complete", "phase", "text")
+    __slots__ = ("_pieces",)
 
-    def __init__(self, text: str, phase: str | None) -> None:
-        self.text: str = text
-        self.phase: str | None = phase
-        self.is_complete: bool = False
+    def __init__(self, text: str = "") -> None:
+        self._pieces = [text]
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+
+    @property
+    def whole(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
 
 
 class NewText:
-    """Finds in the deltas of a turn what was not said before, so that a repeated text can be shown as it grows.
+    """Finds in the messages of a turn what the model has not said before, so that the text can be shown as it grows.
 
     After a cut stream Codex says a message again from the start. As long as the new text repeats the old one, it adds nothing. When it
     takes another course, it is given whole, because what was shown cannot be taken back.
     """
 
     def __init__(self) -> None:
-        self._shown: dict[str, str] = {}
-        self._again: dict[str, str] = {}
+        self._shown: dict[str, _Text] = {}
+        self._repeated: dict[str, int] = {}  # characters of the shown text that were said again
 
     def of(self, message: CodexNotification) -> str:
         """Return the text that this message adds; empty for a message without new text."""
         match message:
             case ItemStarted(item=AgentMessageItem(id=name)):
                 if name in self._shown:
-                    self._again[name] = ""
+                    self._repeated[name] = 0
             case ItemCompleted(item=AgentMessageItem(id=name, text=text)):
                 return self._complete(name, text)
             case AgentMessageDelta(item_id=name, delta=delta):
@@ -120,22 +132,33 @@ class NewText:
         return ""
 
     def _add(self, name: str, delta: str) -> str:
-        shown = self._shown.get(name, "")
-        if name not in self._again:
-            self._shown[name] = shown + delta
+        shown = self._shown.setdefault(name, _Text())
+        if name not in self._repeated:
+            shown.add(delta)
             return delta
-        told = self._again[name] + delta
-        if shown.startswith(told):
-            self._again[name] = told
+        old, place = shown.whole, self._repeated[name]
+        if old.startswith(delta, place):
+            self._repeated[name] += len(delta)
             return ""
-        del self._again[name]
-        self._shown[name] = told
-        return told.removeprefix(shown)
+        del self._repeated[name]
+        said = old[:place] + delta
+        self._shown[name] = _Text(said)
+        return said.removeprefix(old)
 
     def _complete(self, name: str, text: str) -> str:
-        shown = self._shown.pop(name, "")
-        self._again.pop(name, None)
-        return text[len(shown) :] if text.startswith(shown) else ""
+        shown = self._shown.pop(name, _Text()).whole
+        self._repeated.pop(name, None)
+        return text.removeprefix(shown)
+
+
+class _Speech:
+    """One message of the model: its text, and the phase that the model says it belongs to."""
+
+    __slots__ = ("phase", "text")
+
+    def __init__(self, text: str, phase: str | None) -> None:
+        self.text: _Text = _Text(text)
+        self.phase: str | None = phase
 
 
 class TurnRecord:
@@ -152,16 +175,17 @@ class TurnRecord:
         """How the turn ended; None while it runs."""
         self.claims: int = 0
         """Prompts of this program that are part of the turn."""
-        self._speeches: list[Speech] = []
-        self._open: dict[str, Speech] = {}
+        self._speeches: deque[_Speech] = deque(maxlen=MAX_KEPT)
+        self._open: dict[str, _Speech] = {}
+        self._characters = 0
+        self._file_changes: dict[str, FileChangeItem] = {}
 
     @property
     def text(self) -> str:
         """The answer so far: the last message that the model calls final, or else its last one."""
-        finals = [speech.text for speech in self._speeches if speech.phase == _FINAL]
-        if finals:
-            return finals[-1]
-        return self._speeches[-1].text if self._speeches else ""
+        finals = [speech for speech in self._speeches if speech.phase == _FINAL]
+        spoken = finals or self._speeches
+        return spoken[-1].text.whole if spoken else ""
 
     def take(self, message: CodexNotification) -> None:
         """Note what a message of this turn adds."""
@@ -169,12 +193,17 @@ class TurnRecord:
             case ItemStarted(item=AgentMessageItem() as item):
                 self._speak(item)
             case ItemCompleted(item=AgentMessageItem() as item):
-                speech = self._open.pop(item.id, None) or self._speak(item)
-                speech.text, speech.phase, speech.is_complete = item.text, item.phase, True
-                self._open.pop(item.id, None)
+                speech = self._open.get(item.id) or self._speak(item)
+                speech.text, speech.phase = _Text(item.text), item.phase
+                del self._open[item.id]
             case AgentMessageDelta(item_id=name, delta=delta):
                 speech = self._open.get(name) or self._speak(AgentMessageItem(id=name))
-                speech.text += delta
+                self._characters += len(delta)
+                if self._characters <= MAX_TEXT_CHARS:
+                    speech.text.add(delta)
+            case ItemStarted(item=FileChangeItem() as change):
+                _bound(self._file_changes)
+                self._file_changes[change.id] = change
             case ErrorNotification(will_retry=True):
                 self.retries += 1
             case TurnCompleted():
@@ -182,12 +211,18 @@ class TurnRecord:
             case _:
                 pass
 
-    def _speak(self, item: AgentMessageItem) -> Speech:
+    def changes_of(self, item_id: str) -> tuple[FileUpdate, ...]:
+        """Return the changes of a file change of this turn; empty for an unknown one."""
+        item = self._file_changes.get(item_id)
+        return item.changes if item is not None else ()
+
+    def _speak(self, item: AgentMessageItem) -> _Speech:
         """Begin a message of the model, or begin it again: what was said of it does not count then."""
         cut = self._open.pop(item.id, None)
-        if cut is not None:
+        if cut is not None and cut in self._speeches:
             self._speeches.remove(cut)
-        speech = self._open[item.id] = Speech(item.text, item.phase)
+        _bound(self._open)
+        speech = self._open[item.id] = _Speech(item.text, item.phase)
         self._speeches.append(speech)
         return speech
 
@@ -216,6 +251,12 @@ class TurnRecord:
             duration_ms=turn.duration_ms,
             turn_error=turn.error,
         )
+
+
+def _bound(table: dict[str, Any]) -> None:
+    """Make room for one more entry: the oldest one goes when there are too many."""
+    if len(table) >= MAX_KEPT:
+        del table[next(iter(table))]
 
 
 def _last_text(items: tuple[CodexItem, ...]) -> str:
@@ -258,11 +299,6 @@ class Conversation:
         """The turns that run, in all threads."""
         return tuple(thread.running for thread in self._threads.values() if thread.running is not None)
 
-    @property
-    def open_turns(self) -> Iterator[TurnRecord]:
-        """The turns that prompts of this program wait for."""
-        return (turn for turn in list(self._turns.values()) if turn.claims and turn.result is None)
-
     def thread(self, thread_id: str) -> ThreadRecord:
         """Return the record of a thread, made when it is new."""
         found = self._threads.get(thread_id)
@@ -289,8 +325,9 @@ class Conversation:
 
     def take(self, message: CodexNotification) -> TurnRecord | None:
         """Note what a notification says. Returns the turn that it belongs to, which has a `result` once it has ended."""
+        turn: TurnRecord | None
         match message:
-            case TurnStarted():
+            case TurnStarted() if message.thread_id in self._threads:
                 turn = self._turn_of(message, message.turn.id) or self._begin(message.thread_id, message.turn.id)
             case TurnCompleted():
                 return self._complete(message)
@@ -302,9 +339,6 @@ class Conversation:
             case RequestResolved(request_id=request_id):
                 self._questions.pop(request_id, None)
                 return None
-            case ThreadClosed(thread_id=thread_id):
-                self._threads.pop(thread_id, None)
-                return None
             case _:
                 turn = self._turn_of(message, message.turn_id)
         if turn is not None:
@@ -314,6 +348,11 @@ class Conversation:
     def ask(self, request: ApprovalRequest) -> None:
         """Note that a question for approval waits."""
         self._questions[request.id] = request
+
+    def changes_of(self, request: ApprovalRequest) -> tuple[FileUpdate, ...]:
+        """Return the file changes that a question is about; empty when they are not known."""
+        turn = self._turns.get((request.thread_id, request.turn_id))
+        return turn.changes_of(request.item_id) if turn is not None else ()
 
     def answer(self, request_id: RequestId) -> bool:
         """Note that a question is answered. Returns False when it was moot: an interrupt has settled it."""
@@ -346,10 +385,11 @@ class Conversation:
     def _count(self, message: ThreadTokenUsageUpdated) -> TurnRecord | None:
         """Note the tokens. After a resume or a fork Codex repeats an old turn's, which is none of the turns here."""
         turn = self._turn_of(message, message.turn_id)
-        thread = self.thread(message.thread_id)
-        if turn is not None and message.token_usage.total != thread.usage:
-            turn.add_usage(message.token_usage.last, message.token_usage.total)
-        thread.usage = message.token_usage.total
+        thread = self._threads.get(message.thread_id)
+        if thread is not None:
+            if turn is not None and message.token_usage.total != thread.usage:
+                turn.add_usage(message.token_usage.last, message.token_usage.total)
+            thread.usage = message.token_usage.total
         return turn
 
     def _forget_expectation(self, thread_id: str) -> None:

@@ -16,9 +16,10 @@ import msgspec
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from claude_transport.codex.items import AnyItem, UnknownItem
+from claude_transport.codex.items import AnyItem, FileUpdate, UnknownItem
 from claude_transport.errors import UsageError
 from claude_transport.protocol.envelope import (
+    HIDDEN,
     Damage,
     DecodeFailure,
     JSONTextError,
@@ -410,10 +411,12 @@ class CommandApproval(ApprovalRequest, frozen=True, kw_only=True):
 
 
 class FileChangeApproval(ApprovalRequest, frozen=True, kw_only=True):
-    """Codex asks whether it may change files. The changes are in the `FileChangeItem` with the id `item_id`, which came before."""
+    """Codex asks whether it may change files. The `FileChangeItem` with the id `item_id`, which came before, has them."""
 
     method: ClassVar[str] = "item/fileChange/requestApproval"
     grant_root: str | None = None
+    changes: tuple[FileUpdate, ...] = field(name=HIDDEN + "changes", default=())
+    """The changes of that item. `CodexSession` fills it in for `on_approval`; it is not part of the message."""
 
 
 class ToolCallRequest(CodexRequest, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from claude_transport.protocol.redaction import Redactor as Redactor
 from claude_transport.protocol.tape import Tape as Tape
 from claude_transport.protocol.tape import TapeHeader as TapeHeader
 from claude_transport.protocol.tape import TapeRecord as TapeRecord
+from claude_transport.testing.api_server import RecordedRequest as RecordedRequest
 from claude_transport.testing.conformance.clause import Clause as Clause
 from claude_transport.testing.conformance.clauses import CLAUSES as CLAUSES
 from claude_transport.testing.conformance.run import Report as Report
@@ -14,7 +15,7 @@ from claude_transport.testing.conformance.run import run_conformance as run_conf
 from claude_transport.testing.fake_claude import FakeClaude as FakeClaude
 from claude_transport.testing.fake_claude import FakeClaudeCall as FakeClaudeCall
 from claude_transport.testing.fake_messages_api import FakeMessagesAPI as FakeMessagesAPI
-from claude_transport.testing.fake_messages_api import RecordedRequest as RecordedRequest
+from claude_transport.testing.fake_responses_api import FakeResponsesAPI as FakeResponsesAPI
 from claude_transport.testing.scenario import Answer as Answer
 from claude_transport.testing.scenario import Rule as Rule
 from claude_transport.testing.scenario import Scenario as Scenario
@@ -30,6 +31,7 @@ __all__ = [
     "FakeClaude",
     "FakeClaudeCall",
     "FakeMessagesAPI",
+    "FakeResponsesAPI",
     "MockScript",
     "RecordedRequest",
     "Redactor",
