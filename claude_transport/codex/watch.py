@@ -41,7 +41,7 @@ _MOST: Final = 1000
 
 
 class SentPrompt(msgspec.Struct, frozen=True):
-    """A prompt on its way to Codex. `key` is the id of its request, as JSON."""
+    """A prompt on its way to Codex. `key` stands for the id of its request (see `key_of`)."""
 
     key: str
     thread_id: str
@@ -70,6 +70,11 @@ class RunningTurn(msgspec.Struct, kw_only=True):
     requests: int = 0
     spoke: bool = False
     text: str = ""
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens so far, as the Messages API counts them."""
+        return usage_of(self.tokens)
 
 
 class TurnBegan(msgspec.Struct, frozen=True):
@@ -234,9 +239,9 @@ class CodexWatch:
         return [TurnEnded(turn, result_of(told, turn))]
 
 
-def key_of(request_id: Any) -> str:
-    """Return the id of a request as JSON, so that the number 1 and the text "1" differ."""
-    return msgspec.json.encode(request_id).decode("utf-8", "replace")
+def key_of(request_id: object) -> str:
+    """Return a name for the id of a request, different for the number 1 and the text "1"."""
+    return f"{request_id:x}" if isinstance(request_id, int) else repr(request_id)  # decimals of a huge number are refused
 
 
 def text_of_input(params: Any) -> str:
@@ -286,7 +291,7 @@ _STATUSES: Final = {
 
 def result_of(told: TurnData, turn: RunningTurn) -> CodexTurnEnd:
     """Return the end of a turn as a result: its outcome has the code that the error of `codex.errors` has."""
-    usage = usage_of(turn.tokens)
+    usage = turn.usage
     facts: dict[str, Any] = {}
     if told.status not in ("completed", "inProgress"):
         error = interrupted() if told.status == "interrupted" else error_of(told.error or CodexTurnError())
