@@ -333,6 +333,11 @@ class JSONRPCPeer:
     # What is known
 
     @property
+    def terms(self) -> SessionTerms:
+        """What the transport asks of the layer above it. Empty before `start()`."""
+        return self._terms
+
+    @property
     def info(self) -> TransportInfo:
         """What is known of the transport."""
         return info_of(self._transport)

@@ -6,6 +6,7 @@ from claude_transport.codex.callbacks import CodexTool as CodexTool
 from claude_transport.codex.callbacks import CodexToolContext as CodexToolContext
 from claude_transport.codex.callbacks import OnApproval as OnApproval
 from claude_transport.codex.conversation import CodexTurnResult as CodexTurnResult
+from claude_transport.codex.conversation import NewText as NewText
 from claude_transport.codex.conversation import TurnStatus as TurnStatus
 from claude_transport.codex.discovery import find_codex as find_codex
 from claude_transport.codex.environ import build_codex_environment as build_codex_environment
@@ -26,6 +27,7 @@ from claude_transport.codex.items import UnknownItem as UnknownItem
 from claude_transport.codex.items import UserMessageItem as UserMessageItem
 from claude_transport.codex.items import WebSearchItem as WebSearchItem
 from claude_transport.codex.messages import AgentMessageDelta as AgentMessageDelta
+from claude_transport.codex.messages import AnswerError as AnswerError
 from claude_transport.codex.messages import ApprovalRequest as ApprovalRequest
 from claude_transport.codex.messages import CodexAnswer as CodexAnswer
 from claude_transport.codex.messages import CodexMessage as CodexMessage
@@ -48,7 +50,6 @@ from claude_transport.codex.messages import ItemCompleted as ItemCompleted
 from claude_transport.codex.messages import ItemStarted as ItemStarted
 from claude_transport.codex.messages import ModelRerouted as ModelRerouted
 from claude_transport.codex.messages import PlanDelta as PlanDelta
-from claude_transport.codex.messages import RPCError as RPCError
 from claude_transport.codex.messages import RateLimitsUpdated as RateLimitsUpdated
 from claude_transport.codex.messages import ReasoningSummaryDelta as ReasoningSummaryDelta
 from claude_transport.codex.messages import ReasoningTextDelta as ReasoningTextDelta
@@ -85,6 +86,7 @@ from claude_transport.codex.session import CodexTurn as CodexTurn
 __all__ = [
     "AgentMessageDelta",
     "AgentMessageItem",
+    "AnswerError",
     "AnyItem",
     "ApprovalDecision",
     "ApprovalPolicy",
@@ -124,10 +126,10 @@ __all__ = [
     "ItemStarted",
     "McpToolCallItem",
     "ModelRerouted",
+    "NewText",
     "OnApproval",
     "PlanDelta",
     "PlanItem",
-    "RPCError",
     "RateLimitsUpdated",
     "ReasoningItem",
     "ReasoningSummaryDelta",

@@ -445,7 +445,7 @@ class UnknownRequest(CodexRequest, frozen=True, kw_only=True):
         return _whole(self) or {"method": self.wire_method, "id": self.id, "params": self.params}
 
 
-class RPCError(Part, frozen=True, kw_only=True):
+class AnswerError(Part, frozen=True, kw_only=True):
     """The error of an answer: a number, a text, and data where the other side gave some."""
 
     code: int = 0
@@ -458,7 +458,7 @@ class CodexAnswer(Message, frozen=True, kw_only=True):
 
     id: RequestId | None = None
     result: Any = None
-    error: RPCError | None = None
+    error: AnswerError | None = None
 
     @property
     def type(self) -> str:

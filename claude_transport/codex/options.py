@@ -88,6 +88,11 @@ class CodexOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     billing: BillingPolicy = "inherit"
     extra_args: Sequence[str] = ()
 
+    @property
+    def thread_fields(self) -> dict[str, str]:
+        """What of these options the requests that open a thread have to say, because the configuration may not (Codex 0.169.0)."""
+        return {"approvalPolicy": "untrusted"} if self.approval_policy == "untrusted" else {}
+
     def replace(self, **changes: Any) -> CodexOptions:
         """Return a copy of these options in which `changes` replace the values of the named options. These options stay as they are.
 
