@@ -15,6 +15,7 @@ from claude_transport.codex.errors import error_of, interrupted
 from claude_transport.codex.items import AgentMessageItem, ReasoningItem
 from claude_transport.codex.messages import (
     AgentMessageDelta,
+    AnswerError,
     CodexAnswer,
     CodexMessage,
     CodexTokens,
@@ -22,7 +23,6 @@ from claude_transport.codex.messages import (
     CodexUsage,
     ItemCompleted,
     ItemStarted,
-    RPCError,
     ThreadClosed,
     ThreadTokenUsageUpdated,
     TurnCompleted,
@@ -94,7 +94,7 @@ class PromptRefused(msgspec.Struct, frozen=True):
     """Codex has refused a prompt: it belongs to no turn."""
 
     prompt: SentPrompt
-    error: RPCError
+    error: AnswerError
 
 
 class ModelSpoke(msgspec.Struct, frozen=True):
