@@ -42,11 +42,12 @@ __getattr__, __dir__, __all__ = lazy_names(
         "codex.items": "AgentMessageItem AnyItem CodexItem CommandExecutionItem ContextCompactionItem DynamicToolCallItem "
         "FileChangeItem FileUpdate McpToolCallItem PlanItem ReasoningItem UnknownItem UserMessageItem WebSearchItem",
         "codex.messages": "AgentMessageDelta AnswerError ApprovalRequest CodexAnswer CodexMessage CodexNotification CodexRequest "
-        "CodexTokens CodexTurnError CodexUsage CommandApproval CommandOutputDelta ConfigWarning DeprecationNotice ErrorNotification ExecEvent "
-        "ExecItem ExecUsage FileChangeApproval FileChangeOutputDelta ItemCompleted ItemStarted ModelRerouted PlanDelta "
-        "RateLimitsUpdated ReasoningSummaryDelta ReasoningTextDelta RemoteControlStatusChanged RequestId RequestResolved "
-        "ThreadClosed ThreadData ThreadGoalCleared ThreadNameUpdated ThreadReadStateChanged ThreadStarted ThreadStatus "
-        "ThreadStatusChanged ThreadTokenUsageUpdated ToolCallRequest TurnCompleted TurnData TurnDiffUpdated TurnPlanUpdated "
-        "TurnStarted UnknownNotification UnknownRequest WarningNotification decode_message",
+        "CodexTokens CodexTurnError CodexUsage CommandApproval CommandOutputDelta ConfigWarning DeprecationNotice "
+        "ErrorNotification ExecEvent ExecItem ExecUsage FileChangeApproval FileChangeOutputDelta ItemCompleted "
+        "ItemStarted ModelRerouted PlanDelta RateLimitsUpdated ReasoningSummaryDelta ReasoningTextDelta "
+        "RemoteControlStatusChanged RequestId RequestResolved ThreadClosed ThreadData ThreadGoalCleared ThreadNameUpdated "
+        "ThreadReadStateChanged ThreadStarted ThreadStatus ThreadStatusChanged ThreadTokenUsageUpdated ToolCallRequest "
+        "TurnCompleted TurnData TurnDiffUpdated TurnPlanUpdated TurnStarted UnknownNotification UnknownRequest "
+        "WarningNotification decode_message",
     },
 )

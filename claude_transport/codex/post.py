@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from claude_transport.codex.messages import AgentMessageDelta, CodexNotification, CommandOutputDelta
+from claude_transport.codex.messages import AgentMessageDelta, CodexNotification, CommandOutputDelta, TurnCompleted, TurnStarted
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.streams.inflow import Flag, Wakeup
 
@@ -23,6 +23,11 @@ _KEPT_BYTES: Final = 2**20
 _BESIDE: Final = 600
 _PER_BYTE: Final = 4
 """What a message takes in memory, in bytes: this much beside its line, and for each byte of it."""
+
+
+def turn_of(message: CodexNotification) -> str:
+    """Return the id of the turn that a message is about; empty when it is about none."""
+    return message.turn.id if isinstance(message, TurnStarted | TurnCompleted) else message.turn_id
 
 
 class Mailbox:
@@ -53,6 +58,11 @@ class Mailbox:
         size, message = self._waiting.popleft()
         self.size -= size
         return message
+
+    def keep_turn(self, turn_id: str) -> None:
+        """Forget the messages of other turns."""
+        self._waiting = deque(each for each in self._waiting if turn_of(each[1]) == turn_id)
+        self.size = sum(size for size, _ in self._waiting)
 
     def shed(self, upto: int) -> int:
         """Give up messages until at most `upto` bytes are left: pieces first, which are repeated whole, then the oldest.

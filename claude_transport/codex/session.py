@@ -231,17 +231,7 @@ class CodexThread:
             UsageError: the content is neither text nor inputs.
         """
         inputs = _inputs(content)
-        conversation, thread_id = self._connection.conversation, self._data.id
-        conversation.expect(thread_id)
-        claimed = False
-        try:
-            answer = await self._connection.request("turn/start", {"threadId": thread_id, "input": inputs, **fields})
-            turn_id = _id_in(answer, "turn")
-            claimed = True
-            return self._connection.open_turn(conversation.claim(thread_id, turn_id))
-        finally:
-            if not claimed:
-                conversation.give_up(thread_id)
+        return await self._connection.send(self._data.id, {"threadId": self._data.id, "input": inputs, **fields})
 
     async def steer(self, content: Content) -> None:
         """Add to the running turn. The model is asked again with the new text, and what it was saying is cut short.
@@ -535,6 +525,7 @@ class _Connection:
             connect_timeout=connect_timeout,
         )
         self._turns: dict[tuple[str, str], weakref.WeakSet[CodexTurn]] = {}
+        self._expecting: dict[str, list[Mailbox]] = {}  # of prompts whose turn is not known yet, by thread
         self._watch: BackgroundTask | None = None
         self._closing: BackgroundTask | None = None
         self._close_timeout = DEFAULT_CLOSE_TIMEOUT
@@ -641,9 +632,26 @@ class _Connection:
 
     # Messages
 
-    def open_turn(self, record: TurnRecord) -> CodexTurn:
+    async def send(self, thread_id: str, params: Mapping[str, Any]) -> CodexTurn:
+        """Send a prompt. Its messages are kept from now on: they may come before the answer that names their turn is taken."""
+        box = self.post.open()
+        boxes = self._expecting.setdefault(thread_id, [])
+        boxes.append(box)
+        self.conversation.expect(thread_id)
+        record: TurnRecord | None = None
+        try:
+            answer = await self.request("turn/start", params)
+            record = self.conversation.claim(thread_id, _id_in(answer, "turn"))
+            box.keep_turn(record.turn_id)
+            return self._open_turn(record, box)
+        finally:
+            boxes.remove(box)
+            if record is None:
+                self.conversation.give_up(thread_id)
+
+    def _open_turn(self, record: TurnRecord, box: Mailbox) -> CodexTurn:
         """Return a handle on a turn, which gets its messages from now on."""
-        turn = CodexTurn(record, self.post.open(), self.post)
+        turn = CodexTurn(record, box, self.post)
         if record.result is not None:
             turn.settle()
         elif self.is_over:
@@ -662,7 +670,8 @@ class _Connection:
             self.callbacks.withdraw(message.request_id)
         key = (record.thread_id, record.turn_id) if record is not None else ("", "")
         turns = list(self._turns.get(key, ()))
-        room = self.post.put(message, [turn.deliver() for turn in turns])
+        expecting = self._expecting.get(record.thread_id, ()) if record is not None else ()
+        room = self.post.put(message, [*(turn.deliver() for turn in turns), *expecting])
         if record is not None and record.result is not None:
             self._turns.pop(key, None)
             for turn in turns:
@@ -744,7 +753,7 @@ class _Connection:
 
     async def _interrupt_all(self, running: Sequence[TurnRecord]) -> None:
         """Interrupt the running turns, and wait until they have ended, for a bounded time."""
-        handles = [self.open_turn(record) for record in running]
+        handles = [self._open_turn(record, Mailbox()) for record in running]
         with anyio.move_on_after(self._close_timeout):
             async with anyio.create_task_group() as tasks:
                 for turn in handles:
