@@ -30,7 +30,16 @@ from claude_transport.gateway.door import Allowance, Door, GatewayLimits, Gatewa
 from claude_transport.gateway.health import GatewayMetrics, Hosts, Page
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
-from claude_transport.gateway.session import GONE, PlainSession, ServerFields, Session, SessionInfo, Surroundings, close_quietly
+from claude_transport.gateway.session import (
+    GONE,
+    CodexFields,
+    PlainSession,
+    ServerFields,
+    Session,
+    SessionInfo,
+    Surroundings,
+    close_quietly,
+)
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
@@ -398,8 +407,10 @@ class Gateway:
             raise _failed_start(exc, guest.owner, agent=self._agent) from exc
         except (ClaudeTransportError, TimeoutError) as exc:
             raise _failed_start(exc, guest.owner, agent=self._agent) from exc
-        ceiling = thinking_ceiling(own) if isinstance(own, ClaudeOptions) else None
-        fields = ServerFields(terms.initialize, max_thinking_tokens=ceiling)
+        if isinstance(own, ClaudeOptions):
+            fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(own))
+        else:
+            fields = CodexFields({**terms.thread, **_thread_limits(own)})
         allowance = self._door.allowance(guest.owner)
         return transport, Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self.metrics, fields=fields)
 
@@ -469,6 +480,12 @@ def _refuse_choices(options: CodexOptions, chosen: Mapping[str, Any]) -> CodexOp
         names = ", ".join(sorted(str(name)[:64] for name in chosen)[:8])
         raise TurnedAway("options", f"not for a client to choose: {names}. This gateway runs codex: choose in thread/start")
     return options
+
+
+def _thread_limits(options: CodexOptions) -> dict[str, Any]:
+    """Return what the options say about the threads of every client, in wire spelling."""
+    limits = {"sandbox": options.sandbox, "approvalPolicy": options.approval_policy}
+    return {name: value for name, value in limits.items() if isinstance(value, str)}
 
 
 def _checked_launch(options: ClaudeOptions | CodexOptions, command: Sequence[str] | None, launch: Launch | None) -> Launch:

@@ -80,6 +80,7 @@ class CodexTurns(TurnTracker):
         self._asked: dict[bytes, str] = {}  # prompts without an answer: the id of the request, and its thread
         self._running: dict[str, str] = {}  # turns, and their threads
         self._over: deque[str] = deque(maxlen=_REMEMBERED)
+        self._started: set[str] = set()  # those that can be interrupted
         self._interrupted: set[str] = set()
         self._interrupts = 0
         self._unwanted: frozenset[str] = frozenset()  # the notifications that the client does not want
@@ -119,13 +120,15 @@ class CodexTurns(TurnTracker):
         """Forget the prompts and turns."""
         self._asked.clear()
         self._running.clear()
+        self._started.clear()
         self._interrupted.clear()
 
     def interrupts(self) -> list[bytes]:
-        """Return a `turn/interrupt` for each running turn that has none yet."""
+        """Return a `turn/interrupt` for each running turn that has none yet. Codex refuses it before it has said `turn/started`."""
         lines = []
         for turn, thread in self._running.items():
-            if turn not in self._interrupted:
+            can_be = turn in self._started or "turn/started" in self._unwanted
+            if can_be and turn not in self._interrupted:
                 self._interrupted.add(turn)
                 self._interrupts += 1
                 request = {
@@ -163,7 +166,10 @@ class CodexTurns(TurnTracker):
             params = _decode_params(message.params)
             match message.method:
                 case "turn/started":
-                    self._began(_decode_named(params.turn).id, params.thread_id)
+                    turn = _decode_named(params.turn).id
+                    self._began(turn, params.thread_id)
+                    if turn in self._running:
+                        self._started.add(turn)
                 case "turn/completed":
                     self._ended(_decode_named(params.turn).id)
                 case "thread/closed":
@@ -193,6 +199,7 @@ class CodexTurns(TurnTracker):
 
     def _ended(self, turn: str) -> None:
         self._running.pop(turn, None)
+        self._started.discard(turn)
         self._interrupted.discard(turn)
         if turn:
             self._over.append(turn)

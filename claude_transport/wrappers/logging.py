@@ -198,7 +198,7 @@ class _Envelope(msgspec.Struct):
     response: msgspec.Raw = msgspec.Raw(b"null")
     method: Any = None
     id: Any = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)
@@ -214,7 +214,7 @@ def _names_in(line: bytes) -> dict[str, str]:
         envelope = _envelopes.decode(line)
         names = {"type": envelope.type, "subtype": envelope.subtype, "uuid": envelope.uuid, "request_id": envelope.request_id}
         if envelope.type is None and (envelope.method is not None or envelope.id is not None):
-            names["type"] = envelope.method or ("answer" if envelope.error is None else "error")
+            names["type"] = envelope.method or ("error" if isinstance(envelope.error, msgspec.Raw) else "answer")
             names["request_id"] = None if envelope.id is None else str(envelope.id)
         elif envelope.type in ("control_request", "control_response"):
             # control messages get the names of the request or response inside

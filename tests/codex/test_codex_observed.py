@@ -328,6 +328,12 @@ async def test_the_log_names_methods_and_ids(caplog: pytest.LogCaptureFixture) -
     assert question.getMessage().startswith("received item/tool/call 0 (")
 
 
+async def test_the_log_names_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="claude_transport.wire"):
+        await play(tape_of("app_before_initialize"), LoggingTransport(ReplayTransport(tape_of("app_before_initialize"))))
+    assert any(record.getMessage().startswith("received error ") for record in caplog.records)
+
+
 def test_a_listener_gets_a_result_message_for_a_turn_of_codex() -> None:
     told: list[ResultMessage] = []
     metrics = Metrics(clock=lambda: 0.0)

@@ -175,6 +175,25 @@ def test_every_running_turn_is_interrupted_once() -> None:
     assert turns.drops_turns
 
 
+def test_a_turn_is_not_interrupted_before_codex_would_take_it() -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    assert turns.drops_turns
+    assert turns.interrupts() == []
+    feed(turns, "out", [b'{"method":"turn/started","params":{"threadId":"t","turn":{"id":"one"}}}'])
+    assert len(turns.interrupts()) == 1
+
+
+def test_a_client_that_does_not_want_to_know_of_starts_is_interrupted_all_the_same() -> None:
+    turns = CodexTurns()
+    wish = {"capabilities": {"optOutNotificationMethods": ["turn/started"]}}
+    feed(turns, "in", [json.dumps({"id": 0, "method": "initialize", "params": wish}).encode()])
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    assert len(turns.interrupts()) == 1
+
+
 def test_claude_needs_no_interrupt_before_its_input_ends() -> None:
     turns = ClaudeTurns()
     turns.said([b'{"type":"user","message":{"role":"user","content":"go"}}'])

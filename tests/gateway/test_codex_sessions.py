@@ -10,6 +10,9 @@ import pytest
 from rehearsal import Rehearsal, Talker, rehearsal
 from virtual_time import virtual_time
 
+from claude_transport.codex.options import CodexOptions
+from claude_transport.errors import CLINotFoundError
+from claude_transport.gateway.session import CodexFields
 from claude_transport.protocol.link import Bye, End
 
 START = b'{"id":1,"method":"turn/start","params":{"threadId":"t","input":[]}}'
@@ -146,3 +149,63 @@ async def test_an_idle_codex_is_ended_at_once() -> None:
         await client.stream.send_eof()
         assert await process.rest() == b""
         await process.stream.aclose()
+
+
+def request(method: str, **params: Any) -> bytes:
+    return json.dumps({"id": 1, "method": method, "params": params}).encode()
+
+
+@pytest.mark.parametrize("method", ["thread/start", "thread/resume", "thread/fork"])
+def test_the_options_of_the_gateway_hold_for_every_thread(method: str) -> None:
+    fields = CodexFields({"approvalPolicy": "untrusted", "sandbox": "read-only"})
+    (line,) = fields.merged([request(method, cwd="/x", sandbox="danger-full-access")])
+    assert json.loads(line) == {
+        "id": 1,
+        "method": method,
+        "params": {"cwd": "/x", "sandbox": "read-only", "approvalPolicy": "untrusted"},
+    }
+    (hidden,) = fields.merged([request(method, sandbox="danger-full-access").replace(b"/", b"\\/").replace(b"thr", b"\\u0074hr")])
+    assert json.loads(hidden)["params"]["sandbox"] == "read-only"
+    (bare,) = fields.merged([b'{"id":1,"method":"%s"}' % method.encode()])
+    assert json.loads(bare)["params"] == {"approvalPolicy": "untrusted", "sandbox": "read-only"}
+
+
+def test_a_prompt_gets_no_sandbox_and_no_policy_of_its_own() -> None:
+    fields = CodexFields({"approvalPolicy": "untrusted", "sandbox": "read-only"})
+    asked = request("turn/start", threadId="t", approvalPolicy="never", sandboxPolicy={"type": "dangerFullAccess"})
+    (line,) = fields.merged([asked])
+    assert json.loads(line)["params"] == {"threadId": "t", "approvalPolicy": "untrusted"}
+    (plain,) = fields.merged([request("turn/start", threadId="t")])
+    assert json.loads(plain)["params"] == {"threadId": "t"}
+
+
+def test_other_lines_and_a_gateway_without_such_options_keep_every_byte() -> None:
+    lines = [b'{ "method":"thread/list" }', b"thread/start", b'["thread/start"]', b'{"id":1,"result":{"x":"thread/start"}}', b'"\\u0074"']
+    assert CodexFields({"sandbox": "read-only"}).merged(lines) == lines
+    asked = [request("thread/start", sandbox="danger-full-access")]
+    assert CodexFields({}).merged(asked) is asked
+
+
+async def test_a_gateway_with_options_of_codex_lays_them_over_the_threads_of_its_clients() -> None:
+    async with rehearsal(options=CodexOptions(approval_policy="untrusted", sandbox="read-only")) as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        await client.say(request("thread/start", sandbox="danger-full-access"))
+        assert json.loads(await process.hear())["params"] == {"approvalPolicy": "untrusted", "sandbox": "read-only"}
+
+
+async def test_a_client_of_a_gateway_with_codex_chooses_no_options() -> None:
+    async with rehearsal(options=CodexOptions()) as stage:
+        client = await stage.plain(options={"model": "another"})
+        refused = json.loads(await client.hear())
+        assert refused["error"]["code"] == "options"
+        assert "thread/start" in refused["error"]["message"]
+
+
+async def test_a_codex_that_does_not_start_is_named() -> None:
+    def launch(_: CodexOptions) -> Any:
+        raise CLINotFoundError("no codex here")
+
+    async with rehearsal(options=CodexOptions(), launch=launch) as stage:
+        refused = json.loads(await (await stage.plain()).hear())
+        assert refused["error"]["message"] == "codex could not be started (exec.cli.binary_not_found)"
