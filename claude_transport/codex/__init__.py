@@ -6,7 +6,7 @@ Callbacks: `on_approval` (`OnApproval`) gets a `CommandApproval` or a `FileChang
     `CodexTool`, such as `claude_transport.bridge.HostTool`; its function gets a `CodexToolContext`.
 Running it: `CodexOptions` says how; `SubprocessTransport(CodexOptions(...))` starts it. `SandboxMode` and `ApprovalPolicy` are the types
     of two options. `find_codex` finds the binary. `build_codex_argv`, `build_codex_environment` and `describe_codex_environment` show
-    what would be run.
+    what would be run. `describe_codex_credentials` says which account pays, `check_codex_payer` whether the option `billing` allows it.
 Messages: `decode_message()` reads a line, and returns a `CodexMessage`. `CodexNotification` is the base class of what Codex tells,
     `CodexRequest` of what it asks (`ApprovalRequest`, `ToolCallRequest`), `CodexAnswer` an answer of either side (`AnswerError`) to the
     request with a `RequestId`. `ExecEvent` is a line of `codex exec --json`, with an `ExecItem` or `ExecUsage`. `UnknownNotification` and
@@ -32,6 +32,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "codex.argv": "build_codex_argv",
+        "codex.credentials": "check_codex_payer describe_codex_credentials",
         "codex.discovery": "find_codex",
         "codex.environ": "build_codex_environment describe_codex_environment",
         "codex.options": "ApprovalPolicy CodexOptions SandboxMode",

@@ -8,6 +8,8 @@ from claude_transport.codex.callbacks import OnApproval as OnApproval
 from claude_transport.codex.conversation import CodexTurnResult as CodexTurnResult
 from claude_transport.codex.conversation import NewText as NewText
 from claude_transport.codex.conversation import TurnStatus as TurnStatus
+from claude_transport.codex.credentials import check_codex_payer as check_codex_payer
+from claude_transport.codex.credentials import describe_codex_credentials as describe_codex_credentials
 from claude_transport.codex.discovery import find_codex as find_codex
 from claude_transport.codex.environ import build_codex_environment as build_codex_environment
 from claude_transport.codex.environ import describe_codex_environment as describe_codex_environment
@@ -162,7 +164,9 @@ __all__ = [
     "WebSearchItem",
     "build_codex_argv",
     "build_codex_environment",
+    "check_codex_payer",
     "decode_message",
+    "describe_codex_credentials",
     "describe_codex_environment",
     "error_of",
     "find_codex",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from claude_transport.codex.argv import build_codex_argv
+from claude_transport.codex.credentials import check_codex_payer
 from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.environ import CODEX_RULES, build_codex_environment
 from claude_transport.codex.options import CodexOptions, check_options
@@ -51,4 +52,6 @@ def plan_codex(
         return PlannedLaunch(launch=Launch(argv=tuple(command), env=env, cwd=cwd), launcher=launcher)
     cli = find_codex(options.codex_path, env=inherited)
     read_cli_version(cli)  # read from the disk, later from memory
-    return PlannedLaunch(launch=Launch(argv=tuple(build_codex_argv(options, cli.path)), env=env, cwd=cwd), launcher=launcher, cli=cli)
+    payer = check_codex_payer(options, inherited)
+    launch = Launch(argv=tuple(build_codex_argv(options, cli.path)), env=env, cwd=cwd, notes=() if payer is None else payer.notes)
+    return PlannedLaunch(launch=launch, launcher=launcher, cli=cli)
