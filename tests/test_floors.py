@@ -132,6 +132,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.fake_responses_api": "The words of the Responses API; they change with that API.",
     "testing.mock_claude": "What a fixture of the plugin gives; loaded when the fixture is used.",
     "testing.tape_shelf": "What a fixture of the plugin gives; loaded when the fixture is used.",
+    "transports.forwarding": "Public behind its door; no transport imports it.",
     "transports.start_gate": "Public behind its door; no transport imports it.",
     "wrappers.spans": "OpenTelemetry spans, loaded only where they are wanted.",
 }

@@ -343,10 +343,10 @@ async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message
     message = everything.take()
     if message is not None:
         return message
-    if turn.is_open():
-        return await anext(everything, None)
+    if turn.is_open() or everything.has_ended:
+        return await anext(everything, None)  # raises the cause of a bad end
     if query.is_quiet:
-        return None  # never true after a bad end, which the next line raises
+        return None
     with anyio.move_on_after(math.inf if query.background_tasks else _SETTLE):
         return await anext(everything, None)
     return None
