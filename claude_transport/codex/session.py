@@ -467,6 +467,11 @@ class CodexSession:
         return self._connection.info
 
     @property
+    def has_ended(self) -> bool:
+        """True once Codex has ended, or closing of the session has begun: nothing more can be sent."""
+        return self._connection.is_over
+
+    @property
     def running_turns(self) -> tuple[str, ...]:
         """The ids of the turns that run, in all threads."""
         return tuple(turn.turn_id for turn in self._connection.conversation.running)
