@@ -131,9 +131,10 @@ class _Line:
 class _Waiter:
     """A request of this end that waits for its outcome."""
 
-    __slots__ = ("error", "result", "settled")
+    __slots__ = ("error", "method", "result", "settled")
 
-    def __init__(self) -> None:
+    def __init__(self, method: str) -> None:
+        self.method: str = method
         self.result: Any = None
         self.error: ClaudeTransportError | None = None
         self.settled: Flag = Flag()
@@ -415,7 +416,7 @@ class JSONRPCPeer:
     @property
     def pending_requests(self) -> dict[int, str]:
         """The requests that wait for an answer: id to method."""
-        return dict(self._machine.pending)
+        return {request_id: waiter.method for request_id, waiter in self._waiters.items()}
 
     # Asking
 
@@ -440,7 +441,7 @@ class JSONRPCPeer:
         check_seconds("timeout", limit)
         self._check_open()
         request_id, data = self._machine.request(method, params)
-        waiter = self._waiters[request_id] = _Waiter()
+        waiter = self._waiters[request_id] = _Waiter(method)
         line = _Line(data)
         try:
             with anyio.move_on_after(limit):
