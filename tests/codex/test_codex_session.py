@@ -728,3 +728,48 @@ async def test_a_session_runs_over_a_mock() -> None:
             result = await (await session.send("Hi")).result()
     assert (result.status, result.text) == ("completed", "Hello")
     mock.assert_exhausted()
+
+
+# Cancellation
+
+
+async def test_a_cancelled_prompt_leaves_a_session_that_works() -> None:
+    async with connected() as (session, codex):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.send, "Never mind")
+            request = await codex.hear()
+            tasks.cancel_scope.cancel()
+        await codex.say({"id": request["id"], "result": {"turn": {"id": "lost"}}})  # too late
+        await codex.tell("turn/started", turn={"id": "lost", "status": "inProgress"})
+        await codex.complete("lost")
+        turn = await begun(session, codex)
+        await codex.complete()
+        assert (await turn.result()).ok
+        assert session.running_turns == ()
+        assert session.buffered_bytes < 10_000
+
+
+async def test_a_cancelled_wait_for_a_result_leaves_the_turn_as_it_was() -> None:
+    async with connected() as (session, codex):
+        turn = await begun(session, codex)
+        for wait in (turn.result, turn.__anext__, turn.__anext__):
+            with anyio.move_on_after(0):
+                await wait()
+        await codex.tell("item/agentMessage/delta", turnId="U", itemId="m", delta="Hello")
+        await codex.complete()
+        assert (await turn.result()).text == "Hello"
+        assert [message.type async for message in turn][-1] == "turn/completed"
+
+
+async def test_a_cancelled_start_leaves_nothing_open() -> None:
+    connectable = MemoryConnectable(capacity=2**16)
+    transport = StreamTransport(connectable)
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(CodexSession(transport).start)
+            codex = Codex(await connectable.accept())
+            await codex.hear()
+            tasks.cancel_scope.cancel()
+    assert not transport.is_ready()
+    with pytest.raises(anyio.EndOfStream):
+        await codex.hear()
