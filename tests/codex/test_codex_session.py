@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 from codex_player import PATIENCE, Codex, acting, connected, playing
 from codex_recordings import entries_of
 
-from claude_transport import MockTransport, StreamTransport, SubprocessTransport, errors
+from claude_transport import LoggingTransport, MockTransport, StreamTransport, SubprocessTransport, errors
 from claude_transport.bridge import HostTool
 from claude_transport.client import InterruptOutcome
 from claude_transport.codex import (
     AgentMessageDelta,
     ApprovalRequest,
     CodexNotification,
+    CodexOptions,
     CodexSession,
     CodexTurn,
     CommandApproval,
@@ -27,6 +29,9 @@ from claude_transport.codex import (
     TurnCompleted,
 )
 from claude_transport.streams.memory import MemoryConnectable
+from claude_transport.testing import CodexScenario, FakeCodex
+from claude_transport.testing.codex_scenario import Say
+from claude_transport.testing.steps import DieBySignal, Exit, Stderr
 
 # The recordings
 
@@ -773,3 +778,36 @@ async def test_a_cancelled_start_leaves_nothing_open() -> None:
     assert not transport.is_ready()
     with pytest.raises(anyio.EndOfStream):
         await codex.hear()
+
+
+# A process
+
+
+async def test_a_policy_that_only_a_thread_may_have_reaches_it_through_wrappers() -> None:
+    with FakeCodex(CodexScenario.text("Hello")) as fake:
+        options = CodexOptions(codex_path=fake.path, approval_policy="untrusted")
+        with anyio.fail_after(PATIENCE):
+            async with CodexSession(LoggingTransport(SubprocessTransport(options))) as session:
+                assert (await (await session.send("Hi")).result()).text == "Hello"
+                await session.fork()
+            async with CodexSession(SubprocessTransport(options), resume=session.thread_id, thread={"approvalPolicy": "never"}):
+                pass
+        first, second = fake.calls()
+    assert first.requests("thread/start") == [{"approvalPolicy": "untrusted"}]
+    assert first.requests("thread/fork") == [{"threadId": session.thread_id, "excludeTurns": True, "approvalPolicy": "untrusted"}]
+    assert second.requests("thread/resume") == [{"threadId": session.thread_id, "excludeTurns": True, "approvalPolicy": "never"}]
+    assert not any("approval_policy" in argument for argument in first.argv)
+
+
+@pytest.mark.parametrize("how", ["exit", "signal"])
+async def test_a_process_that_dies_in_a_turn_is_told_with_its_last_words(how: str) -> None:
+    end = Exit(3) if how == "exit" else DieBySignal("SIGKILL")
+    scenario = CodexScenario.turns([[Say("Hello"), Stderr("it broke"), end]])
+    with FakeCodex(scenario) as fake, anyio.fail_after(PATIENCE):
+        async with CodexSession(SubprocessTransport(CodexOptions(codex_path=fake.path))) as session:
+            turn = await session.send("Hi")
+            with pytest.raises(errors.ProcessError) as caught:
+                await turn.result()
+            assert turn.text == "Hello"
+    assert (caught.value.exit_code, caught.value.signal) == ((3, None) if how == "exit" else (None, signal.SIGKILL))
+    assert "it broke" in caught.value.stderr_tail
