@@ -740,11 +740,12 @@ async def test_a_session_runs_over_a_mock() -> None:
 
 async def test_a_cancelled_prompt_leaves_a_session_that_works() -> None:
     async with connected() as (session, codex):
+        asked: list[dict[str, Any]] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.send, "Never mind")
-            request = await codex.hear()
+            asked.append(await codex.hear())
             tasks.cancel_scope.cancel()
-        await codex.say({"id": request["id"], "result": {"turn": {"id": "lost"}}})  # too late
+        await codex.say({"id": asked[0]["id"], "result": {"turn": {"id": "lost"}}})  # too late
         await codex.tell("turn/started", turn={"id": "lost", "status": "inProgress"})
         await codex.complete("lost")
         turn = await begun(session, codex)
@@ -769,15 +770,16 @@ async def test_a_cancelled_wait_for_a_result_leaves_the_turn_as_it_was() -> None
 async def test_a_cancelled_start_leaves_nothing_open() -> None:
     connectable = MemoryConnectable(capacity=2**16)
     transport = StreamTransport(connectable)
+    stage: list[Codex] = []
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(CodexSession(transport).start)
-            codex = Codex(await connectable.accept())
-            await codex.hear()
+            stage.append(Codex(await connectable.accept()))
+            await stage[0].hear()
             tasks.cancel_scope.cancel()
     assert not transport.is_ready()
     with pytest.raises(anyio.EndOfStream):
-        await codex.hear()
+        await stage[0].hear()
 
 
 # A process
