@@ -296,7 +296,8 @@ def soak(session: nox.Session) -> None:
 def faults(session: nox.Session) -> None:
     """Let every system call of a session fail, one after the other: in Python, in minutes; then in the kernel, in an hour or two."""
     install(session, "test")
-    session.run("python", "-m", "pytest", "-q", "tests/test_faults.py", env={"PYTEST_ADDOPTS": "", "FAULT_STEP": "1"})
+    unhurried = ("-o", "faulthandler_timeout=0")
+    session.run("python", "-m", "pytest", "-q", *unhurried, "tests/test_faults.py", env={"PYTEST_ADDOPTS": "", "FAULT_STEP": "1"})
     if shutil.which("strace") is None:
         session.skip("strace is not installed, so no call failed in the kernel")
     session.run("python", "tests/strace_faults.py", *session.posargs)

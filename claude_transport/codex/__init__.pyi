@@ -6,6 +6,7 @@ from claude_transport.codex.callbacks import CodexTool as CodexTool
 from claude_transport.codex.callbacks import CodexToolContext as CodexToolContext
 from claude_transport.codex.callbacks import OnApproval as OnApproval
 from claude_transport.codex.conversation import CodexTurnResult as CodexTurnResult
+from claude_transport.codex.conversation import NewText as NewText
 from claude_transport.codex.conversation import TurnStatus as TurnStatus
 from claude_transport.codex.credentials import check_codex_payer as check_codex_payer
 from claude_transport.codex.credentials import describe_codex_credentials as describe_codex_credentials
@@ -28,6 +29,7 @@ from claude_transport.codex.items import UnknownItem as UnknownItem
 from claude_transport.codex.items import UserMessageItem as UserMessageItem
 from claude_transport.codex.items import WebSearchItem as WebSearchItem
 from claude_transport.codex.messages import AgentMessageDelta as AgentMessageDelta
+from claude_transport.codex.messages import AnswerError as AnswerError
 from claude_transport.codex.messages import ApprovalRequest as ApprovalRequest
 from claude_transport.codex.messages import CodexAnswer as CodexAnswer
 from claude_transport.codex.messages import CodexMessage as CodexMessage
@@ -50,7 +52,6 @@ from claude_transport.codex.messages import ItemCompleted as ItemCompleted
 from claude_transport.codex.messages import ItemStarted as ItemStarted
 from claude_transport.codex.messages import ModelRerouted as ModelRerouted
 from claude_transport.codex.messages import PlanDelta as PlanDelta
-from claude_transport.codex.messages import RPCError as RPCError
 from claude_transport.codex.messages import RateLimitsUpdated as RateLimitsUpdated
 from claude_transport.codex.messages import ReasoningSummaryDelta as ReasoningSummaryDelta
 from claude_transport.codex.messages import ReasoningTextDelta as ReasoningTextDelta
@@ -87,6 +88,7 @@ from claude_transport.codex.session import CodexTurn as CodexTurn
 __all__ = [
     "AgentMessageDelta",
     "AgentMessageItem",
+    "AnswerError",
     "AnyItem",
     "ApprovalDecision",
     "ApprovalPolicy",
@@ -126,10 +128,10 @@ __all__ = [
     "ItemStarted",
     "McpToolCallItem",
     "ModelRerouted",
+    "NewText",
     "OnApproval",
     "PlanDelta",
     "PlanItem",
-    "RPCError",
     "RateLimitsUpdated",
     "ReasoningItem",
     "ReasoningSummaryDelta",

@@ -27,7 +27,9 @@ def build_codex_argv(options: CodexOptions, program: str | PathLike[str]) -> lis
 
     Raises `ConfigurationError` for a setting that TOML cannot hold, and for a command line of 8,000 characters or more.
     """
-    own = {"model": options.model, "sandbox_mode": options.sandbox, "approval_policy": options.approval_policy}
+    # "untrusted" is refused in the configuration, and ends the process; `thread/start` still takes it
+    policy = None if options.approval_policy == "untrusted" else options.approval_policy
+    own = {"model": options.model, "sandbox_mode": options.sandbox, "approval_policy": policy}
     settings: dict[str, Any] = {**options.config, **{name: value for name, value in own.items() if value is not None}}
     argv = [fspath(program), "app-server"]
     for name, value in settings.items():

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -27,17 +26,16 @@ from claude_transport.codex.callbacks import Callbacks, CodexTool, OnApproval
 from claude_transport.codex.conversation import CodexTurnResult, Conversation, NewText, ThreadRecord, TurnRecord, TurnStatus
 from claude_transport.codex.errors import MAX_INPUT_CHARS, refusal_of, too_large
 from claude_transport.codex.messages import (
-    AgentMessageDelta,
     ApprovalRequest,
     CodexMessage,
     CodexNotification,
     CodexRequest,
-    CommandOutputDelta,
     FileChangeApproval,
     RequestResolved,
     ThreadData,
     decode_message,
 )
+from claude_transport.codex.post import Mailbox, Post
 from claude_transport.errors import (
     ClaudeTransportError,
     ConfigurationError,
@@ -56,7 +54,7 @@ from claude_transport.errors import (
 )
 from claude_transport.jsonrpc import JSONRPCPeer
 from claude_transport.protocol.jsonrpc import Notification, Request
-from claude_transport.streams.inflow import Flag, Wakeup
+from claude_transport.streams.inflow import Flag
 from claude_transport.transport import TransportInfo, TransportLike
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -67,20 +65,14 @@ DEFAULT_TIMEOUT: Final = 60.0
 DEFAULT_CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a running turn gets to end after its interrupt, and then the process after the end of its input."""
 
-_KEPT_BYTES: Final = 2**20
-"""Bytes of messages that are kept for the first reader of all messages."""
-
-_BESIDE: Final = 600
-_PER_BYTE: Final = 4
-"""What a message takes in memory, in bytes: this much beside its line, and for each byte of it."""
+_MOST_BEYOND: Final = 256
+"""Messages that are still taken when too much waits for its readers, before Codex is not read any more."""
 
 _LAST_WORDS: Final = 1.0
 """Seconds for the reader to find out how the peer ended, when a request failed because of it."""
 
 Content: TypeAlias = str | Sequence[Mapping[str, Any]]
 """A prompt: a text, or inputs of Codex such as `{"type": "text", "text": …}` and `{"type": "localImage", "path": …}`."""
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 _answering: ContextVar[object] = ContextVar("codex_session_that_is_answered", default=None)
 
@@ -101,142 +93,6 @@ class CodexCloseReport(msgspec.Struct, frozen=True, kw_only=True):
     killed: bool = False
 
 
-class _Mailbox:
-    """Messages that wait for one reader. It ends once, with an error or without."""
-
-    __slots__ = ("__weakref__", "_waiting", "arrival", "error", "has_ended", "size")
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[int, CodexNotification]] = deque()
-        self.size: int = 0
-        self.arrival: Wakeup = Wakeup()
-        self.has_ended: bool = False
-        self.error: ClaudeTransportError | None = None
-
-    def put(self, message: CodexNotification, size: int) -> None:
-        self._waiting.append((size, message))
-        self.size += size
-        self.arrival.fire()
-
-    def end(self, error: ClaudeTransportError | None) -> None:
-        if not self.has_ended:
-            self.has_ended, self.error = True, error
-            self.arrival.fire()
-
-    def take(self) -> CodexNotification | None:
-        if not self._waiting:
-            return None
-        size, message = self._waiting.popleft()
-        self.size -= size
-        return message
-
-    def shed(self, upto: int) -> int:
-        """Give up messages until at most `upto` bytes are left: pieces first, which are repeated whole, then the oldest. Returns how many."""
-        before = len(self._waiting)
-        if self.size > upto:
-            self._waiting = deque(each for each in self._waiting if not isinstance(each[1], AgentMessageDelta | CommandOutputDelta))
-            self.size = sum(size for size, _ in self._waiting)
-        while self.size > upto:
-            self.size -= self._waiting.popleft()[0]
-        return before - len(self._waiting)
-
-
-class _Post:
-    """Brings messages to their readers, and bounds what waits for them.
-
-    Above `limit` bytes, reading pauses. It goes on when messages are taken. While something waits that only reading can bring, unread
-    messages are given up instead.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._boxes: weakref.WeakSet[_Mailbox] = weakref.WeakSet()
-        self._room = Wakeup()
-        self._early: _Mailbox | None = _Mailbox()
-        self._listeners: weakref.WeakSet[_Mailbox] = weakref.WeakSet()
-        self._needed = 0
-        self._end: tuple[ClaudeTransportError | None] | None = None
-        self.dropped: int = 0
-
-    def open(self) -> _Mailbox:
-        """Return a new mailbox. What waits in it counts while it is held."""
-        box = _Mailbox()
-        self._boxes.add(box)
-        return box
-
-    def listen(self) -> _Mailbox:
-        """Return a mailbox that gets every message from now on; the first one also gets the last of those before."""
-        box, self._early = self._early or _Mailbox(), None
-        self._boxes.add(box)
-        self._listeners.add(box)
-        if self._end is not None:
-            box.end(self._end[0])
-        return box
-
-    def put(self, message: CodexNotification, turn_boxes: Iterable[_Mailbox]) -> Awaitable[None] | None:
-        """Deliver a message. Returns what has to be awaited before more is read, when too much waits."""
-        size = _BESIDE + _PER_BYTE * len(message.raw)
-        for box in (*turn_boxes, *self._listeners):
-            box.put(message, size)
-        if self._early is not None:
-            self._early.put(message, size)
-            self._early.shed(_KEPT_BYTES)
-        if self._is_full() and self._is_needed():
-            self._shed()
-        return self._wait_for_room() if self._is_full() else None
-
-    def end(self, error: ClaudeTransportError | None) -> None:
-        """Note that no message comes any more."""
-        self._end = (error,)
-        for box in self._listeners:
-            box.end(error)
-        self._room.fire()
-
-    async def next(self, box: _Mailbox) -> CodexNotification | None:
-        """Wait for the next message of a mailbox; None at its end. The end of the conversation ends the wait."""
-        while (message := box.take()) is None:
-            if box.has_ended:
-                return None
-            self._room.fire()
-            await box.arrival.wait()
-        self._room.fire()
-        return message
-
-    async def needing(self, flag: Flag) -> None:
-        """Wait for a flag that only reading can set. Until then reading does not pause. The end of the conversation sets it, too."""
-        self._needed += 1
-        self._room.fire()
-        try:
-            await flag.wait()
-        finally:
-            self._needed -= 1
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of memory that the messages take which were not taken yet."""
-        return sum(box.size for box in self._boxes)
-
-    def _is_full(self) -> bool:
-        return self.waiting_bytes > self._limit
-
-    def _is_needed(self) -> bool:
-        return self._needed > 0 or any(box.arrival.is_awaited for box in self._boxes)
-
-    def _shed(self) -> None:
-        boxes = list(self._boxes)
-        if not self.dropped:
-            logger.warning("messages of codex are not read: unread ones are given up (CodexSession.dropped_messages counts them)")
-        for box in boxes:
-            self.dropped += box.shed(self._limit * 3 // 4 // len(boxes))
-
-    async def _wait_for_room(self) -> None:
-        while self._is_full() and self._end is None:
-            if self._is_needed():
-                self._shed()
-            else:
-                await self._room.wait()
-
-
 class CodexTurn:
     """One prompt and its turn, which `send()` returns: iterate it for the messages of the turn, await `result()` for how it ended.
 
@@ -244,7 +100,7 @@ class CodexTurn:
     this one has the messages from there on. Messages are kept for as long as the handle is held.
     """
 
-    def __init__(self, record: TurnRecord, box: _Mailbox, post: _Post) -> None:
+    def __init__(self, record: TurnRecord, box: Mailbox, post: Post) -> None:
         self._record = record
         self._box = box
         self._post = post
@@ -313,7 +169,7 @@ class CodexTurn:
             if piece:
                 yield piece
 
-    def deliver(self) -> _Mailbox:
+    def deliver(self) -> Mailbox:
         """Return the mailbox of this handle. The session calls it; programs do not."""
         return self._box
 
@@ -378,17 +234,7 @@ class CodexThread:
             UsageError: the content is neither text nor inputs.
         """
         inputs = _inputs(content)
-        conversation, thread_id = self._connection.conversation, self._data.id
-        conversation.expect(thread_id)
-        claimed = False
-        try:
-            answer = await self._connection.request("turn/start", {"threadId": thread_id, "input": inputs, **fields})
-            turn_id = _id_in(answer, "turn")
-            claimed = True
-            return self._connection.open_turn(conversation.claim(thread_id, turn_id))
-        finally:
-            if not claimed:
-                conversation.give_up(thread_id)
+        return await self._connection.send(self._data.id, {"threadId": self._data.id, "input": inputs, **fields})
 
     async def steer(self, content: Content) -> None:
         """Add to the running turn. The model is asked again with the new text, and what it was saying is cut short.
@@ -408,7 +254,8 @@ class CodexThread:
     async def interrupt(self, *, timeout: float = DEFAULT_TIMEOUT) -> InterruptOutcome:
         """Interrupt the running turn. Returns whether Codex stops it; the turn then ends with the status `interrupted`.
 
-        A command that the turn has started runs on: it ends with the process. It never raises for these outcomes, and never hangs.
+        A command that the turn has started runs on, unless it had only just begun: it ends with the process. The method never raises for
+        these outcomes, and never hangs.
 
         Raises:
             UsageError: `timeout` is no number of seconds.
@@ -430,7 +277,7 @@ class CodexThread:
             JSONRPCError: Codex refused it, for example because there is no history yet.
             ControlTimeout, ProcessError, ConnectionLost, TransportClosed: as for `send()`.
         """
-        return await self._connection.open_thread("thread/fork", {"threadId": self._data.id, "excludeTurns": True, **fields})
+        return await self._connection.fork_thread(self._data.id, fields)
 
 
 class CodexSession:
@@ -443,8 +290,8 @@ class CodexSession:
     Args:
         transport: any object with the six methods of `Transport`. It is connected if it is not yet, and closed with the session.
         on_approval: `await on_approval(request)` decides whether a command runs (`CommandApproval`) or files change
-            (`FileChangeApproval`): "accept", "accept_for_session", "decline" or "cancel". Without it, when it fails, and for any other value
-            the answer is "decline".
+            (`FileChangeApproval`): "accept", "accept_for_session", "decline" or "cancel". Without it, when it fails, and for any other
+            value, the answer is "decline".
         tools: `HostTool` objects (`claude_transport.bridge`), functions of this program that the model may call.
         resume: the id of a thread to continue, instead of a new one. It keeps the tools that it was started with.
         thread: further fields of `thread/start` or `thread/resume`, in wire spelling (`cwd`, `model`, `approvalPolicy`, `sandbox`, …).
@@ -482,7 +329,7 @@ class CodexSession:
         self._initialize_timeout = initialize_timeout
         callbacks = Callbacks(on_approval=on_approval, tools=tools)
         self._connection = _Connection(
-            transport, callbacks, timeout=timeout, connect_timeout=initialize_timeout, post=_Post(max_buffered_bytes)
+            transport, callbacks, timeout=timeout, connect_timeout=initialize_timeout, post=Post(max_buffered_bytes)
         )
         self._thread: CodexThread | None = None
 
@@ -619,6 +466,11 @@ class CodexSession:
         return self._connection.info
 
     @property
+    def has_ended(self) -> bool:
+        """True once Codex has ended, or closing of the session has begun: nothing more can be sent."""
+        return self._connection.is_over
+
+    @property
     def running_turns(self) -> tuple[str, ...]:
         """The ids of the turns that run, in all threads."""
         return tuple(turn.turn_id for turn in self._connection.conversation.running)
@@ -647,7 +499,7 @@ class CodexSession:
 class _AllMessages:
     """An iteration over all messages. Dropping it ends it."""
 
-    def __init__(self, post: _Post) -> None:
+    def __init__(self, post: Post) -> None:
         self._post = post
         self._box = post.listen()
 
@@ -666,10 +518,10 @@ class _AllMessages:
 class _Connection:
     """The connection that the threads of one process share: requests, messages, the end."""
 
-    def __init__(self, transport: TransportLike, callbacks: Callbacks, *, timeout: float, connect_timeout: float, post: _Post) -> None:
+    def __init__(self, transport: TransportLike, callbacks: Callbacks, *, timeout: float, connect_timeout: float, post: Post) -> None:
         self.conversation: Conversation = Conversation()
         self.callbacks: Callbacks = callbacks
-        self.post: _Post = post
+        self.post: Post = post
         self.initialization: dict[str, Any] = {}
         self._transport = transport
         self._peer = JSONRPCPeer(
@@ -679,8 +531,10 @@ class _Connection:
             with_version=False,
             timeout=timeout,
             connect_timeout=connect_timeout,
+            max_notifications=_MOST_BEYOND,
         )
         self._turns: dict[tuple[str, str], weakref.WeakSet[CodexTurn]] = {}
+        self._expecting: dict[str, list[Mailbox]] = {}  # of prompts whose turn is not known yet, by thread
         self._watch: BackgroundTask | None = None
         self._closing: BackgroundTask | None = None
         self._close_timeout = DEFAULT_CLOSE_TIMEOUT
@@ -713,10 +567,11 @@ class _Connection:
 
     async def start_thread(self, fields: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
         tools = self.callbacks.dynamic_tools
-        return await self.open_thread("thread/start", {**({"dynamicTools": tools} if tools else {}), **fields}, timeout=timeout)
+        params = {**self._peer.terms.thread, **({"dynamicTools": tools} if tools else {}), **fields}
+        return await self.open_thread("thread/start", params, timeout=timeout)
 
     async def resume_thread(self, thread_id: str, fields: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
-        params = {"threadId": thread_id, "excludeTurns": True, **fields}
+        params = {"threadId": thread_id, "excludeTurns": True, **self._peer.terms.thread, **fields}
         try:
             return await self.open_thread("thread/resume", params, timeout=timeout)
         except JSONRPCError as exc:
@@ -724,6 +579,10 @@ class _Connection:
                 raise
             text = f"there is no thread {thread_id!r} in this CODEX_HOME: resume one that was started with the same CODEX_HOME"
             raise ConfigurationError(text, option="resume") from exc
+
+    async def fork_thread(self, thread_id: str, fields: Mapping[str, Any]) -> CodexThread:
+        params = {"threadId": thread_id, "excludeTurns": True, **self._peer.terms.thread, **fields}
+        return await self.open_thread("thread/fork", params)
 
     async def open_thread(self, method: str, params: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
         answer = await self.request(method, params, timeout=timeout)
@@ -782,9 +641,26 @@ class _Connection:
 
     # Messages
 
-    def open_turn(self, record: TurnRecord) -> CodexTurn:
+    async def send(self, thread_id: str, params: Mapping[str, Any]) -> CodexTurn:
+        """Send a prompt. Its messages are kept from now on: they may come before the answer that names their turn is taken."""
+        box = self.post.open()
+        boxes = self._expecting.setdefault(thread_id, [])
+        boxes.append(box)
+        self.conversation.expect(thread_id)
+        record: TurnRecord | None = None
+        try:
+            answer = await self.request("turn/start", params)
+            record = self.conversation.claim(thread_id, _id_in(answer, "turn"))
+            box.keep_turn(record.turn_id)
+            return self._open_turn(record, box)
+        finally:
+            boxes.remove(box)
+            if record is None:
+                self.conversation.give_up(thread_id)
+
+    def _open_turn(self, record: TurnRecord, box: Mailbox) -> CodexTurn:
         """Return a handle on a turn, which gets its messages from now on."""
-        turn = CodexTurn(record, self.post.open(), self.post)
+        turn = CodexTurn(record, box, self.post)
         if record.result is not None:
             turn.settle()
         elif self.is_over:
@@ -803,7 +679,8 @@ class _Connection:
             self.callbacks.withdraw(message.request_id)
         key = (record.thread_id, record.turn_id) if record is not None else ("", "")
         turns = list(self._turns.get(key, ()))
-        room = self.post.put(message, [turn.deliver() for turn in turns])
+        expecting = self._expecting.get(record.thread_id, ()) if record is not None else ()
+        room = self.post.put(message, [*(turn.deliver() for turn in turns), *expecting])
         if record is not None and record.result is not None:
             self._turns.pop(key, None)
             for turn in turns:
@@ -885,7 +762,7 @@ class _Connection:
 
     async def _interrupt_all(self, running: Sequence[TurnRecord]) -> None:
         """Interrupt the running turns, and wait until they have ended, for a bounded time."""
-        handles = [self.open_turn(record) for record in running]
+        handles = [self._open_turn(record, Mailbox()) for record in running]
         with anyio.move_on_after(self._close_timeout):
             async with anyio.create_task_group() as tasks:
                 for turn in handles:
@@ -916,7 +793,7 @@ def _inputs(content: Content) -> list[dict[str, Any]]:
     """Return a prompt as a list of inputs. Raises for what Codex could not take."""
     if isinstance(content, str):
         found: list[dict[str, Any]] = [{"type": "text", "text": content, "text_elements": []}]
-    elif isinstance(content, Sequence) and not isinstance(content, bytes) and all(isinstance(each, Mapping) for each in content):
+    elif isinstance(content, list | tuple) and all(isinstance(each, Mapping) for each in content):
         found = [dict(each) for each in content]
     else:
         raise UsageError(f"a prompt is a text or a list of inputs, not {type(content).__name__}")

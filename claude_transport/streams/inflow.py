@@ -83,13 +83,14 @@ class Wakeup:
 
     def fire(self) -> None:
         """Wake every task that waits now."""
-        if self.waiting:
-            waiting, self.waiting = self.waiting, []
-            for waiter in waiting:
-                if self._trio is not None:
-                    self._trio.lowlevel.reschedule(waiter)
-                elif not waiter.done():  # it may have been cancelled a moment ago
-                    waiter.set_result(None)
+        waiting = self.waiting
+        while waiting:  # a Ctrl-C between two of these lines leaves every waiter either in the list or woken
+            if self._trio is not None:
+                self._trio.lowlevel.reschedule(waiting.pop(0))
+            elif not waiting[0].done():
+                waiting.pop(0).set_result(None)
+            else:  # it was cancelled a moment ago
+                waiting.pop(0)
 
     async def wait(self) -> None:
         """Wait for the next `fire()`. There is no time limit here: the caller's docstring says what ends the wait."""
@@ -111,7 +112,8 @@ class Wakeup:
         task = lowlevel.current_task()
 
         def abort(_: object) -> Any:
-            self.waiting.remove(task)
+            if task in self.waiting:  # it always is, unless a Ctrl-C came in the middle of `fire()`; an error here would end the run
+                self.waiting.remove(task)
             return lowlevel.Abort.SUCCEEDED
 
         self.waiting.append(task)

@@ -164,7 +164,7 @@ class SubprocessTransport(StreamTransport):
             )
         self._client = client
         return msgspec.structs.replace(
-            self._terms() if self._codex is None else SessionTerms(billing=self._codex.billing),
+            self._terms() if self._codex is None else SessionTerms(billing=self._codex.billing, thread=self._codex.thread_fields),
             strict=self._strict,
             on_failure=self._failures,
             find_cli_version=self._find_cli_version,
