@@ -30,7 +30,7 @@ _load, __dir__, __all__ = lazy_names(
         "completion.call": "complete stream",
         "completion.completion": "Completion",
         "completion.readiness": "PreflightReport preflight",
-        "completion.resolution": "Resolution resolve_transport",
+        "completion.resolution": "Resolution resolve_agent resolve_transport",
         "errors": "AuthFailed AuthenticationError Busy CLIConnectionError CLIJSONDecodeError CLINotFoundError ClaudeTransportError "
         "ConfigurationError ConnectTimeout ConnectionLost ControlError ControlRequestFailed ControlTimeout InputClosed "
         "JSONRPCError LineTooLong MissingResult NotConnected OutcomeUncertain Overloaded ProcessError ProtocolError RateLimited "

@@ -31,6 +31,7 @@ from claude_transport.completion.completion import Completion as Completion
 from claude_transport.completion.readiness import PreflightReport as PreflightReport
 from claude_transport.completion.readiness import preflight as preflight
 from claude_transport.completion.resolution import Resolution as Resolution
+from claude_transport.completion.resolution import resolve_agent as resolve_agent
 from claude_transport.completion.resolution import resolve_transport as resolve_transport
 from claude_transport.errors import AuthFailed as AuthFailed
 from claude_transport.errors import AuthenticationError as AuthenticationError
@@ -214,6 +215,7 @@ __all__ = [
     "open_transport",
     "preflight",
     "query",
+    "resolve_agent",
     "resolve_transport",
     "serve",
     "stream",

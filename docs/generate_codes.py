@@ -72,6 +72,7 @@ MEANINGS: Mapping[str, str] = {
     "bridge.too_large": "A host sent a message over the limit of a bridge.",
     "completion.unexpected": "A call failed with an error that is not from this library or the API client; see the `__cause__`.",
     "config.missing_extra": "An option needs a package that is not installed; the message names the extra.",
+    "config.no_agent": "The agent was to be found, and neither a claude nor a codex can be run.",
     "config.no_auth_path": "There is neither a claude nor an API key, so no path can be used.",
     "config.unsupported_platform": "This platform cannot run processes in the way this library needs.",
     "connect.forbidden": "The system does not allow the connection, or the server answered HTTP 403.",

@@ -13,7 +13,7 @@ from claude_transport.app.failures import TRACEBACK
 from claude_transport.bridge.configuration import SERVER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
 from claude_transport.codex.discovery import PATH_VARIABLE as CODEX_PATH_VARIABLE
 from claude_transport.codex.environ import CODEX_RULES
-from claude_transport.completion.resolution import API_VARIABLES, TRANSPORT_VARIABLE
+from claude_transport.completion.resolution import AGENT_VARIABLE, API_VARIABLES, TRANSPORT_VARIABLE
 from claude_transport.launch.discovery import PATH_VARIABLE
 from claude_transport.launch.environ import (
     ALWAYS_ALLOWED,
@@ -95,6 +95,11 @@ READ = (
     (CODEX_PATH_VARIABLE, "`find_codex()`", "The `codex` to run, unless `codex_path` names one. A path that does not work is an error."),
     ("CODEX_HOME", "`describe_codex_credentials()`, the program", "Where the configuration and the login of Codex are."),
     (TRANSPORT_VARIABLE, "`complete()`, `stream()`, the program", "`cli`, `api` or `auto`: the path of a call for which none was chosen."),
+    (
+        AGENT_VARIABLE,
+        "`complete()`, `stream()`, `preflight()`, the program",
+        "`claude-code`, `codex` or `auto`: the agent of a call for which none was chosen.",
+    ),
     ("PATH", "`find_cli()`, `find_codex()`, a `launcher`", "Where programs are looked for. Only absolute entries count for the first two."),
     (
         "HOME, USERPROFILE",

@@ -113,6 +113,7 @@ PROMISED = [
     "open_transport",
     "preflight",
     "query",
+    "resolve_agent",
     "resolve_transport",
     "serve",
     "stream",

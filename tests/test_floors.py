@@ -104,8 +104,9 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "client.controls": "One method for each control request; it changes with the list of requests.",
     "client.lanes": "Messages by subagent: public behind its door, and `Query` does not know it.",
     "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
-    "codex.session": "Public behind its door.",
     "codex.launch": "What would be run for Codex, which a session of Claude never loads.",
+    "completion.codex_messages": "Pure; it changes with the messages of the two agents, and `codex_path` with the session.",
+    "completion.codex_path": "The path that loads Codex, which a call to Claude never does.",
     "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
     "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
@@ -132,6 +133,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.fake_responses_api": "The words of the Responses API; they change with that API.",
     "testing.mock_claude": "What a fixture of the plugin gives; loaded when the fixture is used.",
     "testing.tape_shelf": "What a fixture of the plugin gives; loaded when the fixture is used.",
+    "transports.forwarding": "Public behind its door; no transport imports it.",
     "transports.start_gate": "Public behind its door; no transport imports it.",
     "wrappers.spans": "OpenTelemetry spans, loaded only where they are wanted.",
 }

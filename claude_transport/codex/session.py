@@ -65,6 +65,9 @@ DEFAULT_TIMEOUT: Final = 60.0
 DEFAULT_CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a running turn gets to end after its interrupt, and then the process after the end of its input."""
 
+_MOST_BEYOND: Final = 256
+"""Messages that are still taken when too much waits for its readers, before Codex is not read any more."""
+
 _LAST_WORDS: Final = 1.0
 """Seconds for the reader to find out how the peer ended, when a request failed because of it."""
 
@@ -463,6 +466,11 @@ class CodexSession:
         return self._connection.info
 
     @property
+    def has_ended(self) -> bool:
+        """True once Codex has ended, or closing of the session has begun: nothing more can be sent."""
+        return self._connection.is_over
+
+    @property
     def running_turns(self) -> tuple[str, ...]:
         """The ids of the turns that run, in all threads."""
         return tuple(turn.turn_id for turn in self._connection.conversation.running)
@@ -523,6 +531,7 @@ class _Connection:
             with_version=False,
             timeout=timeout,
             connect_timeout=connect_timeout,
+            max_notifications=_MOST_BEYOND,
         )
         self._turns: dict[tuple[str, str], weakref.WeakSet[CodexTurn]] = {}
         self._expecting: dict[str, list[Mailbox]] = {}  # of prompts whose turn is not known yet, by thread

@@ -653,9 +653,11 @@ async def test_a_prompt_that_is_refused_leaves_the_thread_as_it_was() -> None:
 # Messages that nothing reads
 
 
-async def flood(codex: Codex, count: int) -> None:
+async def flood(codex: Codex, count: int, sent: list[int] | None = None) -> None:
     for number in range(count):
         await codex.tell("item/agentMessage/delta", turnId="U", itemId="m", delta=f"{number} ")
+        if sent is not None:
+            sent.append(number)
     await codex.complete()
 
 
@@ -663,16 +665,14 @@ async def test_a_slow_reader_slows_codex_down_and_gets_everything() -> None:
     async with acting(Codex.begin, capacity=2**12, max_buffered_bytes=100_000) as (session, codex):
         turn = await begun(session, codex)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(flood, codex, 20_000)
-            seen = []
-            async for message in turn:
-                seen.append(message)
-                if len(seen) == 1:  # meanwhile nothing is taken
-                    for _ in range(1000):
-                        await anyio.lowlevel.checkpoint()
-            assert session.dropped_messages == 0
+            sent: list[int] = []
+            tasks.start_soon(flood, codex, 5000, sent)
+            await anyio.wait_all_tasks_blocked()
+            assert 0 < len(sent) < 1000  # nothing is taken, so Codex has to wait
+            seen = [message async for message in turn]
+        assert session.dropped_messages == 0
         deltas = [message.delta for message in seen if isinstance(message, AgentMessageDelta)]
-        assert deltas == [f"{number} " for number in range(20_000)]
+        assert deltas == [f"{number} " for number in range(5000)]
         await session.aclose(timeout=0.05)
 
 
