@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -134,6 +135,21 @@ async def test_a_killed_codex_is_a_lost_connection_and_leaves_nothing(
     assert caught.value.signal == signal.SIGKILL
     await transport.close()
     assert processes_with(os.fspath(codex_home.codex)) == []
+
+
+@pytest.mark.parametrize(("number", "ended"), [(signal.SIGTERM, (0, None)), (signal.SIGINT, (None, 2)), (signal.SIGHUP, (None, 1))])
+async def test_a_signal_ends_codex_as_it_ends_the_fake(
+    codex_options: CodexOptions, number: signal.Signals, ended: tuple[int | None, int | None]
+) -> None:
+    transport = SubprocessTransport(codex_options)
+    await transport.connect()
+    talk = Talk(transport)
+    await talk.begin()
+    os.kill(transport.info.pid or 0, number)
+    with contextlib.suppress(ProcessError, StopAsyncIteration):
+        await talk.wait_for("never")
+    await transport.close()
+    assert (transport.info.exit_code, transport.info.signal) == ended
 
 
 async def test_a_full_pipe_loses_nothing(codex_options: CodexOptions, responses_api: FakeResponsesAPI) -> None:
