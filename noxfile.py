@@ -100,11 +100,7 @@ def fetch_codex(session: nox.Session) -> Path:
     if not folder.exists():
         system = f"{CODEX_PACKAGES[sys.platform]}-{CODEX_MACHINES[platform.machine().lower()]}"
         to = Path(session.create_tmp())
-        package = ("pack", "--silent", "--pack-destination", str(to), f"@openai/codex@{CODEX_VERSION}-{system}")
-        if shutil.which("npm"):
-            session.run("npm", *package, external=True)
-        else:
-            run(session, *NPM_OF_A_WHEEL, *package)
+        npm(session, "pack", "--silent", "--pack-destination", str(to), f"@openai/codex@{CODEX_VERSION}-{system}")
         (tarball,) = to.glob("openai-codex-*.tgz")
         partial = folder.with_suffix(".partial")  # what was interrupted must not look complete
         shutil.rmtree(partial, ignore_errors=True)
@@ -116,6 +112,33 @@ def fetch_codex(session: nox.Session) -> Path:
         tarball.unlink()
     (binary,) = folder.glob("vendor/*/bin/codex")
     return binary
+
+
+# An agent that speaks ACP. It is run by Node, and without its optional packages, because it gets the claude that the tests have.
+ACP_AGENT_VERSION = "0.101.0"
+
+
+def fetch_acp_agent(session: nox.Session) -> Path:
+    """Return the path of the agent's JavaScript; let npm install it if it is not in nox's cache."""
+    folder = session.cache_dir / "acp" / ACP_AGENT_VERSION
+    if not folder.exists():
+        partial = folder.with_suffix(".partial")  # what was interrupted must not look complete
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        package = f"@agentclientprotocol/claude-agent-acp@{ACP_AGENT_VERSION}"
+        npm(
+            session, "install", "--silent", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={partial}", package
+        )
+        partial.replace(folder)
+    return folder / "node_modules" / "@agentclientprotocol" / "claude-agent-acp" / "dist" / "index.js"
+
+
+def npm(session: nox.Session, *arguments: str) -> None:
+    """Run the npm of this machine, or else that of a wheel."""
+    if shutil.which("npm"):
+        session.run("npm", *arguments, external=True)
+    else:
+        run(session, *NPM_OF_A_WHEEL, *arguments)
 
 
 def reaches_the_outside() -> bool:
@@ -195,7 +218,7 @@ def release_notes(session: nox.Session) -> None:
 def e2e(session: nox.Session) -> None:
     """The tests that run the real `claude` and `codex` binaries, against a Messages API and a Responses API on loopback."""
     codex = ("--codex-binary", str(fetch_codex(session))) if sys.platform in CODEX_PACKAGES else ()
-    run_pytest(session, "-m", "e2e", *codex)
+    run_pytest(session, "-m", "e2e", *codex, "--acp-agent", str(fetch_acp_agent(session)))
 
 
 @nox.session(venv_backend="none", requires=["checks"])

@@ -7,9 +7,12 @@ waits and their bounds. Nothing here knows what the methods are.
 from __future__ import annotations
 
 import inspect
+import logging
+import math
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
@@ -22,12 +25,15 @@ from claude_transport.client.connection import Batches
 from claude_transport.client.reports import (
     CallbackFailures,
     check_callback,
+    check_number,
     check_seconds,
     check_transport,
     guarded,
+    meant_for_the_program,
     raised_again,
     refuse_stray,
     translated,
+    without_cancellation,
 )
 from claude_transport.errors import (
     Busy,
@@ -65,6 +71,8 @@ from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.inflow import Flag, Wakeup
 from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, info_of, read_lines_of
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 __all__ = [
     "ACP_CANCEL",
     "MCP_CANCEL",
@@ -77,10 +85,7 @@ __all__ = [
 ]
 
 DEFAULT_TIMEOUT: Final = 60.0
-"""Seconds for the answer to a request, and for connecting."""
-
-DEFAULT_CLOSE_TIMEOUT: Final = 10.0
-"""Seconds for closing the transport."""
+"""Seconds for the answer to a request, for connecting, and for closing the transport."""
 
 MAX_WAITING_BYTES: Final = 64 * 2**20
 """Bytes of notifications that wait for their reader, of requests that are being worked on, and of lines that wait for the peer."""
@@ -93,6 +98,9 @@ _FAIRNESS: Final = 128
 
 _BATCH_BYTES: Final = 2**20
 """Bytes joined into one write at most."""
+
+_LAST_WORDS: Final = 1.0
+"""Seconds for the answer to the request whose callback ends the conversation."""
 
 _VERDICT_GRACE: Final = 1.0
 """Seconds that the reader gets to find out why a write failed. How the peer ended says more than a broken pipe."""
@@ -123,9 +131,10 @@ class _Line:
 class _Waiter:
     """A request of this end that waits for its outcome."""
 
-    __slots__ = ("error", "result", "settled")
+    __slots__ = ("error", "method", "result", "settled")
 
-    def __init__(self) -> None:
+    def __init__(self, method: str) -> None:
+        self.method: str = method
         self.result: Any = None
         self.error: ClaudeTransportError | None = None
         self.settled: Flag = Flag()
@@ -134,6 +143,9 @@ class _Waiter:
         if not self.settled.is_set():
             self.result, self.error = result, error
             self.settled.set()
+
+
+_calling_back: ContextVar[tuple[JSONRPCPeer, ...]] = ContextVar("_calling_back", default=())
 
 
 class JSONRPCPeer:
@@ -159,6 +171,7 @@ class JSONRPCPeer:
             cancels the callback of a request that the peer withdraws.
         timeout: seconds that a request waits for its answer, unless it says otherwise.
         connect_timeout: seconds for connecting.
+        transport_close_timeout: seconds for the transport's own `close()`. After that, the peer closes without waiting for it.
         max_requests: requests of the peer that are worked on at the same time.
         max_notifications: notifications that wait for their reader.
 
@@ -176,37 +189,44 @@ class JSONRPCPeer:
         cancel: CancelNotification | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         connect_timeout: float = DEFAULT_TIMEOUT,
+        transport_close_timeout: float = DEFAULT_TIMEOUT,
         max_requests: int = 256,
         max_notifications: int = 10_000,
     ) -> None:
         check_transport(transport)
         check_callback("on_request", on_request)
         check_callback("on_notification", on_notification)
-        check_seconds("timeout", timeout)
-        check_seconds("connect_timeout", connect_timeout)
+        check_number("timeout", timeout, positive=True)
+        check_number("connect_timeout", connect_timeout, positive=True)
+        check_number("transport_close_timeout", transport_close_timeout, positive=False)
         for option, value in {"max_requests": max_requests, "max_notifications": max_notifications}.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigurationError(f"{option} must be a whole number of at least 1, not {value!r}", option=option)
         self._transport = transport
         self._is_ours = isinstance(transport, Transport)
-        self._on_request = on_request
+        self._on_request = on_request or _refuse
         self._on_notification = on_notification
         self._dialect = (with_version, cancel)
         self._machine = JSONRPC(with_version=with_version, cancel=cancel)
         self._timeout = timeout
         self._connect_timeout = connect_timeout
+        self._close_timeout = transport_close_timeout
         self._max_requests = max_requests
         self._terms = SessionTerms()
         self._failures = CallbackFailures(lambda: redactor_knowing([os.environ]))
         self._loop: HostLoop | None = None
         self._task: BackgroundTask | None = None
+        self._tasks: TaskGroup | None = None
+        self._reading: TaskGroup | None = None
+        self._ready = Flag()
+        self._start_error: ClaudeTransportError | None = None
         self._closing = Flag()
         self._ended = Flag()
         self._error: ClaudeTransportError | None = None
         self._waiters: dict[int, _Waiter] = {}
         self._outbox = _Outbox(self._write, joins=isinstance(transport, Transport))
         self._inbox: _Inbox[Notification] = _Inbox(max_notifications, is_read=on_notification is not None)
-        self._heard: _Inbox[tuple[Notification, Awaitable[object]]] = _Inbox(max_notifications, is_read=True)
+        self._outcomes: _Inbox[tuple[Notification, Awaitable[object]]] = _Inbox(max_notifications, is_read=True)
         self._scopes: dict[RequestId, anyio.CancelScope] = {}
         self._working = 0
         self._working_bytes = 0
@@ -218,32 +238,37 @@ class JSONRPCPeer:
 
         Raises:
             CLIConnectionError: the transport could not connect (`ConnectTimeout`: not in time). It is closed then.
-            UsageError: the peer was started before.
+            ConfigurationError: the transport cannot be used in this way.
+            UsageError: the peer was started before (`TransportClosed`: closed before).
         """
-        if self._task is not None or self._closing.is_set():
-            raise UsageError("this peer was started or closed before: make a new one with a new transport")
+        if self._closing.is_set():
+            raise TransportClosed("the JSON-RPC peer is closed")
+        if self._task is not None:
+            raise UsageError("this JSON-RPC peer was started before")
         self._loop = HostLoop()
-        self._terms = attach_to(self._transport, Client(initializes=False))
-        with_version, cancel = self._dialect
-        self._machine = JSONRPC(with_version=with_version, cancel=cancel, strict=self._terms.strict)
-        try:
-            await self._connect()
-        except BaseException:
-            self._closing.set()
-            await BackgroundTask.spawn(self._close_transport, name="close the transport of a JSON-RPC peer").join()
-            raise
         self._task = BackgroundTask.spawn(self._live, name="JSON-RPC peer", at_end=self._note_end)
+        try:
+            await self._ready.wait()
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._start_error is not None:
+            await self._task.join()
+            raise raised_again(self._start_error)
 
     async def aclose(self) -> None:
         """Close the transport. Requests that wait get `TransportClosed`, and callbacks are cancelled.
 
-        Callable from any task, and more than once. Bounded by the time that the transport takes to close, and 10 seconds.
+        Callable from any task, and more than once. Inside a callback it does not wait for the end. Bounded by `transport_close_timeout`.
         """
+        self._check_loop()
         self._closing.set()
-        if self._task is not None:
-            self._check_loop()
-            self._end(TransportClosed("the JSON-RPC peer is closed"), by_us=True)
+        if self._task is None:
+            self._task = BackgroundTask.spawn(self._close_transport, name="close JSON-RPC peer")
+        else:
+            self._note_end()
             self._task.cancel()
+        if self not in _calling_back.get():
             await self._task.join()
 
     async def __aenter__(self) -> Self:
@@ -258,7 +283,27 @@ class JSONRPCPeer:
         await self._ended.wait()
         return self._error
 
+    async def _live(self) -> None:
+        """Run the conversation until it is closed. However it ends, nothing is left waiting."""
+        try:
+            await self._connect()
+            self._ready.set()
+            await self._converse()
+        except Exception as exc:
+            if self._ready.is_set():
+                raise
+            self._start_error = translated(exc, "the transport failed")
+        finally:
+            self._note_end()
+            for _, outcome in self._outcomes.rest():
+                if inspect.iscoroutine(outcome):
+                    outcome.close()
+            await self._close_transport()
+
     async def _connect(self) -> None:
+        self._terms = attach_to(self._transport, Client(initializes=False))
+        with_version, cancel = self._dialect
+        self._machine = JSONRPC(with_version=with_version, cancel=cancel, strict=self._terms.strict)
         if self._transport.is_ready():
             return
         with anyio.move_on_after(self._connect_timeout) as limit:
@@ -271,33 +316,30 @@ class JSONRPCPeer:
         if limit.cancelled_caught:
             raise ConnectTimeout(f"not connected in {self._connect_timeout:g} s", waited=self._connect_timeout)
 
-    async def _close_transport(self) -> None:
-        with anyio.move_on_after(DEFAULT_CLOSE_TIMEOUT, shield=True):
-            await guarded(self._transport.close())
+    async def _converse(self) -> None:
+        async with anyio.create_task_group() as self._tasks:
+            start_in(self._tasks, self._outbox.run, self._fail_writing)
+            start_in(self._tasks, self._await_callbacks)
+            async with anyio.create_task_group() as self._reading:
+                self._end(await self._read(self._reading))
+            await self._closing.wait()
+            self._tasks.cancel_scope.cancel()
 
-    async def _live(self) -> None:
-        """Run the conversation until it is closed."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._outbox.run, self._fail_writing)
-                tasks.start_soon(self._await_callbacks)
-                async with anyio.create_task_group() as answering:
-                    self._end(await self._read(answering))
-                    answering.cancel_scope.cancel()
-                await self._closing.wait()
-                tasks.cancel_scope.cancel()
-        finally:
-            self._note_end()
-            for _, outcome in self._heard.rest():
-                if inspect.iscoroutine(outcome):
-                    outcome.close()
-            await self._close_transport()
+    async def _close_transport(self) -> None:
+        with anyio.move_on_after(self._close_timeout, shield=True) as limit:
+            await guarded(self._transport.close())
+        if limit.cancelled_caught:
+            logger.warning("the transport did not close in %g s and was given up", self._close_timeout)
 
     def _note_end(self) -> None:
+        """Note the end by this side, unless the conversation has ended before."""
         self._end(TransportClosed("the JSON-RPC peer is closed"), by_us=True)
+        if not self._ready.is_set():
+            self._start_error = self._start_error or TransportClosed("the JSON-RPC peer was closed before it was connected")
+            self._ready.set()
 
     def _end(self, error: ClaudeTransportError | None, *, by_us: bool = False) -> None:
-        """Note that nothing more comes from the peer, because of `error`. Settles everything that waits."""
+        """Note that nothing more is read, because of `error` or after a good end. Settles everything that waits."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -307,7 +349,21 @@ class JSONRPCPeer:
             waiter.settle(None, cause)
         self._outbox.fail(error if by_us and error is not None else self._gone())
         self._inbox.end(None if by_us else error)
-        self._heard.end(None)
+        self._outcomes.end(None)
+        if self._reading is not None:
+            self._reading.cancel_scope.cancel()
+
+    def _end_by_crash(self, name: str, crash: BaseException) -> None:
+        """End the conversation, because the callback `name` raised what is no `Exception`."""
+        error = UsageError(
+            f"{name} raised {type(crash).__name__}, which is no Exception and so ends the conversation. Catch it in the callback",
+            code="usage.callback_failed",
+        )
+        error.__cause__ = crash
+        self._end(error)
+        exit_of_program = meant_for_the_program(crash)
+        if exit_of_program is not None and self._tasks is not None:
+            start_in(self._tasks, _raise, exit_of_program)
 
     def _gone(self) -> TransportClosed:
         info = self.info
@@ -360,7 +416,7 @@ class JSONRPCPeer:
     @property
     def pending_requests(self) -> dict[int, str]:
         """The requests that wait for an answer: id to method."""
-        return dict(self._machine.pending)
+        return {request_id: waiter.method for request_id, waiter in self._waiters.items()}
 
     # Asking
 
@@ -385,7 +441,7 @@ class JSONRPCPeer:
         check_seconds("timeout", limit)
         self._check_open()
         request_id, data = self._machine.request(method, params)
-        waiter = self._waiters[request_id] = _Waiter()
+        waiter = self._waiters[request_id] = _Waiter(method)
         line = _Line(data)
         try:
             with anyio.move_on_after(limit):
@@ -456,7 +512,7 @@ class JSONRPCPeer:
                 while await batches.pour(take_one):
                     self._take(arrived.pop(), answering)
                     await self._inbox.room()
-                    await self._heard.room()
+                    await self._outcomes.room()
         except ClaudeTransportError as exc:
             return exc
         except Exception as exc:  # noqa: BLE001 - a transport of another library may raise anything
@@ -468,7 +524,7 @@ class JSONRPCPeer:
             event = self._machine.receive(line)
             match event:
                 case Notification():
-                    self._hear(event)
+                    self._notified(event)
                 case Answer(id=request_id, result=result, error=error):
                     self._waiters[request_id].settle(result, error)
                 case Request():
@@ -481,30 +537,40 @@ class JSONRPCPeer:
                 case NoMessage(failure=failure) if self._terms.on_failure is not None:
                     self._terms.on_failure(failure)
 
-    def _hear(self, notification: Notification) -> None:
+    def _notified(self, notification: Notification) -> None:
         size = len(notification.raw) + _OVERHEAD
         if self._on_notification is None:
             self._inbox.add(notification, size)
             return
         try:
             outcome = self._on_notification(notification)
-        except Exception as exc:  # noqa: BLE001 - one that fails costs that notification only
-            self._failures.note(f"on_notification, given {notification.method!r},", exc)
+        except BaseException as exc:  # noqa: BLE001 - a failure costs that notification only; what is no failure ends the conversation
+            self._note_failure(notification, exc)
         else:
             if inspect.isawaitable(outcome):
-                self._heard.add((notification, outcome), size)
+                self._outcomes.add((notification, outcome), size)
 
     async def _await_callbacks(self) -> None:
         """Await what `on_notification` returned, one after the other."""
-        async for notification, outcome in self._heard:
+        _calling_back.set((*_calling_back.get(), self))
+        async for notification, outcome in self._outcomes:
             try:
                 await guarded(outcome)
-            except Exception as exc:  # noqa: BLE001 - as above
-                self._failures.note(f"on_notification, given {notification.method!r},", exc)
+            except BaseException as exc:
+                if without_cancellation(exc) is None:
+                    raise
+                self._note_failure(notification, exc)
+
+    def _note_failure(self, notification: Notification, exc: BaseException) -> None:
+        """Note what `on_notification` raised."""
+        self._failures.note(f"on_notification, given {notification.method!r},", exc)
+        error = without_cancellation(exc)
+        if error is not None and not isinstance(error, Exception):
+            self._end_by_crash("on_notification", error)
 
     def _let_through(self) -> None:
         """Have the peer read on while a request waits for its answer, although the reader of the notifications is behind."""
-        for inbox in (self._inbox, self._heard):
+        for inbox in (self._inbox, self._outcomes):
             inbox.let_through(bool(self._waiters))
 
     def _accept(self, request: Request, answering: TaskGroup) -> None:
@@ -521,38 +587,45 @@ class JSONRPCPeer:
         start_in(answering, self._answer, request)
 
     async def _answer(self, request: Request) -> None:
+        _calling_back.set((*_calling_back.get(), self))
         scope = self._scopes[request.id]
+        line, crash = None, None
         try:
-            line = None
             with scope:
-                line = await self._line_for(request)
+                line, crash = await self._line_for(request)
             if line is None:
                 line = self._machine.withdrawn(request.id)
             del self._scopes[request.id]
             if line is not None:
-                await self._send(line)
+                with anyio.move_on_after(math.inf if crash is None else _LAST_WORDS):
+                    await self._send(line)
         except ClaudeTransportError:
-            pass  # the peer has ended, which the reader reports
+            pass  # the peer takes no more lines: that is told to those who wait for it
         finally:
             self._working -= 1
             self._working_bytes -= len(request.raw)
+        if crash is not None:
+            self._end_by_crash("on_request", crash)
 
-    async def _line_for(self, request: Request) -> bytes | None:
-        """Call `on_request`, and return the line of the answer."""
+    async def _line_for(self, request: Request) -> tuple[bytes | None, BaseException | None]:
+        """Call `on_request`. Returns the line of the answer, and what it raised that is no `Exception`."""
+        name = f"on_request, asked {request.method!r},"
+        refusal, crash = JSONRPCError("internal error", rpc_code=INTERNAL_ERROR), None
         try:
-            if self._on_request is None:
-                raise JSONRPCError(f"method not found: {request.method[:200]}", rpc_code=METHOD_NOT_FOUND)  # noqa: TRY301
-            return self._machine.result(request.id, await guarded(self._on_request(request)))
+            return self._machine.result(request.id, await guarded(self._on_request(request))), None
         except JSONRPCError as exc:
-            error = exc
-        except Exception as exc:  # noqa: BLE001 - whatever went wrong, the peer waits for an answer
-            self._failures.note(f"on_request, asked {request.method!r},", exc)
-            error = JSONRPCError("internal error", rpc_code=INTERNAL_ERROR)
+            refusal = exc
+        except BaseException as exc:
+            error = without_cancellation(exc)
+            if error is None:
+                raise
+            self._failures.note(name, error)
+            crash = None if isinstance(error, Exception) else error
         try:
-            return self._machine.error(request.id, error)
-        except UsageError as exc:
-            self._failures.note(f"on_request, asked {request.method!r},", exc)
-            return self._machine.error(request.id, JSONRPCError("internal error", rpc_code=INTERNAL_ERROR))
+            return self._machine.error(request.id, refusal), crash
+        except UsageError as exc:  # its data cannot be written as JSON
+            self._failures.note(name, exc)
+            return self._machine.error(request.id, JSONRPCError("internal error", rpc_code=INTERNAL_ERROR)), crash
 
     # Writing
 
@@ -568,6 +641,15 @@ class JSONRPCPeer:
         self._outbox.fail(cause)
         for waiter in self._waiters.values():
             waiter.settle(None, cause)
+
+
+async def _refuse(request: Request) -> Any:
+    """Answer for a peer without `on_request`."""
+    raise JSONRPCError("method not found", rpc_code=METHOD_NOT_FOUND)
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
 
 
 class _Outbox:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PERMISSION_MODES: Final = ("default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan")
 TRANSPORTS: Final = ("auto", "cli", "api")
 AGENTS: Final = ("claude-code", "codex", "auto")
+SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
+APPROVAL_POLICIES: Final = ("untrusted", "on-request", "never")
 SHELLS: Final = ("bash", "zsh", "fish")
 HELP_WIDTH: Final = 80
 """The widest line of the help, in columns."""
@@ -292,6 +294,14 @@ def _agent() -> list[click.Option]:
     ]
 
 
+def _one_agent(what: str) -> list[click.Option]:
+    """The options of `record` and `serve` that name the agent."""
+    return [
+        _choice("--agent", AGENTS[:2], default="claude-code", help=what),
+        _option("--codex-path", metavar="PATH", help="the codex to run (default: CODEX_CLI_PATH, else search for it)"),
+    ]
+
+
 def _timeout(what: str) -> click.Option:
     return _option("--timeout", **_SECONDS, metavar="SECONDS", help=f"stop {what} after this time, with exit code 1 (default: never)")
 
@@ -346,6 +356,23 @@ def _served() -> list[click.Option]:
         _option("--choice", multiple=True, metavar="OPTION", help="another option of ClaudeOptions that clients may set; repeatable"),
         _switch("--no-choices", help="clients may set only the options that --choice names"),
         _cli_path(),
+    ]
+
+
+def _served_codex() -> list[click.Option]:
+    """The options of `serve` that say whom it serves, and how Codex is run."""
+    return [
+        *_one_agent("what each client gets"),
+        _choice(
+            "--sandbox",
+            SANDBOXES,
+            help="what commands of codex may do with files, whatever a thread asks for (default: as config.toml says)",
+        ),
+        _choice(
+            "--approval-policy",
+            APPROVAL_POLICIES,
+            help="when codex asks the client, whatever a thread asks for (default: as config.toml says)",
+        ),
     ]
 
 
@@ -423,13 +450,15 @@ MANUAL: Final[Mapping[str, Manual]] = {
         ),
     ),
     "serve": Manual(
-        summary="let clients on other machines use the claude here",
-        description="Run a gateway: each client with a valid token gets its own claude. The URLs are printed on stdout, one per line. The "
+        summary="let clients on other machines use the claude or codex here",
+        description="Run a gateway: each client with a valid token gets its own claude; with --agent codex, its own codex app-server, "
+        "with which it may do on this machine what codex may. The URLs are printed on stdout, one per line. The "
         "log goes to stderr. Without tokens, only this machine can connect, but every user of it can. SIGTERM or Ctrl-C starts the drain: "
         "running turns may end, new sessions are refused. A second signal ends the drain at once.",
         examples=(
             "claude-transport serve --listen tcp://127.0.0.1:7411 --token-file tokens",
             "claude-transport serve --listen unix:///run/claude.sock --token-env TOKEN",
+            "claude-transport serve --agent codex --sandbox read-only --listen unix:///run/codex.sock",
         ),
         environment=(
             _CLI_PATH,
@@ -581,6 +610,7 @@ COMMANDS: Final = (
             _switch("--json", help="write the log as lines of JSON"),
             *_under("Addresses and clients", _doors()),
             *_under("Claude", _served()),
+            *_under("Codex", _served_codex()),
             *_under("Limits", _limits()),
             _backend(),
             _switch("-v", "--verbose", help="log every event"),
@@ -616,9 +646,9 @@ COMMANDS: Final = (
             _offline(),
             _every_message(),
             *_under("Claude", _claude()),
-            *_under("Run", [*_run(), _timeout("all prompts together")]),
+            *_under("Run", [*_one_agent("whom to ask"), *_run(), _timeout("all prompts together")]),
         ],
-        fixed={"transport": "cli", "agent": "claude-code", "codex_path": None},
+        fixed={"transport": "cli"},
     ),
     Command(
         "replay",

@@ -85,14 +85,21 @@ def run_recorded(args: SimpleNamespace) -> int:
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigurationError(f"{args.output} cannot be a tape: it is a directory, or its directory does not exist", option="output")
     check_program(args)
+    if args.agent == "codex":
+        from claude_transport.app.record_codex import check_arguments
+
+        check_arguments(args)
+    elif args.codex_path is not None:
+        raise ConfigurationError("--codex-path is for codex: give --agent codex, too", option="codex_path")
     recordings: list[RecordingTransport] = []
 
     def record(transport: Transport) -> Transport:
         recordings.append(RecordingTransport(transport, path))
         return recordings[0]
 
+    ask = _ask_codex if args.agent == "codex" else _ask
     try:
-        code = run_on(args.backend, partial(_ask, args, prompts, record))
+        code = run_on(args.backend, partial(ask, args, prompts, record))
     finally:
         failure = next((recording.failure for recording in recordings), None)
         if failure is not None:
@@ -160,6 +167,17 @@ async def _ask(args: SimpleNamespace, prompt: str | list[str], around: Callable[
         if around is not None:
             transport = around(transport)
         return await run_interruptibly(partial(_converse, args, prompt, transport, face), give_up=transport.close)
+
+
+async def _ask_codex(args: SimpleNamespace, prompts: list[str], around: Callable[[Transport], Transport]) -> int:
+    """Ask each prompt in one thread of Codex."""
+    from claude_transport.app.record_codex import CodexRecording
+
+    face = _face(args)
+    with ExitStack() as stack:
+        stack.enter_context(_library_log(face, verbose=args.verbose))
+        recording = CodexRecording(args, prompts, face, around=around)
+        return await run_interruptibly(recording.show, give_up=recording.give_up)
 
 
 def _face(args: SimpleNamespace) -> Face:

@@ -5,7 +5,7 @@ Files of a project and of the system, which Codex also reads, are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, overload
@@ -19,6 +19,8 @@ from claude_transport.launch.discovery import home_of
 from claude_transport.launch.environ import environment_now
 
 CONFIGURATION_FILE: Final = "config.toml"
+_MOST_LEVELS: Final = 8
+"""Levels of tables that are looked into."""
 _MAX_FILE_BYTES: Final = 2**20
 """Bytes of a file that are read. Real ones have a few kilobytes."""
 
@@ -47,6 +49,34 @@ def read_configuration(codex_home: str | PathLike[str] | None) -> dict[str, Any]
         return {}
 
 
+def effective_settings(file: Mapping[str, Any], options: CodexOptions) -> dict[str, Any]:
+    """Return the settings of the file with those of the options over them: tables are merged, and names may be dotted paths."""
+    merged: dict[str, Any] = dict(file)
+    for name, value in options.config.items():
+        nested: Any = value
+        for part in reversed(name.split(".")):
+            nested = {part.strip(): nested}
+        merged = _overlaid(merged, nested)
+    return merged
+
+
+def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for name, value in above.items():
+        under = merged.get(name)
+        merged[name] = _overlaid(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _secret_variables(settings: Mapping[str, Any], level: int = 0) -> Iterator[str]:
+    """Yield the names of variables in which, as these settings say, a key or a token is."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and level < _MOST_LEVELS:
+            yield from value.values() if name == "env_http_headers" else _secret_variables(value, level + 1)
+        elif name in ("env_key", "bearer_token_env_var"):
+            yield value
+
+
 def read_file(path: Path) -> str | None:
     """Return the text of a regular file with at most 1 MiB; None when there is none, or it cannot be read."""
     try:
@@ -60,9 +90,10 @@ def read_file(path: Path) -> str | None:
 
 
 class ConfigurationTexts(Sequence[str]):
-    """The settings that a Codex with these options reads, as JSON, for redactors that must know their secrets.
+    """The settings in the file that a Codex with these options reads, and the keys that they name, as JSON, for redactors.
 
-    The file is read at the first access. A missing or unreadable file counts as empty.
+    The file is read at the first access. A missing or unreadable file counts as empty. A variable is a key when `env_key` of a model
+    provider names it, whatever it is called.
     """
 
     def __init__(self, options: CodexOptions) -> None:
@@ -86,9 +117,11 @@ class ConfigurationTexts(Sequence[str]):
     def _read(self) -> tuple[str, ...]:
         if self._texts is None:
             try:
-                home = find_codex_home(build_codex_environment(self._options, environment_now()))
+                env = build_codex_environment(self._options, environment_now())
             except ConfigurationError:  # nothing can be started with these options
-                home = None
-            found = read_configuration(home)
-            self._texts = (msgspec.json.encode(found, enc_hook=str).decode(),) if found else ()
+                return ()
+            found = read_configuration(find_codex_home(env))
+            named = _secret_variables(effective_settings(found, self._options))
+            secrets = {name: env[name] for name in named if isinstance(name, str) and name in env}
+            self._texts = tuple(msgspec.json.encode(text, enc_hook=str).decode() for text in (found, {"secrets": secrets}))
         return self._texts

@@ -217,10 +217,7 @@ class TurnRecord:
         return item.changes if item is not None else ()
 
     def _speak(self, item: AgentMessageItem) -> _Speech:
-        """Begin a message of the model, or begin it again: what was said of it does not count then."""
-        cut = self._open.pop(item.id, None)
-        if cut is not None and cut in self._speeches:
-            self._speeches.remove(cut)
+        """Begin a message of the model, or begin it again: the later one counts."""
         _bound(self._open)
         speech = self._open[item.id] = _Speech(item.text, item.phase)
         self._speeches.append(speech)

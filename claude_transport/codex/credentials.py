@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from claude_transport.codex.configuration import find_codex_home, read_configuration, read_file
+from claude_transport.codex.configuration import effective_settings, find_codex_home, read_configuration, read_file
 from claude_transport.codex.environ import build_codex_environment
 from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import ConfigurationError
@@ -54,7 +54,7 @@ def describe_codex_credentials(options: CodexOptions, inherited: Mapping[str, st
     """
     env = build_codex_environment(options.replace(billing="inherit"), inherited)
     home = find_codex_home(env)
-    settings = _merged(read_configuration(home), options)
+    settings = effective_settings(read_configuration(home), options)
     provider = settings.get("model_provider", "openai")
     login = _kind_of_login(home, settings)
     notes = [f"{name} is set, and app-server does not read it" for name in VARIABLES if env.get(name)]
@@ -99,25 +99,6 @@ def check_codex_payer(options: CodexOptions, inherited: Mapping[str, str]) -> Cr
             option="billing",
         )
     return found
-
-
-def _merged(file: Mapping[str, Any], options: CodexOptions) -> dict[str, Any]:
-    """Return the settings of the file with those of the options over them: tables are merged, and names may be dotted paths."""
-    merged: dict[str, Any] = dict(file)
-    for name, value in options.config.items():
-        nested: Any = value
-        for part in reversed(name.split(".")):
-            nested = {part.strip(): nested}
-        merged = _overlaid(merged, nested)
-    return merged
-
-
-def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for name, value in above.items():
-        under = merged.get(name)
-        merged[name] = _overlaid(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
-    return merged
 
 
 def _table(settings: Mapping[str, Any], name: object) -> Mapping[str, Any]:

@@ -44,6 +44,7 @@ CODEX_OPTIONS: Final[Mapping[str, str]] = {
 _SETTING_OF: Final[Mapping[str, str]] = {"model": "model", "sandbox": "sandbox_mode", "approval_policy": "approval_policy"}
 _SECRET_SETTINGS: Final = frozenset({"experimental_bearer_token", "bearer_token", "api-key", *CREDENTIAL_HEADERS})
 """Names of settings whose text is a credential, in lower case."""
+_CONFIDENTIAL: Final = frozenset({"config", "env", "extra_args"})
 _REFUSED_ARGUMENTS: Final[Mapping[str, str]] = {
     "--listen": "the conversation is on standard input and output",
     "--print-startup-config": "Codex prints a text and exits",
@@ -106,8 +107,8 @@ class CodexOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
         for field in fields_of(type(self)):
             value = getattr(self, field.name)
             if value != default_of(field):
-                named = field.name in ("config", "env") and isinstance(value, Mapping)
-                shown.append(f"{field.name}={sorted(map(str, value)) if named else '...' if field.name == 'extra_args' else repr(value)}")
+                text = "..." if field.name in _CONFIDENTIAL else repr(value)
+                shown.append(f"{field.name}={sorted(map(str, value)) if text == '...' and isinstance(value, Mapping) else text}")
         return f"CodexOptions({', '.join(shown)})"
 
 

@@ -65,6 +65,9 @@ DEFAULT_TIMEOUT: Final = 60.0
 DEFAULT_CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a running turn gets to end after its interrupt, and then the process after the end of its input."""
 
+_MOST_BEYOND: Final = 256
+"""Messages that are still taken when too much waits for its readers, before Codex is not read any more."""
+
 _LAST_WORDS: Final = 1.0
 """Seconds for the reader to find out how the peer ended, when a request failed because of it."""
 
@@ -77,9 +80,10 @@ _answering: ContextVar[object] = ContextVar("codex_session_that_is_answered", de
 class CodexCloseReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `CodexSession.aclose()` returns: how the conversation was closed, and what was cut off.
 
-    `interrupted_turns` are the ids of turns that were running and were interrupted by the close; `lost_turns` those among them of which
-    Codex never said how they ended. `ended_by_itself` is False when Codex did not end in time after the end of its input. `exit_code` and
-    `signal` say how the process ended, if there is one; the exit code says nothing about the last turn.
+    `interrupted_turns` are the ids of turns that were running and were interrupted by the close; `lost_turns` those of which Codex never
+    said how they ended, also because it had died before. `ended_by_itself` is False when Codex did not end in time after the end of its
+    input. `exit_code` and `signal` say how the process ended, if there is one; the exit code says nothing about the last turn. `killed` is
+    True when it had to be ended by a signal.
     """
 
     interrupted_turns: tuple[str, ...] = ()
@@ -463,6 +467,11 @@ class CodexSession:
         return self._connection.info
 
     @property
+    def has_ended(self) -> bool:
+        """True once Codex has ended, or closing of the session has begun: nothing more can be sent."""
+        return self._connection.is_over
+
+    @property
     def running_turns(self) -> tuple[str, ...]:
         """The ids of the turns that run, in all threads."""
         return tuple(turn.turn_id for turn in self._connection.conversation.running)
@@ -523,6 +532,7 @@ class _Connection:
             with_version=False,
             timeout=timeout,
             connect_timeout=connect_timeout,
+            max_notifications=_MOST_BEYOND,
         )
         self._turns: dict[tuple[str, str], weakref.WeakSet[CodexTurn]] = {}
         self._expecting: dict[str, list[Mailbox]] = {}  # of prompts whose turn is not known yet, by thread
@@ -726,6 +736,7 @@ class _Connection:
 
     async def _close(self) -> None:
         running = self.conversation.running
+        interrupted = () if self.is_over else tuple(turn.turn_id for turn in running)
         ended_by_itself = True
         try:
             if running and not self.is_over:
@@ -739,7 +750,6 @@ class _Connection:
                 self._watch.cancel()
             info = self.info
             lost = tuple(turn.turn_id for turn in running if turn.result is None)
-            interrupted = tuple(turn.turn_id for turn in running)
             if interrupted:
                 logger.warning("the codex session was closed while a turn was running: %s", ", ".join(interrupted))
             self._report = CodexCloseReport(

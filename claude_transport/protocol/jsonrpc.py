@@ -245,9 +245,6 @@ class JSONRPC:
 
     def _answered(self, message: dict[str, Any]) -> Answer | None:
         request_id, error = message.get("id"), message.get("error")
-        if "result" not in message and "error" not in message and "id" not in message:
-            self.counters.malformed += 1
-            return None
         if request_id is None and isinstance(error, dict):
             self.counters.unasked += 1  # the peer could not read something, and does not say what
             return None

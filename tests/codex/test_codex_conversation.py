@@ -241,6 +241,14 @@ def test_a_turn_may_begin_and_end_before_its_prompt_is_answered() -> None:
     assert conversation.running == ()
 
 
+def test_a_turn_whose_beginning_was_silenced_ends_all_the_same() -> None:
+    conversation = Conversation()
+    conversation.expect("T")
+    conversation.take(completed())
+    turn = conversation.claim("T", "U")
+    assert turn.result is not None
+
+
 def test_a_prompt_may_be_answered_before_its_turn_begins() -> None:
     conversation = Conversation()
     conversation.expect("T")

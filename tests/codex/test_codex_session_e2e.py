@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from claude_transport import ClaudeTransportError, SubprocessTransport, errors
+from claude_transport import SubprocessTransport, errors
 from claude_transport.bridge import HostTool
 from claude_transport.client import InterruptOutcome
 from claude_transport.codex import (
@@ -277,6 +277,7 @@ async def test_a_failure_of_the_model_has_the_code_that_it_has_with_claude(
     async with talking(codex_options) as session:
         result = await (await session.send("Say hello")).result()
         assert result.status == "failed"
+        assert result.error is not None
         assert isinstance(result.error, kind)
         assert result.error.code == code
         with pytest.raises(kind):
@@ -383,7 +384,7 @@ async def test_a_killed_process_raises_to_everything_that_waits(
     codex_options: CodexOptions, responses_api: FakeResponsesAPI, how: signal.Signals
 ) -> None:
     responses_api.replace([replies.gated("slow and more", chunks=["slow ", "and more"])])
-    raised: list[ClaudeTransportError] = []
+    raised: list[errors.ProcessError] = []
     async with talking(codex_options) as session:
         turn = await session.send("Count")
         await heard(turn, AgentMessageDelta)

@@ -21,11 +21,11 @@ async def test_a_request_returns_the_result_of_its_answer() -> None:
 
 async def test_an_error_of_the_peer_is_raised_with_its_code_text_and_data() -> None:
     async with connected() as (peer, other), anyio.create_task_group() as tasks:
-        tasks.start_soon(other.say, {"id": 1, "error": {"code": -32001, "message": "no\nsuch thread", "data": {"a": 1}}})
+        tasks.start_soon(other.answer_with, {"error": {"code": -32001, "message": "no\nsuch thread", "data": {"a": 1}}})
         with pytest.raises(JSONRPCError) as caught:
             await peer.request("thread/read")
-    assert (caught.value.rpc_code, caught.value.message, caught.value.data) == (-32001, "no\nsuch thread", {"a": 1})
-    assert (caught.value.code, caught.value.subtype, caught.value.request_id) == ("control.jsonrpc", "thread/read", "1")
+        assert (caught.value.rpc_code, caught.value.message, caught.value.data) == (-32001, "no\nsuch thread", {"a": 1})
+        assert (caught.value.code, caught.value.subtype, caught.value.request_id) == ("control.jsonrpc", "thread/read", "1")
 
 
 async def test_both_ends_may_use_the_same_id_at_the_same_time() -> None:
