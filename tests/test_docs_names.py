@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, FakeMessagesAPI, Report, Tape
+from claude_transport.testing import FakeClaude, FakeMessagesAPI, FakeResponsesAPI, Report, Tape
 from claude_transport.testing.mock_claude import MockClaude
 
 PROJECT = Path(__file__).parent.parent
@@ -46,7 +46,7 @@ OBJECTS: dict[str, tuple[Any, ...]] = {
     "host": (ct.bridge.BridgeHost,),
     "tape": (Tape,),
     "fake": (FakeClaude,),
-    "api": (FakeMessagesAPI,),
+    "api": (FakeMessagesAPI, FakeResponsesAPI),
     "fake_messages_api": (FakeMessagesAPI,),
     "mock_claude": (MockClaude,),
     "options": (ct.ClaudeOptions,),
