@@ -6,12 +6,13 @@ no task, no clock and no I/O; the shell around it is `codex.session`. What a fai
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from claude_transport.codex.errors import error_of, interrupted
+from claude_transport.codex.errors import error_of, interrupted, names_windows, resets_at_of
 from claude_transport.codex.items import AgentMessageItem, CodexItem, FileChangeItem, FileUpdate
 from claude_transport.codex.messages import (
     AgentMessageDelta,
@@ -22,6 +23,7 @@ from claude_transport.codex.messages import (
     ErrorNotification,
     ItemCompleted,
     ItemStarted,
+    RateLimitsUpdated,
     RequestId,
     RequestResolved,
     ThreadStatus,
@@ -30,7 +32,7 @@ from claude_transport.codex.messages import (
     TurnCompleted,
     TurnStarted,
 )
-from claude_transport.errors import ResultError
+from claude_transport.errors import RateLimited, ResultError
 
 TurnStatus: TypeAlias = Literal["inProgress", "completed", "interrupted", "failed"]
 """How far a turn is, or how it ended, in the words of Codex."""
@@ -285,6 +287,7 @@ class Conversation:
         self._threads: dict[str, ThreadRecord] = {}
         self._turns: dict[tuple[str, str], TurnRecord] = {}
         self._questions: dict[RequestId, ApprovalRequest] = {}
+        self._resets_at: dt.datetime | None = None  # when the usage limit of the account ends
 
     @property
     def pending_approvals(self) -> tuple[ApprovalRequest, ...]:
@@ -336,6 +339,9 @@ class Conversation:
             case RequestResolved(request_id=request_id):
                 self._questions.pop(request_id, None)
                 return None
+            case RateLimitsUpdated(rate_limits=limits):
+                self._resets_at = resets_at_of(limits) if names_windows(limits) else self._resets_at
+                return None
             case _:
                 turn = self._turn_of(message, message.turn_id)
         if turn is not None:
@@ -374,6 +380,8 @@ class Conversation:
                 return None
             turn = self._begin(message.thread_id, message.turn.id)
         turn.take(message)
+        if turn.result is not None and isinstance(turn.result.error, RateLimited):
+            turn.result.error.resets_at = self._resets_at
         if thread is not None and thread.running is turn:
             thread.running = None
         self._tidy(message.thread_id)
