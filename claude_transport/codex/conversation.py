@@ -111,20 +111,24 @@ class _Text:
 class NewText:
     """Finds in the messages of a turn what the model has not said before, so that the text can be shown as it grows.
 
-    After a cut stream Codex says a message again from the start. As long as the new text repeats the old one, it adds nothing. When it
-    takes another course, it is given whole, because what was shown cannot be taken back.
+    After a cut stream the model says its message again from the start, often under another id. As long as the new text repeats the old one,
+    it adds nothing. When it takes another course, it is given whole, because what was shown cannot be taken back.
     """
 
     def __init__(self) -> None:
+        self._cut: _Text | None = None  # what was shown of the message that a cut stream left unfinished
         self._shown: dict[str, _Text] = {}
         self._repeated: dict[str, int] = {}  # characters of the shown text that were said again
 
     def of(self, message: CodexNotification) -> str:
         """Return the text that this message adds; empty for a message without new text."""
         match message:
+            case ErrorNotification(will_retry=True):
+                self._cut = next((shown for shown in self._shown.values() if shown.whole), self._cut)
+                self._shown.clear()
+                self._repeated.clear()
             case ItemStarted(item=AgentMessageItem(id=name)):
-                if name in self._shown:
-                    self._repeated[name] = 0
+                self._begin(name)
             case ItemCompleted(item=AgentMessageItem(id=name, text=text)):
                 return self._complete(name, text)
             case AgentMessageDelta(item_id=name, delta=delta):
@@ -133,7 +137,15 @@ class NewText:
                 pass
         return ""
 
+    def _begin(self, name: str) -> None:
+        if name not in self._shown and self._cut is not None:
+            self._shown[name], self._cut = self._cut, None
+        if name in self._shown:
+            self._repeated[name] = 0
+
     def _add(self, name: str, delta: str) -> str:
+        if name not in self._shown:
+            self._begin(name)
         shown = self._shown.setdefault(name, _Text())
         if name not in self._repeated:
             shown.add(delta)
@@ -148,6 +160,8 @@ class NewText:
         return said.removeprefix(old)
 
     def _complete(self, name: str, text: str) -> str:
+        if name not in self._shown:
+            self._begin(name)
         shown = self._shown.pop(name, _Text()).whole
         self._repeated.pop(name, None)
         return text.removeprefix(shown)
