@@ -29,6 +29,7 @@ OBJECTS: dict[str, tuple[Any, ...]] = {
     "query": (ct.Query,),
     "turn": (ct.Turn, ct.codex.CodexTurn),
     "result": (ct.ResultMessage, ct.codex.CodexTurnResult),
+    "session": (ct.codex.CodexSession,),
     "transport": (
         ct.SubprocessTransport,
         ct.NetworkTransport,

@@ -84,8 +84,8 @@ class CodexTurnResult(msgspec.Struct, frozen=True, kw_only=True):
             ResultError: the turn failed; the class says why (`AuthFailed`, `RateLimited`, `Overloaded`, …).
             RunInterrupted: the turn was interrupted.
         """
-        if self.error is not None:
-            raise self.error
+        if self.error is not None:  # a new one each time: raising one object again and again would mix up its tracebacks
+            raise error_of(self.turn_error or CodexTurnError(), result=self.error.result)
         if self.status != "completed":
             raise interrupted(result=self)
 

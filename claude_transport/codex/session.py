@@ -158,17 +158,13 @@ class CodexTurn:
             raise self._failure()
         raise StopAsyncIteration
 
-    async def new_text(self) -> AsyncIterator[str]:
-        """Yield the text of the model piece by piece. It takes the messages of the turn, so do not iterate the turn as well.
+    def new_text(self) -> AsyncIterator[str]:
+        """Return an iterator over the text of the model, piece by piece. It takes the messages of the turn: do not iterate both.
 
-        What Codex says again after a cut stream is not yielded again; when it takes another course, the new text comes whole. It ends with
-        the turn, whether that failed or not: see `result()`.
+        What Codex says again after a cut stream does not come again; when it takes another course, the new text comes whole. The iteration
+        ends with the turn, whether that failed or not: see `result()`. It raises as the iteration of the turn does.
         """
-        found = NewText()
-        async for message in self:
-            piece = found.of(message)
-            if piece:
-                yield piece
+        return _Pieces(self)
 
     def deliver(self) -> Mailbox:
         """Return the mailbox of this handle. The session calls it; programs do not."""
@@ -184,6 +180,23 @@ class CodexTurn:
         if self._error is None:
             return MissingResult("the session was closed before the turn had a result")
         return raised_again(self._error)
+
+
+class _Pieces:
+    """An iteration over the new text of a turn. Unlike a generator, it leaves nothing behind when it is left in the middle."""
+
+    def __init__(self, turn: CodexTurn) -> None:
+        self._turn = turn
+        self._found = NewText()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        while True:
+            piece = self._found.of(await anext(self._turn))
+            if piece:
+                return piece
 
 
 class CodexThread:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 from codex_player import PATIENCE, Codex, acting, connected, playing
 from codex_recordings import entries_of
 
-from claude_transport import MockTransport, StreamTransport, SubprocessTransport, errors
+from claude_transport import LoggingTransport, MockTransport, StreamTransport, SubprocessTransport, errors
 from claude_transport.bridge import HostTool
 from claude_transport.client import InterruptOutcome
 from claude_transport.codex import (
     AgentMessageDelta,
     ApprovalRequest,
     CodexNotification,
+    CodexOptions,
     CodexSession,
     CodexTurn,
     CommandApproval,
@@ -27,6 +29,9 @@ from claude_transport.codex import (
     TurnCompleted,
 )
 from claude_transport.streams.memory import MemoryConnectable
+from claude_transport.testing import CodexScenario, FakeCodex
+from claude_transport.testing.codex_scenario import Say
+from claude_transport.testing.steps import DieBySignal, Exit, Stderr
 
 # The recordings
 
@@ -592,7 +597,8 @@ MISBEHAVING: dict[str, tuple[Callable[[Codex], Awaitable[None]], type[Exception]
 @pytest.mark.parametrize("name", MISBEHAVING)
 async def test_a_codex_that_cannot_be_started_is_a_typed_error_and_nothing_is_left(name: str) -> None:
     part, kind = MISBEHAVING[name]
-    assert isinstance(await start_with(part, initialize_timeout=0.2), kind)
+    patience = 0.2 if part is says_nothing else PATIENCE
+    assert isinstance(await start_with(part, initialize_timeout=patience), kind)
 
 
 SCRIPTS = {
@@ -728,3 +734,83 @@ async def test_a_session_runs_over_a_mock() -> None:
             result = await (await session.send("Hi")).result()
     assert (result.status, result.text) == ("completed", "Hello")
     mock.assert_exhausted()
+
+
+# Cancellation
+
+
+async def test_a_cancelled_prompt_leaves_a_session_that_works() -> None:
+    async with connected() as (session, codex):
+        asked: list[dict[str, Any]] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.send, "Never mind")
+            asked.append(await codex.hear())
+            tasks.cancel_scope.cancel()
+        await codex.say({"id": asked[0]["id"], "result": {"turn": {"id": "lost"}}})  # too late
+        await codex.tell("turn/started", turn={"id": "lost", "status": "inProgress"})
+        await codex.complete("lost")
+        turn = await begun(session, codex)
+        await codex.complete()
+        assert (await turn.result()).ok
+        assert session.running_turns == ()
+        assert session.buffered_bytes < 10_000
+
+
+async def test_a_cancelled_wait_for_a_result_leaves_the_turn_as_it_was() -> None:
+    async with connected() as (session, codex):
+        turn = await begun(session, codex)
+        for wait in (turn.result, turn.__anext__, turn.__anext__):
+            with anyio.move_on_after(0):
+                await wait()
+        await codex.tell("item/agentMessage/delta", turnId="U", itemId="m", delta="Hello")
+        await codex.complete()
+        assert (await turn.result()).text == "Hello"
+        assert [message.type async for message in turn][-1] == "turn/completed"
+
+
+async def test_a_cancelled_start_leaves_nothing_open() -> None:
+    connectable = MemoryConnectable(capacity=2**16)
+    transport = StreamTransport(connectable)
+    stage: list[Codex] = []
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(CodexSession(transport).start)
+            stage.append(Codex(await connectable.accept()))
+            await stage[0].hear()
+            tasks.cancel_scope.cancel()
+    assert not transport.is_ready()
+    with pytest.raises(anyio.EndOfStream):
+        await stage[0].hear()
+
+
+# A process
+
+
+async def test_a_policy_that_only_a_thread_may_have_reaches_it_through_wrappers() -> None:
+    with FakeCodex(CodexScenario.text("Hello")) as fake:
+        options = CodexOptions(codex_path=fake.path, approval_policy="untrusted")
+        with anyio.fail_after(PATIENCE):
+            async with CodexSession(LoggingTransport(SubprocessTransport(options))) as session:
+                assert (await (await session.send("Hi")).result()).text == "Hello"
+                await session.fork()
+            async with CodexSession(SubprocessTransport(options), resume=session.thread_id, thread={"approvalPolicy": "never"}):
+                pass
+        first, second = fake.calls()
+    assert first.requests("thread/start") == [{"approvalPolicy": "untrusted"}]
+    assert first.requests("thread/fork") == [{"threadId": session.thread_id, "excludeTurns": True, "approvalPolicy": "untrusted"}]
+    assert second.requests("thread/resume") == [{"threadId": session.thread_id, "excludeTurns": True, "approvalPolicy": "never"}]
+    assert not any("approval_policy" in argument for argument in first.argv)
+
+
+@pytest.mark.parametrize("how", ["exit", "signal"])
+async def test_a_process_that_dies_in_a_turn_is_told_with_its_last_words(how: str) -> None:
+    end = Exit(3) if how == "exit" else DieBySignal("SIGKILL")
+    scenario = CodexScenario.turns([[Say("Hello"), Stderr("it broke"), end]])
+    with FakeCodex(scenario) as fake, anyio.fail_after(PATIENCE):
+        async with CodexSession(SubprocessTransport(CodexOptions(codex_path=fake.path))) as session:
+            turn = await session.send("Hi")
+            with pytest.raises(errors.ProcessError) as caught:
+                await turn.result()
+            assert turn.text == "Hello"
+    assert (caught.value.exit_code, caught.value.signal) == ((3, None) if how == "exit" else (None, signal.SIGKILL))
+    assert "it broke" in caught.value.stderr_tail
