@@ -5,13 +5,13 @@ from __future__ import annotations
 import anyio
 
 from claude_transport import SubprocessTransport
-from claude_transport.codex import CodexOptions, CodexSession, CommandApproval
+from claude_transport.codex import ApprovalDecision, ApprovalRequest, CodexOptions, CodexSession, CommandApproval
 from claude_transport.testing import CodexScenario, FakeCodex
 from claude_transport.testing.codex_scenario import RunCommand, Say
 
 
-async def decide(request: CommandApproval) -> str:
-    return "decline" if "rm" in request.command else "accept"
+async def decide(request: ApprovalRequest) -> ApprovalDecision:
+    return "decline" if isinstance(request, CommandApproval) and "rm" in (request.command or "") else "accept"
 
 
 async def main() -> None:

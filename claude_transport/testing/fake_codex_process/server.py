@@ -78,8 +78,8 @@ class Server:
 
     def __init__(self, stage: CodexStage) -> None:
         self.stage = stage
-        self.home = os.environ.get("CODEX_HOME") or f"{os.environ.get('HOME', '')}/.codex"
-        self.initialized = False
+        self.home: str = os.environ.get("CODEX_HOME") or f"{os.environ.get('HOME', '')}/.codex"
+        self.initialized: bool = False
         self.threads: dict[str, dict[str, Any]] = {}
         self.approvals: dict[str, Any] = {}
         self.turns: list[Turn] = []
