@@ -55,6 +55,21 @@ async def one_call() -> None:
         assert_type(delta, str)
 
 
+async def other_agents(transport: ct.Transport) -> None:
+    async def answer(request: ct.jsonrpc.Request) -> object:
+        return {"asked": request.method}
+
+    async with ct.JSONRPCPeer(transport, on_request=answer, cancel=ct.jsonrpc.ACP_CANCEL) as peer:
+        assert_type(peer, ct.JSONRPCPeer)
+        assert_type(await peer.request("initialize", {"protocolVersion": 1}, timeout=5), Any)
+        async for notification in peer.notifications():
+            assert_type(notification, ct.jsonrpc.Notification)
+            assert_type(notification.method, str)
+        assert_type(peer.counters, ct.jsonrpc.JSONRPCCounters)
+        assert_type(await peer.ended(), ct.ClaudeTransportError | None)
+    ct.JSONRPCPeer(transport, on_request=print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 def options_handed_on() -> ct.Query:
     known: ct.client.QueryOptions = {"can_use_tool": decide, "initialize_timeout": 1.0}
     known["initialise_timeout"] = 1.0  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportGeneralTypeIssues]
