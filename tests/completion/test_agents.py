@@ -215,6 +215,7 @@ def test_codex_is_loaded_only_where_it_is_asked_about(tmp_path: Path) -> None:
 import sys
 import claude_transport as ct
 from claude_transport.completion import call, readiness
+import claude_transport.app.ask
 ct.resolve_agent(env={})
 ct.resolve_agent("codex", env={})
 ct.preflight("cli", env={"HOME": "/nowhere", "CLAUDE_CLI_PATH": "/nowhere/claude"})
