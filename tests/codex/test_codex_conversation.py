@@ -191,6 +191,14 @@ AGAIN = {
     "two messages of one id": ([started(), delta("one"), finished("one"), started(), delta("two"), finished("two")], "two", "onetwo"),
     "without deltas": ([started(), finished("whole")], "whole", "whole"),
     "without a beginning": ([delta("Hello")], "Hello", "Hello"),
+    "under another id": (
+        [started(), delta("Hel"), retry(), started(name="b"), delta("Hello", "b"), delta(" there", "b"), finished("Hello there", "b")],
+        "Hello there",
+        "Hello there",
+    ),
+    "under another id, at once": ([started(), delta("Hel"), retry(), finished("Hello", "b")], "Hello", "Hello"),
+    "under another id, another course": ([started(), delta("Hello"), retry(), started(name="b"), delta("Bye", "b")], "Bye", "HelloBye"),
+    "under the same id after a retry": ([started(), delta("Hel"), retry(), started(), delta("Hello")], "Hello", "Hello"),
     "again and then at once": ([started(), delta("slow "), started(), finished("steered")], "steered", "slow steered"),
 }
 
