@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import anyio
 import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
+from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
 from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
@@ -46,9 +47,6 @@ from claude_transport.protocol.link import Hello
 from claude_transport.streams.address import Address, parse_address
 from claude_transport.transport import Client, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
-
-if TYPE_CHECKING:
-    from claude_transport.codex.options import CodexOptions
 
 logger: logging.Logger = logging.getLogger(__name__)
 

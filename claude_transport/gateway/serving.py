@@ -7,17 +7,15 @@ import signal
 import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import anyio
 
+from claude_transport.codex.options import CodexOptions
 from claude_transport.gateway.arrival import Mode
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway, Launch
 from claude_transport.launch.options import ClaudeOptions
-
-if TYPE_CHECKING:
-    from claude_transport.codex.options import CodexOptions
 
 logger: logging.Logger = logging.getLogger(__name__)
 
