@@ -32,6 +32,8 @@ WORDS: Mapping[str, str] = {
     "inspection": "what a tape says",
     "client": "turns, callbacks, requests",
     "jsonrpc": "other agents",
+    "codex.session": "threads and turns",
+    "codex": "its messages and options",
     "transports": "lines over bytes",
     "wrappers": "a Transport around a Transport",
     "streams": "processes, sockets, memory: bytes, and how they end",

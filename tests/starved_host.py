@@ -28,17 +28,8 @@ import claude_transport as ct
 CAT = ["cat"]
 ANSWER = r'{"type":"control_response","response":{"subtype":"success","request_id":"\1","response":{}}}'
 RESULT = '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"","session_id":"s"}'
-CLAUDE = [
-    "sed",
-    "-u",
-    "-n",
-    "-e",
-    "/mcp_reconnect/d",
-    "-e",
-    rf's/.*"request_id": *"\([^"]*\)".*/{ANSWER}/p',
-    "-e",
-    rf's/.*"type": *"user".*/{RESULT}/p',
-]
+ANSWERING = [r"/mcp_reconnect/d", rf's/.*"request_id": *"\([^"]*\)".*/{ANSWER}/p', rf's/.*"type": *"user".*/{RESULT}/p']
+CLAUDE = ["sed", "-u", "-n", *(part for command in ANSWERING for part in ("-e", command))]
 DYING = ["sh", "-c", "read -r line; echo 'token: sk-ant-api03-abcdefgh' >&2; exit 3"]
 
 Scenario = Callable[[], Awaitable[None]]

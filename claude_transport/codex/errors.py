@@ -57,7 +57,7 @@ _MODEL: Final = _Cause(api_error_status=404)
 _BILLING: Final = _Cause(api_error_status=402)
 _INVALID: Final = _Cause(assistant_error="invalid_request", api_error_status=400)
 
-_BY_NAME: Final[Mapping[str, _Cause]] = {
+BY_NAME: Final[Mapping[str, _Cause]] = {
     "contextWindowExceeded": _TOO_LONG,
     "sessionBudgetExceeded": _Cause(terminal_reason="budget_exhausted"),
     "usageLimitExceeded": _LIMIT,
@@ -75,14 +75,14 @@ _BY_NAME: Final[Mapping[str, _Cause]] = {
 }
 """The texts that `codexErrorInfo` may be. `other`, `sandboxError` and the rest name no cause of their own."""
 
-_CONNECTIONS: Final = frozenset(
+BY_STATUS: Final = frozenset(
     {"httpConnectionFailed", "responseStreamConnectionFailed", "responseStreamDisconnected", "responseTooManyFailedAttempts"}
 )
 """The objects that `codexErrorInfo` may be whose status, if there is one, says what happened. Without one the API was not reached."""
 
 _KNOWN_STATUS: Final = frozenset({401, 402, 403, 404, 413, 429, 500, 502, 503, 504, 529})
 
-_BY_API_CODE: Final[Mapping[str, _Cause]] = {
+BY_API_CODE: Final[Mapping[str, _Cause]] = {
     "invalid_api_key": _AUTH,
     "authentication_error": _AUTH,
     "insufficient_quota": _BILLING,
@@ -163,15 +163,15 @@ def refusal_of(error: errors.ControlError) -> errors.ClaudeTransportError:
 def _by_info(info: Any) -> _Cause | None:
     """Return the cause that `codexErrorInfo` names; None when it leaves it open."""
     if isinstance(info, str):
-        return _BY_NAME.get(info)
+        return BY_NAME.get(info)
     if not isinstance(info, Mapping):
         return None
     for name, facts in info.items():
-        if name in _CONNECTIONS:
+        if name in BY_STATUS:
             status = facts.get("httpStatusCode") if isinstance(facts, Mapping) else None
             return _by_status(status) if isinstance(status, int) else _CONNECTION
-        if name in _BY_NAME:
-            return _BY_NAME[name]
+        if name in BY_NAME:
+            return BY_NAME[name]
     return None
 
 
@@ -192,7 +192,7 @@ def _by_body(message: str) -> _Cause | None:
         return None
     inner = body.get("error") if isinstance(body, dict) else None
     named = [inner.get(name) for name in ("code", "type")] if isinstance(inner, dict) else []
-    return next((_BY_API_CODE[name] for name in named if isinstance(name, str) and name in _BY_API_CODE), None)
+    return next((BY_API_CODE[name] for name in named if isinstance(name, str) and name in BY_API_CODE), None)
 
 
 def _by_words(message: str) -> _Cause:

@@ -517,8 +517,8 @@ CodexMessage: TypeAlias = CodexNotification | CodexRequest | CodexAnswer | ExecE
 """Any value that `decode_message()` returns."""
 
 
-_NOTIFICATIONS: Final[dict[str, type[CodexNotification]]] = {}
-_REQUESTS: Final[dict[str, type[CodexRequest]]] = {}
+NOTIFICATIONS: Final[dict[str, type[CodexNotification]]] = {}
+REQUESTS: Final[dict[str, type[CodexRequest]]] = {}
 
 
 def _register(base: Any, table: dict[str, Any]) -> None:
@@ -528,8 +528,8 @@ def _register(base: Any, table: dict[str, Any]) -> None:
         _register(cls, table)
 
 
-_register(CodexNotification, _NOTIFICATIONS)
-_register(CodexRequest, _REQUESTS)
+_register(CodexNotification, NOTIFICATIONS)
+_register(CodexRequest, REQUESTS)
 _EXEC_PREFIXES: Final = ("thread.", "turn.", "item.")
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _BOM: Final = b"\xef\xbb\xbf"
@@ -575,13 +575,13 @@ def _fast(line: bytes) -> CodexMessage:
     """Decode a line with a method whose fields all fit. Raises for every other line."""
     frame = _decode_frame(line)
     if frame.id is msgspec.UNSET:
-        known = _NOTIFICATIONS.get(frame.method)
+        known = NOTIFICATIONS.get(frame.method)
         if known is None:
             raise ValueError(frame.method)
         notification: CodexNotification = _decoder_of(known)(frame.params)
         force_setattr(notification, "emitted_at_ms", frame.emitted_at_ms)
         return notification
-    asked = _REQUESTS.get(frame.method)
+    asked = REQUESTS.get(frame.method)
     if asked is None:
         raise ValueError(frame.method)
     request: CodexRequest = _decoder_of(asked)(frame.params)
@@ -628,7 +628,7 @@ def _from_object(value: dict[str, Any], misfits: list[str]) -> CodexMessage:
 
 def _notification(method: str, value: dict[str, Any], misfits: list[str]) -> CodexNotification:
     params = value.get("params")
-    known = _NOTIFICATIONS.get(method)
+    known = NOTIFICATIONS.get(method)
     found = _salvaged(known, params, misfits) if known is not None else None
     if found is None:
         found = UnknownNotification(wire_method=method, params=params, thread_id=_text(params, "threadId"), turn_id=_text(params, "turnId"))
@@ -639,7 +639,7 @@ def _notification(method: str, value: dict[str, Any], misfits: list[str]) -> Cod
 
 def _request(method: str, value: dict[str, Any], misfits: list[str]) -> CodexRequest:
     params, request_id = value.get("params"), value["id"]
-    known = _REQUESTS.get(method)
+    known = REQUESTS.get(method)
     found = _salvaged(known, params, misfits) if known is not None else None
     if found is None:
         found = UnknownRequest(wire_method=method, params=params, thread_id=_text(params, "threadId"), turn_id=_text(params, "turnId"))

@@ -31,7 +31,7 @@ from claude_transport.testing.api_server import (
     play_events,
     split_text,
 )
-from claude_transport.testing.replies import ERROR_TYPES, Block, ErrorReply, MessageReply, Reply, error
+from claude_transport.testing.replies import Block, ErrorReply, MessageReply, Reply, error
 
 if TYPE_CHECKING:
     from claude_transport.testing.http_server import HTTPConnection, HTTPRequest
@@ -100,7 +100,9 @@ def _prompt(body: dict[str, Any]) -> str:
     for item in reversed(_items(body)):
         if item.get("role") == "user":
             content = item.get("content")
-            parts = [content] if isinstance(content, str) else [part.get("text") for part in content or [] if isinstance(part, dict)]
+            if isinstance(content, str):
+                return content
+            parts = [part.get("text") for part in (content if isinstance(content, list) else []) if isinstance(part, dict)]
             return "\n".join(part for part in parts if isinstance(part, str))
     return ""
 
@@ -188,8 +190,10 @@ def _usage(reply: MessageReply, *, input_tokens: int) -> dict[str, Any]:
 def encode_error(reply: ErrorReply) -> bytes:
     """Encode the body of an error response, in the shape of the Responses API."""
     kind, code, said = reply.error_type, None, reply.message
-    if (kind, said) == ERROR_TYPES.get(reply.status, ("api_error", "Scripted error.")):  # nothing was said but the status
-        kind, code, said = ERRORS.get(reply.status, ("server_error", None, said))
+    usual = error(reply.status)  # what `replies` says for a status is in the words of the Messages API
+    if kind == usual.error_type:
+        kind, code, plausible = ERRORS.get(reply.status, (kind if reply.status < 500 else "server_error", None, said))
+        said = plausible if said == usual.message else said
     return msgspec.json.encode({"error": {"message": said, "type": kind, "param": None, "code": code, **reply.details}})
 
 
