@@ -84,11 +84,12 @@ async def written(path: Path) -> int:
 
 
 def is_alive(pid: int) -> bool:
+    """Whether the process runs. One that has ended, and that init has not collected yet, does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+    except OSError:
         return False
-    return True
+    return state not in "ZX"
 
 
 async def test_it_says_who_it_is_and_ends_with_its_input(codex_options: CodexOptions) -> None:
