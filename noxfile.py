@@ -217,8 +217,9 @@ def release_notes(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e(session: nox.Session) -> None:
     """The tests that run the real `claude` and `codex` binaries, against a Messages API and a Responses API on loopback."""
-    codex = ("--codex-binary", str(fetch_codex(session))) if sys.platform in CODEX_PACKAGES else ()
-    run_pytest(session, "-m", "e2e", *codex, "--acp-agent", str(fetch_acp_agent(session)))
+    # With "=": pytest would take a path of its own for a file of tests, as long as it has not read the options of tests/conftest.py.
+    codex = (f"--codex-binary={fetch_codex(session)}",) if sys.platform in CODEX_PACKAGES else ()
+    run_pytest(session, "-m", "e2e", *codex, f"--acp-agent={fetch_acp_agent(session)}")
 
 
 @nox.session(venv_backend="none", requires=["checks"])
