@@ -359,6 +359,12 @@ def _served() -> list[click.Option]:
     ]
 
 
+def _one_of(choices: Sequence[str]) -> str:
+    """Return the choices as a list in words."""
+    *first, last = choices
+    return f"{', '.join(first)} or {last}"
+
+
 def _served_codex() -> list[click.Option]:
     """The options of `serve` that say whom it serves, and how Codex is run."""
     return [
@@ -366,12 +372,15 @@ def _served_codex() -> list[click.Option]:
         _choice(
             "--sandbox",
             SANDBOXES,
-            help="what commands of codex may do with files, whatever a thread asks for (default: as config.toml says)",
+            metavar="MODE",
+            help="what commands of codex may do with files, whatever a thread asks for: "
+            f"{_one_of(SANDBOXES)} (default: as config.toml says)",
         ),
         _choice(
             "--approval-policy",
             APPROVAL_POLICIES,
-            help="when codex asks the client, whatever a thread asks for (default: as config.toml says)",
+            metavar="WHEN",
+            help=f"when codex asks the client, whatever a thread asks for: {_one_of(APPROVAL_POLICIES)} (default: as config.toml says)",
         ),
     ]
 

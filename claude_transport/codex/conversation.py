@@ -85,7 +85,9 @@ class CodexTurnResult(msgspec.Struct, frozen=True, kw_only=True):
             RunInterrupted: the turn was interrupted.
         """
         if self.error is not None:  # a new one each time: raising one object again and again would mix up its tracebacks
-            raise error_of(self.turn_error or CodexTurnError(), result=self.error.result)
+            error = error_of(self.turn_error or CodexTurnError(), result=self.error.result)
+            error.resets_at = self.error.resets_at
+            raise error
         if self.status != "completed":
             raise interrupted(result=self)
 

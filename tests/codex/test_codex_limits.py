@@ -55,6 +55,9 @@ def error_after(*lines: dict[str, Any], info: str = "usageLimitExceeded") -> ct.
     assert record is not None
     assert record.result is not None
     assert record.result.error is not None
+    with pytest.raises(ct.ResultError) as caught:
+        record.result.raise_for_error()
+    assert (type(caught.value), caught.value.resets_at) == (type(record.result.error), record.result.error.resets_at)
     return record.result.error
 
 

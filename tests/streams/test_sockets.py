@@ -65,6 +65,8 @@ async def test_a_peer_that_sends_without_a_pause_is_read_in_larger_pieces(door: 
         raw = stream.extra(SocketAttribute.raw_socket)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 150_000)  # room for a full read
         before = raw.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        # A sender on a Unix socket that was blocked goes on when a quarter of its buffer is left: that has to be more than a usual read.
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
 
         def send() -> None:
             peer.sendall(data)
