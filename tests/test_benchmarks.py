@@ -34,8 +34,8 @@ def test_every_benchmark_runs_and_measures_something(backend: str) -> None:
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=600)
     found: dict[str, Any] = json.loads(ran.stdout)["backends"][backend]
     assert list(found) == names
-    measured = {part: tables for part, tables in found.items() if part not in {"memory", "idle"}}
-    ratios = {(part, table, name): ratio for part in measured for table, row in found[part].items() for name, ratio in row["ratios"].items()}
+    tables = {(part, name): table for part in set(names) - {"memory", "idle"} for name, table in found[part].items()}
+    ratios = {(*place, name): ratio for place, table in tables.items() for name, ratio in table["ratios"].items()}
     assert {place: ratio for place, ratio in ratios.items() if not ratio["median"] > 0} == {}
     assert all(row["samples_mb"] for row in found["memory"].values())
     assert all(len(samples) == 2 for samples in found["idle"]["idle sessions"]["rows"]["ours"]["samples_mb"])
