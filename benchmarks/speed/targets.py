@@ -177,15 +177,11 @@ TARGETS = (
 )
 
 REACHED: dict[str, float] = {
-    "small messages typed, through Query, against the official client": 8.03,
-    "small messages typed, through Query, against the official client, by the clock": 8.18,
-    "2.3 KB messages typed, against the official client": 4.06,
-    "2.3 KB messages typed, against the official client, by the clock": 3.82,
-    "small messages typed, against the limit": 0.48,
-    "small messages typed, against the limit, by the clock": 0.49,
-    "forwarding raw lines of 87 KB, against the bare pipe": 0.59,
-    "99 % of the messages of 400 sessions are delivered within": 0.49,
-    "the latency (p99) of small messages beside streams of large ones, against the official client": 0.59,
-    "a first conversation, with its imports, adds to an event loop that does nothing": 0.6,
+    "2.3 KB messages typed, against the official client": 4.21,
+    "2.3 KB messages typed, against the official client, by the clock": 4.18,
+    "small messages typed, against the limit": 0.56,
+    "small messages typed, against the limit, by the clock": 0.56,
+    "99 % of the messages of 400 sessions are delivered within": 0.8,
+    "the latency (p99) of small messages beside streams of large ones, against the official client": 0.65,
 }
 """The figure of the worse event loop in the published run, for each target that is missed by more than 15 %. The check holds these."""
