@@ -12,11 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from claude_transport import errors
 from claude_transport.codex.messages import CodexTurnError
-from claude_transport.protocol.diagnosis import error_for
+from claude_transport.protocol.diagnosis import ReportedFailure, error_for
 from claude_transport.protocol.redaction import Redactor
 
 MAX_INPUT_CHARS: Final = 1_048_576
@@ -27,39 +25,20 @@ _NOTE_CHARS: Final = 2000
 """Characters of Codex's own message that an error keeps as a note."""
 
 
-class _Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure in the words of the table of causes. Only the fields that differ from their default name one."""
+_REFUSED: Final = ReportedFailure(terminal_reason=None, stop_reason="refusal")
+_CONNECTION: Final = ReportedFailure(api_error="connection_failed")
+_TOO_LONG: Final = ReportedFailure(terminal_reason="prompt_too_long")
+_LIMIT: Final = ReportedFailure(api_error_status=429)
+_OVERLOADED: Final = ReportedFailure(api_error_status=529)
+_SERVER: Final = ReportedFailure(api_error_status=500)
+_AUTH: Final = ReportedFailure(api_error_status=401)
+_MODEL: Final = ReportedFailure(api_error_status=404)
+_BILLING: Final = ReportedFailure(api_error_status=402)
+_INVALID: Final = ReportedFailure(assistant_error="invalid_request", api_error_status=400)
 
-    is_error: bool = True
-    subtype: str = "success"
-    result: str | None = None
-    errors: tuple[str, ...] = ()
-    terminal_reason: str | None = "api_error"
-    stop_reason: str | None = None
-    num_turns: int = 1
-    api_error: str | None = None
-    api_error_status: int | None = None
-    startup_failure_reason: str | None = None
-    assistant_error: str | None = None
-    resets_at: dt.datetime | None = None
-    structured_output: object = None
-    expects_structured_output: bool = False
-
-
-_REFUSED: Final = _Cause(terminal_reason=None, stop_reason="refusal")
-_CONNECTION: Final = _Cause(api_error="connection_failed")
-_TOO_LONG: Final = _Cause(terminal_reason="prompt_too_long")
-_LIMIT: Final = _Cause(api_error_status=429)
-_OVERLOADED: Final = _Cause(api_error_status=529)
-_SERVER: Final = _Cause(api_error_status=500)
-_AUTH: Final = _Cause(api_error_status=401)
-_MODEL: Final = _Cause(api_error_status=404)
-_BILLING: Final = _Cause(api_error_status=402)
-_INVALID: Final = _Cause(assistant_error="invalid_request", api_error_status=400)
-
-BY_NAME: Final[Mapping[str, _Cause]] = {
+BY_NAME: Final[Mapping[str, ReportedFailure]] = {
     "contextWindowExceeded": _TOO_LONG,
-    "sessionBudgetExceeded": _Cause(terminal_reason="budget_exhausted"),
+    "sessionBudgetExceeded": ReportedFailure(terminal_reason="budget_exhausted"),
     "usageLimitExceeded": _LIMIT,
     "rateLimitExceeded": _LIMIT,
     "flexUnavailable": _OVERLOADED,
@@ -82,7 +61,7 @@ BY_STATUS: Final = frozenset(
 
 _KNOWN_STATUS: Final = frozenset({401, 402, 403, 404, 413, 429, 500, 502, 503, 504, 529})
 
-BY_API_CODE: Final[Mapping[str, _Cause]] = {
+BY_API_CODE: Final[Mapping[str, ReportedFailure]] = {
     "invalid_api_key": _AUTH,
     "authentication_error": _AUTH,
     "insufficient_quota": _BILLING,
@@ -129,7 +108,7 @@ def error_of(failure: CodexTurnError | str, *, result: Any = None) -> errors.Res
     told = failure if isinstance(failure, CodexTurnError) else CodexTurnError(message=failure)
     cause = _by_info(told.codex_error_info) or _by_body(told.message) or _by_words(told.message)
     found = error_for(cause)
-    if found is None:  # not reachable: `is_error` is True in every _Cause
+    if found is None:  # not reachable: `is_error` is True in every ReportedFailure
         raise AssertionError(cause)
     found.result = result
     if told.message:
@@ -161,8 +140,8 @@ def _is_count(value: object) -> bool:
 
 def interrupted(*, result: Any = None) -> errors.ResultError:
     """Make the error for a turn that was interrupted."""
-    found = error_for(_Cause(terminal_reason="aborted_streaming"))
-    if found is None:  # not reachable: `is_error` is True in every _Cause
+    found = error_for(ReportedFailure(terminal_reason="aborted_streaming"))
+    if found is None:  # not reachable: `is_error` is True in every ReportedFailure
         raise AssertionError
     found.result = result
     return found
@@ -185,7 +164,7 @@ def refusal_of(error: errors.ControlError) -> errors.ClaudeTransportError:
     return error
 
 
-def _by_info(info: Any) -> _Cause | None:
+def _by_info(info: Any) -> ReportedFailure | None:
     """Return the cause that `codexErrorInfo` names; None when it leaves it open."""
     if isinstance(info, str):
         return BY_NAME.get(info)
@@ -200,14 +179,14 @@ def _by_info(info: Any) -> _Cause | None:
     return None
 
 
-def _by_status(status: int) -> _Cause:
+def _by_status(status: int) -> ReportedFailure:
     """Return the cause for a status of the API. An unknown one is the fault of the request below 500, and of the API from there on."""
     if status in _KNOWN_STATUS:
-        return _Cause(api_error_status=status)
+        return ReportedFailure(api_error_status=status)
     return _SERVER if status >= 500 else _INVALID
 
 
-def _by_body(message: str) -> _Cause | None:
+def _by_body(message: str) -> ReportedFailure | None:
     """Return the cause in a body of the API that Codex passed on as it was, as for a status of 400."""
     if not message.lstrip().startswith("{"):
         return None
@@ -220,11 +199,11 @@ def _by_body(message: str) -> _Cause | None:
     return next((BY_API_CODE[name] for name in named if isinstance(name, str) and name in BY_API_CODE), None)
 
 
-def _by_words(message: str) -> _Cause:
+def _by_words(message: str) -> ReportedFailure:
     found = _STATUS_IN_WORDS.search(message)
     if found is not None and int(found[1]) >= 400:
         return _by_status(int(found[1]))
     for pattern, cause in _BY_WORDS:
         if pattern.search(message):
             return cause
-    return _Cause(result=message)
+    return ReportedFailure(result=message)

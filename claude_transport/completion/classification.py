@@ -13,12 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
-
 from claude_transport import errors
 from claude_transport.backoff import parse_retry_after
 from claude_transport.completion.resolution import TransportKind
-from claude_transport.protocol.diagnosis import ReportedResult, diagnose, error_for
+from claude_transport.protocol.diagnosis import ReportedFailure, ReportedResult, diagnose, error_for
 
 DETAIL_LIMIT: Final = 4096
 """Characters of the other side's text that a `Detail` repeats. The events have all of it."""
@@ -78,25 +76,6 @@ class Suffix(NamedTuple):
     category: str
 
 
-class _Reported(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure that is not a `result`, described like one for the table of causes."""
-
-    is_error: bool = True
-    subtype: str = "success"
-    result: str | None = None
-    errors: tuple[str, ...] = ()
-    terminal_reason: str | None = "api_error"
-    stop_reason: str | None = None
-    num_turns: int = 1
-    api_error: str | None = None
-    api_error_status: int | None = None
-    startup_failure_reason: str | None = None
-    assistant_error: str | None = None
-    resets_at: dt.datetime | None = None
-    structured_output: object = None
-    expects_structured_output: bool = False
-
-
 # The API path.
 
 
@@ -115,19 +94,19 @@ def classify_api_exception(error: BaseException) -> errors.ClaudeTransportError:
         return _caused(timed_out("api"), error)
     status = _status_of(error)
     if status is None and _never_asked(error, names):
-        return _caused(_like(_Reported(assistant_error="authentication_failed"), "api"), error)
+        return _caused(_like(ReportedFailure(assistant_error="authentication_failed"), "api"), error)
     if status is None and _is_connection(error, names):
-        return _caused(_like(_Reported(api_error="connection_failed"), "api"), error)
+        return _caused(_like(ReportedFailure(api_error="connection_failed"), "api"), error)
     if status is None:
         text = "The call failed with an unexpected error."
         return _caused(_worded(errors.APIFailed, "api", text, code="completion.unexpected"), error)
-    reported = _Reported(result=_text_of(error), api_error_status=_known_status(status), resets_at=_resets_at(error))
+    reported = ReportedFailure(result=_text_of(error), api_error_status=_known_status(status), resets_at=_resets_at(error))
     return _caused(_like(reported, "api"), error)
 
 
 def classify_api_refusal(message: object) -> errors.ResultError:
     """Make the error for an API answer with the `stop_reason` `refusal`. The CLI says it with a failed result."""
-    found = _like(_Reported(stop_reason="refusal", terminal_reason=None), "api")
+    found = _like(ReportedFailure(stop_reason="refusal", terminal_reason=None), "api")
     found.result = message
     return found
 
@@ -200,7 +179,7 @@ def classify_codex_exception(error: BaseException) -> errors.ClaudeTransportErro
 
 def classify_text(text: str) -> str:
     """Guess the category from words alone, as a last resort: `rate_limit` before `auth`, and `api` when nothing matches."""
-    return diagnose(_Reported(result=text, terminal_reason=None)).category
+    return diagnose(ReportedFailure(result=text, terminal_reason=None)).category
 
 
 def detail_text(result: ReportedResult) -> str:
@@ -230,10 +209,10 @@ def read_suffix(message: str) -> Suffix | None:
     return Suffix("cli" if match[1] == "cli" else "api", match[2])
 
 
-def _like(reported: _Reported, transport: TransportKind) -> errors.ResultError:
+def _like(reported: ReportedFailure, transport: TransportKind) -> errors.ResultError:
     """Look up the error for `reported` in the table of causes, for this path."""
     found = error_for(reported)
-    if found is None:  # not reachable: `is_error` is True in every _Reported
+    if found is None:  # not reachable: `is_error` is True in every ReportedFailure
         raise AssertionError(reported)
     outcome = diagnose(reported)
     known = {"code": outcome.code, "category": outcome.category, "retryable": outcome.retryable, "resets_at": outcome.resets_at}

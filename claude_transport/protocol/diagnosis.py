@@ -50,6 +50,28 @@ class ReportedResult(Protocol):
     def expects_structured_output(self) -> bool: ...
 
 
+class ReportedFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that came in another form than a `result`, in the words of one, so that the same table names its error.
+
+    The defaults are those of an API failure of which nothing more is known.
+    """
+
+    is_error: bool = True
+    subtype: str = "success"
+    result: str | None = None
+    errors: tuple[str, ...] = ()
+    terminal_reason: str | None = "api_error"
+    stop_reason: str | None = None
+    num_turns: int = 1
+    api_error: str | None = None
+    api_error_status: int | None = None
+    startup_failure_reason: str | None = None
+    assistant_error: str | None = None
+    resets_at: dt.datetime | None = None
+    structured_output: object = None
+    expects_structured_output: bool = False
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What the result of a turn means. `ok` is True on success; `code` and `category` are then `ok`. On a failure they name its kind
     (`result.rate_limited` and `rate_limit`), and `retryable` says whether the same call may succeed later.

@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
 
 from .control import answer_request
 from .play import DEEDS, play, say_init
 from .speech import end_aborted_turn
 from .stage import Signalled, Stage, Turn, TurnAborted, encode
-from .stdio import Journal
+from .stdio import open_scenario
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SCENARIO_GONE = 70  # EX_SOFTWARE, which the real CLI never uses
 HANDLED = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 def play_scenario(directory: str, argv: list[str]) -> None:
     """Play the scenario in `directory`, then end the process."""
-    try:
-        with open(f"{directory}/scenario.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms
-            play_file = json.load(file)
-        journal = Journal(directory)
-    except FileNotFoundError:
-        os.write(2, b"fake claude: the scenario is gone; keep the FakeClaude open while its command runs\n")
-        sys.exit(SCENARIO_GONE)
-    asked = play_file["record_env"]
-    journal.record(
-        "start",
-        pid=os.getpid(),
-        argv=argv,
-        cwd=os.getcwd(),  # noqa: PTH109 - pathlib costs 5 ms
-        env_names=sorted(os.environ),
-        env={name: os.environ[name] for name in asked if name in os.environ},
-    )
-    Session(Stage(directory, argv, play_file["scenario"], journal)).run()
+    scenario, journal = open_scenario(directory, argv, fake="fake claude", opened_as="FakeClaude")
+    Session(Stage(directory, argv, scenario, journal)).run()
 
 
 class Session:

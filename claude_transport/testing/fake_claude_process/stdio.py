@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 CHUNK_BYTES = 1 << 20  # larger than any pipe, so one read empties it
+SCENARIO_GONE = 70  # EX_SOFTWARE, which neither real program uses
 JOURNALED_BYTES = 1 << 20  # of an input line: the journal must not store a 200 MB prompt
 
 
@@ -155,3 +157,28 @@ class Journal:
 
     def record_input(self, line: bytes) -> None:
         self.record("stdin", size=len(line), line=line[:JOURNALED_BYTES].decode("utf-8", "backslashreplace"))
+
+
+def open_scenario(directory: str, argv: list[str], *, fake: str, opened_as: str) -> tuple[dict[str, Any], Journal]:
+    """Read the scenario in `directory` and note the start of this run. Return the scenario and the journal.
+
+    Exits with `SCENARIO_GONE` when the files are gone; the message names the program as `fake`, and the class to keep open as `opened_as`.
+    """
+    try:
+        with open(f"{directory}/scenario.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms
+            play_file = json.load(file)
+        journal = Journal(directory)
+    except FileNotFoundError:
+        os.write(2, f"{fake}: the scenario is gone; keep the {opened_as} open while its command runs\n".encode())
+        sys.exit(SCENARIO_GONE)
+    asked = play_file["record_env"]
+    journal.record(
+        "start",
+        pid=os.getpid(),
+        argv=argv,
+        cwd=os.getcwd(),  # noqa: PTH109 - pathlib costs 5 ms
+        env_names=sorted(os.environ),
+        env={name: os.environ[name] for name in asked if name in os.environ},
+    )
+    scenario: dict[str, Any] = play_file["scenario"]
+    return scenario, journal

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 
 from . import frames
 from .turns import SHARED, Ended, Turn
@@ -17,13 +16,12 @@ if TYPE_CHECKING:
 
     from claude_transport.testing.fake_claude_process.play import DEEDS
     from claude_transport.testing.fake_claude_process.stage import EPOCH, POLL_SECONDS, Signalled, Stage, encode
-    from claude_transport.testing.fake_claude_process.stdio import Journal
+    from claude_transport.testing.fake_claude_process.stdio import open_scenario
 else:
     from fake_claude_process.play import DEEDS
     from fake_claude_process.stage import EPOCH, POLL_SECONDS, Signalled, Stage, encode
-    from fake_claude_process.stdio import Journal
+    from fake_claude_process.stdio import open_scenario
 
-SCENARIO_GONE = 70  # EX_SOFTWARE, which the real program never uses
 HANDLED = ("SIGTERM", "SIGINT", "SIGHUP")
 REFUSED = -32600  # the code of nearly every error
 
@@ -59,23 +57,8 @@ class CodexStage(Stage):
 
 def play_scenario(directory: str, argv: list[str]) -> None:
     """Play the scenario in `directory`, then end the process."""
-    try:
-        with open(f"{directory}/scenario.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms
-            play_file = json.load(file)
-        journal = Journal(directory)
-    except FileNotFoundError:
-        os.write(2, b"fake codex: the scenario is gone; keep the FakeCodex open while its command runs\n")
-        sys.exit(SCENARIO_GONE)
-    asked = play_file["record_env"]
-    journal.record(
-        "start",
-        pid=os.getpid(),
-        argv=argv,
-        cwd=os.getcwd(),  # noqa: PTH109 - pathlib costs 5 ms
-        env_names=sorted(os.environ),
-        env={name: os.environ[name] for name in asked if name in os.environ},
-    )
-    Server(CodexStage(directory, argv, play_file["scenario"], journal)).run()
+    scenario, journal = open_scenario(directory, argv, fake="fake codex", opened_as="FakeCodex")
+    Server(CodexStage(directory, argv, scenario, journal)).run()
 
 
 class Server:
