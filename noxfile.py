@@ -71,18 +71,17 @@ def fetch_cli(session: nox.Session, version: str) -> Path:
     """Return the path of this version's binary; download the wheel that contains it if it is not in nox's cache."""
     binary = session.cache_dir / "clis" / version / ("claude.exe" if sys.platform == "win32" else "claude")
     if not binary.exists():
-        folder = Path(session.create_tmp())
+        folder = empty_folder(binary.parent / "download")
         package = f"claude-agent-sdk=={CLI_WHEELS[version]}"
         run(session, "python", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder), package)
         (wheel,) = folder.glob("claude_agent_sdk-*.whl")
-        binary.parent.mkdir(parents=True, exist_ok=True)
         partial = binary.with_suffix(".partial")  # a copy that was interrupted must not look complete
         inside = f"claude_agent_sdk/_bundled/{binary.name}"
         with zipfile.ZipFile(wheel) as archive, archive.open(inside) as source, partial.open("wb") as to:
             shutil.copyfileobj(source, to)
         partial.chmod(0o755)
         partial.replace(binary)
-        wheel.unlink()
+        shutil.rmtree(folder)
     return binary
 
 
@@ -99,7 +98,7 @@ def fetch_codex(session: nox.Session) -> Path:
     folder = session.cache_dir / "codex" / CODEX_VERSION
     if not folder.exists():
         system = f"{CODEX_PACKAGES[sys.platform]}-{CODEX_MACHINES[platform.machine().lower()]}"
-        to = Path(session.create_tmp())
+        to = empty_folder(folder.with_suffix(".download"))
         npm(session, "pack", "--silent", "--pack-destination", str(to), f"@openai/codex@{CODEX_VERSION}-{system}")
         (tarball,) = to.glob("openai-codex-*.tgz")
         partial = folder.with_suffix(".partial")  # what was interrupted must not look complete
@@ -109,7 +108,7 @@ def fetch_codex(session: nox.Session) -> Path:
             archive.extractall(partial, members, filter="data")
         (partial / "package").replace(folder)
         partial.rmdir()
-        tarball.unlink()
+        shutil.rmtree(to)
     (binary,) = folder.glob("vendor/*/bin/codex")
     return binary
 
@@ -131,6 +130,13 @@ def fetch_acp_agent(session: nox.Session) -> Path:
         )
         partial.replace(folder)
     return folder / "node_modules" / "@agentclientprotocol" / "claude-agent-acp" / "dist" / "index.js"
+
+
+def empty_folder(folder: Path) -> Path:
+    """Make an empty folder. `Session.create_tmp` would also become TMPDIR, so that all tests run below this repository, where git ignores them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def npm(session: nox.Session, *arguments: str) -> None:

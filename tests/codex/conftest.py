@@ -71,4 +71,6 @@ stream_max_retries = 1
         "utf-8",
     )
     world = {"HOME": str(codex_home.home), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "dumb", "LAB_KEY": "sk-lab"}
+    # Below its folder for temporary files codex writes a warning to standard error at each start, whatever folder pytest uses.
+    world["TMPDIR"] = str(codex_home.home.parent)
     return CodexOptions(codex_path=codex_binary, codex_home=codex_home.codex, cwd=codex_home.project, env=world, env_mode="exact")
