@@ -239,7 +239,9 @@ def _appended(path: Path, data: bytes) -> bool:
     """Write one line in a single call of the system. False if the file is not there or has nothing in it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except OSError:
+        if path.is_file():
+            raise
         return False
     try:
         size = os.fstat(descriptor).st_size

@@ -17,7 +17,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from claude_transport.sessions.places import Directory, all_projects, candidates, check_id, is_session_id, projects_of
+from claude_transport.sessions.places import (
+    Directory,
+    all_projects,
+    candidates,
+    check_id,
+    existing_projects,
+    is_session_id,
+    real_path,
+    worktrees_of,
+)
 
 END_BYTES: Final = 64 * 2**10
 """Bytes that are read from each end of a file."""
@@ -119,12 +128,16 @@ def get_session_info(session_id: str, directory: Directory = None) -> SDKSession
 
 
 def _projects(directory: Directory, include_worktrees: bool) -> Iterator[tuple[Path, str | None]]:
+    """Yield the projects to list, each with its path if that is known. Of two sessions with one id and one time the first counts."""
     if not directory:
         yield from ((project, None) for project in all_projects())
-    elif include_worktrees:
-        yield from projects_of(directory, worktrees_from=2)
-    else:
-        yield from list(projects_of(directory))[:1]
+        return
+    own = real_path(directory)
+    yield from existing_projects([own])
+    worktrees = worktrees_of(own) if include_worktrees else []
+    if len(worktrees) > 1:
+        others = dict(existing_projects(path for path in worktrees if path != own))
+        yield from ((project, others[project]) for project in all_projects() if project in others)
 
 
 def _latest_first(projects: Iterator[tuple[Path, str | None]]) -> Iterator[SDKSessionInfo]:
