@@ -32,6 +32,7 @@ END_BYTES: Final = 64 * 2**10
 """Bytes that are read from each end of a file."""
 
 _SUFFIX: Final = ".jsonl"
+_ID_CHARS: Final = 36
 _PROMPT_CHARS: Final = 200
 _REST_OF_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _USER_LINE: Final = re.compile(rb'"type": ?"user"')
@@ -142,17 +143,17 @@ def _projects(directory: Directory, include_worktrees: bool) -> Iterator[tuple[P
 
 def _latest_first(projects: Iterator[tuple[Path, str | None]]) -> Iterator[SDKSessionInfo]:
     """Yield each session once, by the time of its file."""
-    found: list[tuple[int, str, str, str | None]] = []
+    found: list[tuple[int, str, str | None]] = []
     for project, path in projects:
         with suppress(OSError), os.scandir(project) as entries:
             for entry in entries:
                 if entry.name.endswith(_SUFFIX) and is_session_id(entry.name[: -len(_SUFFIX)]):
                     with suppress(OSError):
-                        found.append((milliseconds(entry.stat()), entry.name, entry.path, path))
+                        found.append((milliseconds(entry.stat()), entry.path, path))
     found.sort(key=lambda candidate: candidate[0], reverse=True)
     seen: set[str] = set()
-    for _, name, place, path in found:
-        session_id = name[: -len(_SUFFIX)]
+    for _, place, path in found:
+        session_id = place[-len(_SUFFIX) - _ID_CHARS : -len(_SUFFIX)]
         if session_id not in seen:
             ends = read_ends(place)
             info = info_from_ends(session_id, ends, path) if ends else None

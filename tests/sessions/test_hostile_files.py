@@ -221,3 +221,20 @@ def test_the_sessions_of_the_home_directory_are_listed_without_a_variable(shelf:
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
     monkeypatch.setenv("HOME", str(shelf.configuration.parent))
     assert [info.session_id for info in list_sessions()] == [session(1)]
+
+
+def test_a_directory_may_be_a_path(shelf: Shelf) -> None:
+    shelf.put(1)
+    assert list_sessions(Path(CWD)) == list_sessions(CWD) != []
+
+
+async def test_half_a_line_is_not_imported(shelf: Shelf) -> None:
+    given: list[Any] = []
+
+    class Noting:
+        async def append(self, _key: Any, entries: Any) -> None:
+            given.extend(entries)
+
+    shelf.put(1, b"".join(map(line, talk())) + b"\xff\n[1]\n" + line(user(3, "Half", parent=2))[:-30])
+    await sessions.import_session_to_store(session(1), Noting())
+    assert given == talk()
