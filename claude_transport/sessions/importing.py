@@ -19,7 +19,7 @@ BATCH_BYTES: Final = 2**20
 class _Appends(Protocol):
     """What an import needs of a store."""
 
-    async def append(self, key: Any, entries: Any) -> Any: ...
+    async def append(self, key: Any, entries: Any, /) -> Any: ...
 
 
 async def import_session_to_store(

@@ -5,6 +5,9 @@ import os
 import tempfile
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
+
 from claude_transport.sessions import (
     delete_session,
     fork_session,
@@ -27,7 +30,8 @@ def store(project: str) -> None:
     (folder / f"{ID}.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in (question, answer)))
 
 
-def main() -> None:
+def show() -> None:
+    """Do all of it: these functions wait for the disk, so a program with an event loop calls them in a thread."""
     with tempfile.TemporaryDirectory() as configuration:
         os.environ["CLAUDE_CONFIG_DIR"] = configuration
         store("/work/shop")
@@ -42,4 +46,9 @@ def main() -> None:
         print([info.summary for info in list_sessions()], fork != ID)
 
 
-main()
+async def main() -> None:
+    await anyio.to_thread.run_sync(show)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -345,3 +347,17 @@ def test_a_listener_gets_a_result_message_for_a_turn_of_codex() -> None:
         else:
             metrics.read([line])
     assert [(result.result, result.outcome.code) for result in told] == [("Hello, world", "ok")] * 2
+
+
+def test_who_watches_claude_loads_nothing_of_codex() -> None:
+    code = """
+import sys
+import claude_transport.gateway.gateway, claude_transport.inspection.timeline, claude_transport.pool.pool
+from claude_transport.wrappers.metrics import Metrics
+metrics = Metrics(clock=lambda: 0.0)
+metrics.writing(b'{"type":"user","message":{"role":"user","content":"x"}}')
+metrics.read([b'{"type":"result","subtype":"success","is_error":false}'])
+loaded = [name for name in sys.modules if name.startswith("claude_transport.codex.") or ".codex_" in name]
+assert set(loaded) <= {"claude_transport.codex.options", "claude_transport.protocol.codex_turns"}, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -11,6 +11,7 @@ import pytest
 from shelf import CWD, Shelf, assistant, line, session, talk, user
 
 from claude_transport import errors, sessions
+from claude_transport.sessions import reading
 from claude_transport.sessions import get_session_info, get_session_messages, get_subagent_messages, list_sessions, list_subagents
 
 BEYOND_THE_LONGEST_LINE = 65 * 2**20
@@ -181,13 +182,13 @@ def test_files_that_vanish_meanwhile_are_left_out(gone: str, shelf: Shelf, monke
 
 def test_a_transcript_that_is_written_anew_meanwhile_costs_the_messages_that_moved(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     path = shelf.put(1, [*talk(), assistant(3, "Third", parent=2)])
-    real = sessions.reading.conversation
+    real = reading.conversation
 
     def rewrite(entries: Any) -> Any:
         path.write_bytes(line(talk()[0]) + b"\n")
         return real(entries)
 
-    monkeypatch.setattr(sessions.reading, "conversation", rewrite)
+    monkeypatch.setattr(reading, "conversation", rewrite)
     assert len(said()) == 1
 
 
