@@ -11,8 +11,7 @@ import pytest
 from shelf import CWD, Shelf, assistant, line, session, talk, user
 
 from claude_transport import errors, sessions
-from claude_transport.sessions import reading
-from claude_transport.sessions import get_session_info, get_session_messages, get_subagent_messages, list_sessions, list_subagents
+from claude_transport.sessions import get_session_info, get_session_messages, get_subagent_messages, list_sessions, list_subagents, reading
 
 BEYOND_THE_LONGEST_LINE = 65 * 2**20
 
