@@ -22,14 +22,14 @@ from claude_transport.codex.messages import CodexTurnError, TurnData, decode_mes
 from claude_transport.codex.watch import CodexWatch, RunningTurn, TurnEnded, result_of
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.tape import INPUT_ENDED, Tape, TapeRecord
-from claude_transport.transport import TransportLike
+from claude_transport.transport import Transport
 from claude_transport.wrappers.logging import LoggingTransport
 from claude_transport.wrappers.metrics import Metrics, MetricsRegistry, MetricsTransport
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 from claude_transport.wrappers.tracing import TracingTransport
 
 
-async def play(tape: Tape, transport: TransportLike) -> None:
+async def play(tape: Tape, transport: Transport) -> None:
     """Play the recorded host over `transport`, a wrapper around the replay of `tape`."""
     await transport.connect()
     lines = (line async for message in transport.read_messages() for line in [message])
