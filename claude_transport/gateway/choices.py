@@ -62,7 +62,7 @@ class Choices:
         unknown = sorted(set(allowed).difference(ClaudeOptions.__struct_fields__))
         if unknown:
             raise ConfigurationError(f"choices: ClaudeOptions has no option {', '.join(unknown)}", option="choices")
-        self.allowed: frozenset[str] = frozenset(allowed)
+        self.allowed: frozenset[str] = frozenset(allowed) - {"session_store"}  # an object of this process, which no client can send
 
     def apply(self, options: ClaudeOptions, chosen: Mapping[str, Any]) -> ClaudeOptions:
         """Return the gateway's `options` with the values that the client has chosen, by option name.

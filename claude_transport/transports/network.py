@@ -228,6 +228,11 @@ def _chosen(options: ClaudeOptions | Mapping[str, Any] | None) -> dict[str, Any]
         defaults = ClaudeOptions()
         fields = {name: getattr(options, name) for name in options.__struct_fields__}
         options = {name: value for name, value in fields.items() if value != getattr(defaults, name)}
+    if options and options.get("session_store") is not None:  # it may be a dataclass, of which JSON could be made
+        raise ConfigurationError(
+            "session_store is not sent over a network: the gateway owns the store, so give it to the options of the gateway",
+            option="session_store",
+        )
     chosen: dict[str, Any] = {}
     try:
         chosen.update(options or {})

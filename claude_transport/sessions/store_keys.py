@@ -1,0 +1,84 @@
+"""Keys of transcripts in stores: from a directory, from the path of a transcript file, and back to a path."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Mapping
+from pathlib import PurePath, PurePosixPath
+from typing import Any, Final
+
+from claude_transport.errors import UsageError
+from claude_transport.session_store import SessionKey
+
+_LONGEST_NAME: Final = 200
+"""Characters up to which the CLI names the folder of a project by the whole path."""
+
+_SUFFIX: Final = ".jsonl"
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def project_key_for_directory(directory: str | os.PathLike[str] | None = None) -> str:
+    """Return the project key of a directory: the name of the folder in which the CLI keeps its transcripts.
+
+    None is the working directory of this process. Links are resolved; a long path ends with a hash of the whole.
+    """
+    path = unicodedata.normalize("NFC", os.path.realpath("." if directory is None else directory))
+    name = re.sub(r"[^A-Za-z0-9]", "-", path)
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{_hash(path)}"
+
+
+def _hash(text: str) -> str:
+    """Return the hash that the CLI adds to the name of a long path: 32 bits, in base 36."""
+    total = 0
+    for character in text:
+        total = (total * 31 + ord(character)) & 0xFFFFFFFF
+    left = min(total, 2**32 - total)  # of the signed number, without its sign
+    digits = ""
+    while left or not digits:
+        left, digit = divmod(left, 36)
+        digits = _DIGITS[digit] + digits
+    return digits
+
+
+def key_of_transcript(path: str | os.PathLike[str]) -> SessionKey | None:
+    """Return the key of the transcript that the CLI keeps in the file `path`; None for a file that is no transcript.
+
+    The path is `…/projects/<project>/<session>.jsonl`, and `…/projects/<project>/<session>/<subpath>.jsonl` for a subagent.
+    """
+    parts = PurePath(path).parts
+    places = [index for index, part in enumerate(parts) if part == "projects"]
+    if not places or not parts[-1].endswith(_SUFFIX):
+        return None
+    below = list(parts[places[-1] + 1 :])
+    below[-1:] = [below[-1][: -len(_SUFFIX)]] if below else []
+    if len(below) < 2 or not all(below):  # noqa: PLR2004 - a project and a session
+        return None
+    key: SessionKey = {"project_key": below[0], "session_id": below[1]}
+    if len(below) > 2:  # noqa: PLR2004
+        key["subpath"] = "/".join(below[2:])
+    return key
+
+
+def relative_transcript(session_id: str, subpath: str | None) -> PurePosixPath | None:
+    """Return where a transcript belongs below the folder of its project; None for a name that would leave that folder."""
+    names = [session_id, *(subpath.split("/") if subpath is not None else ())]
+    for name in names:
+        if name in ("", ".", "..") or any(character in name for character in "/\\:\0"):
+            return None
+    return PurePosixPath(*names[:-1], names[-1] + _SUFFIX)
+
+
+def checked_key(key: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    """Return the parts of a key.
+
+    Raises:
+        UsageError: a part is missing, empty or no text.
+    """
+    project, session, subpath = (key.get(name) for name in ("project_key", "session_id", "subpath"))
+    for name, value in (("project_key", project), ("session_id", session), ("subpath", subpath)):
+        if (value is None and name == "subpath") or (isinstance(value, str) and value):
+            continue
+        raise UsageError(f"the key of a transcript needs {name} as a text that is not empty, not {value!r}")
+    return str(project), str(session), subpath
