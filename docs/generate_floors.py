@@ -37,6 +37,7 @@ WORDS: Mapping[str, str] = {
     "transport": "the contract, clause by clause",
     "messages": "their names",
     "hooks": "their names",
+    "sessions": "stored ones",
     "control": "their names",
     "background": "tasks of their own",
     "backoff": "delays",
