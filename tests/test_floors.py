@@ -22,6 +22,7 @@ FLOORS = {
     "errors": 0,
     "lazy": 0,
     "printable": 0,
+    "session_store": 0,
     "backoff": 1,
     "background": 1,
     "prometheus": 1,

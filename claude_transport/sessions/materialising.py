@@ -22,7 +22,8 @@ import msgspec
 from claude_transport.errors import CLIConnectionError, ConfigurationError
 from claude_transport.printable import printable
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, has_method
-from claude_transport.sessions.store_keys import is_session_id, project_key_for_directory, relative_transcript
+from claude_transport.sessions.places import is_session_id, project_key_for_directory
+from claude_transport.sessions.store_keys import relative_transcript
 
 logger: logging.Logger = logging.getLogger(__name__)
 

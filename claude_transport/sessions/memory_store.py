@@ -122,7 +122,8 @@ class InMemorySessionStore(SessionStore):
     async def find_project(self, session_id: str) -> str | None:
         """Return the project key under which the session was last written; None when there is none."""
         await anyio.lowlevel.checkpoint()
-        found = [(parts[None].mtime, project) for (project, session), parts in self._transcripts.items() if session == session_id and None in parts]
+        of_session = {project: parts for (project, session), parts in self._transcripts.items() if session == session_id and None in parts}
+        found = [(parts[None].mtime, project) for project, parts in of_session.items()]
         return max(found)[1] if found else None
 
 

@@ -44,7 +44,7 @@ def project_key_for_directory(directory: Directory = None) -> str:
     It is the real path of the directory, with a hyphen for all that is no ASCII letter or digit. It is cut after 200 characters, and a cut
     one ends in a hash of the whole path.
     """
-    return _key(_real_path(directory if directory is not None else "."))
+    return _key(real_path(directory if directory is not None else "."))
 
 
 def configuration_directory() -> Path:
@@ -71,7 +71,7 @@ def projects_of(directory: Directory, *, worktrees_from: int = 1) -> Iterator[tu
 
     The worktrees count only where the repository has at least `worktrees_from` of them.
     """
-    own = _real_path(directory or ".")
+    own = real_path(directory or ".")
     yield from _existing([own])
     worktrees = _worktrees(own)
     if len(worktrees) >= worktrees_from:
@@ -133,7 +133,8 @@ def _hash(text: str) -> str:
     return digits or "0"
 
 
-def _real_path(directory: str | os.PathLike[str]) -> str:
+def real_path(directory: str | os.PathLike[str]) -> str:
+    """Return the path of a directory without links, in the form of Unicode that the CLI uses."""
     try:
         return unicodedata.normalize("NFC", os.path.realpath(os.fspath(directory)))
     except OSError:

@@ -1,10 +1,8 @@
-"""Keys of transcripts in stores: from a directory, from the path of a transcript file, and back to a path."""
+"""Keys of transcripts in stores: from the path of a transcript file, and back to a path."""
 
 from __future__ import annotations
 
 import os
-import re
-import unicodedata
 from collections.abc import Mapping
 from pathlib import PurePath, PurePosixPath
 from typing import Any, Final
@@ -12,34 +10,7 @@ from typing import Any, Final
 from claude_transport.errors import UsageError
 from claude_transport.session_store import SessionKey
 
-_LONGEST_NAME: Final = 200
-"""Characters up to which the CLI names the folder of a project by the whole path."""
-
 _SUFFIX: Final = ".jsonl"
-_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-def project_key_for_directory(directory: str | os.PathLike[str] | None = None) -> str:
-    """Return the project key of a directory: the name of the folder in which the CLI keeps its transcripts.
-
-    None is the working directory of this process. Links are resolved; a long path ends with a hash of the whole.
-    """
-    path = unicodedata.normalize("NFC", os.path.realpath("." if directory is None else directory))
-    name = re.sub(r"[^A-Za-z0-9]", "-", path)
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{_hash(path)}"
-
-
-def _hash(text: str) -> str:
-    """Return the hash that the CLI adds to the name of a long path: 32 bits, in base 36."""
-    total = 0
-    for character in text:
-        total = (total * 31 + ord(character)) & 0xFFFFFFFF
-    left = min(total, 2**32 - total)  # of the signed number, without its sign
-    digits = ""
-    while left or not digits:
-        left, digit = divmod(left, 36)
-        digits = _DIGITS[digit] + digits
-    return digits
 
 
 def key_of_transcript(path: str | os.PathLike[str]) -> SessionKey | None:

@@ -32,12 +32,11 @@ def fold_session_summary(prev: SessionSummaryEntry | None, key: SessionKey, entr
     as it was, or 0.
     """
     data: dict[str, Any] = {} if prev is None else dict(prev["data"])
-    for each in entries:
-        entry = cast("dict[str, Any]", each)
+    for entry in cast("Sequence[Any]", entries):
         if not isinstance(entry, dict):
             continue  # a store may hold what was written by another program
         data.setdefault("is_sidechain", entry.get("isSidechain") is True)
-        if "created_at" not in data and (moment := _milliseconds(entry.get("timestamp"))) is not None:
+        if "created_at" not in data and (moment := milliseconds_of(entry.get("timestamp"))) is not None:
             data["created_at"] = moment
         if "cwd" not in data and isinstance(entry.get("cwd"), str) and entry["cwd"]:
             data["cwd"] = entry["cwd"]
@@ -51,7 +50,8 @@ def fold_session_summary(prev: SessionSummaryEntry | None, key: SessionKey, entr
     return {"session_id": key["session_id"], "mtime": 0 if prev is None else prev["mtime"], "data": data}
 
 
-def _milliseconds(timestamp: object) -> int | None:
+def milliseconds_of(timestamp: object) -> int | None:
+    """Return a time of an entry in milliseconds since 1970; None for what is no time."""
     if not isinstance(timestamp, str):
         return None
     try:

@@ -371,6 +371,8 @@ async def prepare_stored(options: ClaudeOptions) -> tuple[Mirror, FoundSession |
         if not options.fork_session:
             try:
                 await mirror.claim({"project_key": found.project_key, "session_id": found.session_id})
+                # again: the host that had it may have stored its last words between the two
+                found = await find_session(store, resume=found.session_id, cwd=options.cwd)
             except BaseException:
                 with anyio.move_on_after(_GIVE_BACK, shield=True):
                     await mirror.close()
