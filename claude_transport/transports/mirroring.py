@@ -30,6 +30,7 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, has_method
 from claude_transport.sessions.materialising import FoundSession, asked, find_session, said_by
+from claude_transport.sessions.memory_store import uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
 from claude_transport.streams.inflow import Wakeup
 
@@ -50,13 +51,18 @@ _APPEND_TIMEOUT: Final = 60.0
 _LAST_CALLS: Final = 10.0
 """Seconds that the store gets after the last frame. Closing a session waits for no longer."""
 
+_LAST_WORDS: Final = 0.3
+"""Share of these seconds that the end of the reading waits for reports. A `Query` that closes reads for 5 seconds at most."""
+
 _GIVE_BACK: Final = 1.0
 """Seconds for giving the sessions back. A claim that is not given back ends by itself."""
 
 CLAIM_SECONDS: Final = 30.0
 """Seconds after which another host may take a session whose host was killed."""
 
-_RETRY: Final = RetryPolicy(connection=4, backoff=Backoff(first=0.2, maximum=5.0))
+_RETRY: Final = RetryPolicy(connection=5, backoff=Backoff(first=0.2, maximum=5.0))
+_LAST_RETRY: Final = RetryPolicy(connection=1, backoff=Backoff(first=0.2))
+"""Once no more frames come, closing waits for the store."""
 
 
 class Frame(msgspec.Struct):
@@ -154,8 +160,8 @@ class Mirror:
         self._task = BackgroundTask.spawn(self._run, name="mirror transcript", at_end=at_end)
 
     async def drain(self) -> Sequence[bytes]:
-        """Wait until everything is stored, no longer than `last_calls` seconds. Return the reports that were not read yet."""
-        end_by = self._begin_end()
+        """Wait a moment until everything is stored. Return the reports that were not read yet."""
+        end_by = self._begin_end() - (1 - _LAST_WORDS) * self._last_calls
         if self._task is not None:
             with anyio.CancelScope(deadline=end_by):
                 await self._task.wait()
@@ -278,14 +284,13 @@ class Mirror:
 
     async def _beginning(self, path: str, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> Sequence[SessionStoreEntry]:
         """Return the entries that the CLI has written without sending them: the history of a fork, or of a session that was begun
-        without a store. They are read once, when the first frame of a file comes.
+        without a store. They are read once, when the first message of a file comes: only messages have a uuid by which to find them.
         """
-        in_file = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("type") == "agent_metadata")]
-        if not in_file or path in self._seen or key["session_id"] in self._projects:
+        if path in self._seen or key["session_id"] in self._projects or not any(map(uuid_of, entries)):
             return ()
         self._seen.add(path)
         try:
-            return await anyio.to_thread.run_sync(functools.partial(_entries_before, path, in_file), abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(functools.partial(_entries_before, path, entries), abandon_on_cancel=True)
         except (OSError, RuntimeError) as exc:  # it cannot be read, or no thread can be started
             self._lose(key, f"the beginning of the transcript cannot be read: {said_by(exc)}", 1)
             return ()
@@ -299,14 +304,17 @@ class Mirror:
                     return
                 await self._append_once(key, entries)
             except ClaudeTransportError as exc:
-                delay = self._retry.next_delay(exc, earlier=failures)
+                retry = self._retry if self._end_by is None else _LAST_RETRY
+                delay = retry.next_delay(exc, earlier=failures)
                 if delay is None:
                     self._lose(key, str(exc), len(entries))
                     return
                 failures.append(exc)
             else:
                 return
-            await anyio.sleep(delay)
+            with anyio.move_on_after(delay):
+                while self._end_by is None:  # the end cuts the pause short
+                    await self._news.wait()
 
     async def _append_once(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         with anyio.move_on_after(self._append_timeout):
@@ -333,17 +341,24 @@ class Mirror:
 
 
 def _entries_before(path: str, sent: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
-    """Return the entries of a transcript file before those that were `sent`, which follow each other there; none when they are not there."""
+    """Return the entries of a transcript file before those that were `sent`; none when these are not there.
+
+    The CLI sends most entries of the file, but not all.
+    """
+    first = next(number for number, entry in enumerate(sent) if uuid_of(entry))
     found: list[SessionStoreEntry] = []
     with Path(path).open("rb") as file:
         for line in file:
             try:
-                found.append(msgspec.json.decode(line))
+                entry = msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # half a line, of a process that was killed
-    for start in range(len(found)):
-        if found[start] == sent[0] and found[start : start + len(sent)] == sent:
-            return found[:start]
+            if uuid_of(entry) == uuid_of(sent[first]):
+                while first and found and found[-1] == sent[first - 1]:
+                    found.pop()
+                    first -= 1
+                return found
+            found.append(entry)
     return []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import claude_agent_sdk
 import pytest
 from live_session import PATIENCE, from_subagent
@@ -259,7 +260,7 @@ class BadStore(sessions.InMemorySessionStore):
 @pytest.mark.needs("--session-mirror")
 @pytest.mark.parametrize("cuts", [False, True], ids=["before an append", "in the middle of an append"])
 async def test_a_store_that_fails_for_a_moment_has_everything_once_in_the_end(cuts: bool, machines: Iterator[Machine]) -> None:
-    one, whole, failing = next(machines), sessions.InMemorySessionStore(), BadStore(failures=2, cuts=cuts)
+    one, failing = next(machines), BadStore(failures=1, cuts=cuts)
     script = ["The word is xyzzy."]
     async with FakeMessagesAPI(script) as api, one.session(api, session_store=failing, session_id=SID) as query:
         await ask(query, "Tell me a word")
@@ -270,7 +271,6 @@ async def test_a_store_that_fails_for_a_moment_has_everything_once_in_the_end(cu
     stored = await failing.load({"project_key": sessions.project_key_for_directory(one.project), "session_id": SID})
     uuids = [entry["uuid"] for entry in stored or [] if "uuid" in entry]
     assert len(uuids) == len(set(uuids)) > 2
-    assert whole.__class__ is not failing.__class__
 
 
 @pytest.mark.needs("--session-mirror")
