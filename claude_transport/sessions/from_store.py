@@ -130,7 +130,8 @@ async def get_session_messages_from_store(
     Raises:
         SessionArgumentError: the id is no UUID, or `directory` cannot be a path.
     """
-    entries = await session_store.load(_key(session_id, directory))
+    key = _key(session_id, directory)
+    entries = await session_store.load(key)
     return [message_of(entry.where) for entry in cut_to_page(conversation(_tree(entries or [])), limit, offset)]
 
 

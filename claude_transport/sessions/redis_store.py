@@ -82,7 +82,11 @@ class RedisSessionStore(SessionStore):
         except ImportError as exc:
             raise ConfigurationError("RedisSessionStore needs the extra redis: pip install 'claude-transport[redis]'", option="url") from exc
         self._url: str = url
-        self._place: str = f"{parts.hostname}:{parts.port or 6379}"
+        try:
+            self._host, self._port = parts.hostname, parts.port or 6379
+        except ValueError as exc:
+            raise ConfigurationError(f"url has no valid port: {exc}", option="url") from exc
+        self._place: str = f"{self._host}:{self._port}"
         self._prefix = prefix
 
     def __repr__(self) -> str:
@@ -101,6 +105,8 @@ class RedisSessionStore(SessionStore):
         failure: Exception | None = None
         with anyio.move_on_after(_CALL_TIMEOUT) as patience:
             try:
+                # first by hand: a client that cannot connect leaves open streams behind
+                await (await anyio.connect_tcp(self._host, self._port)).aclose()
                 async with coredis.Redis.from_url(self._url) as client:
                     yield client
             except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group

@@ -144,6 +144,8 @@ class Mirror:
             self._dropped += 1
             if self._dropped == 1:
                 self._lose(None, f"the store is too slow: {self._waiting_bytes} bytes wait for it, and frames are dropped", 1)
+            else:
+                self.lost += 1
         else:
             self._dropped = 0
             self._waiting.append(line)
@@ -291,6 +293,8 @@ class Mirror:
         self._seen.add(path)
         try:
             return await anyio.to_thread.run_sync(functools.partial(_entries_before, path, entries), abandon_on_cancel=True)
+        except FileNotFoundError:
+            return ()  # a CLI that keeps no files has sent everything
         except (OSError, RuntimeError) as exc:  # it cannot be read, or no thread can be started
             self._lose(key, f"the beginning of the transcript cannot be read: {said_by(exc)}", 1)
             return ()
