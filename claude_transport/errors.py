@@ -72,6 +72,7 @@ __all__ = [
     "ControlRequestFailed",
     "ControlTimeout",
     "InputClosed",
+    "JSONRPCError",
     "LineTooLong",
     "MaxTurnsReached",
     "MissingResult",
@@ -422,6 +423,20 @@ class ControlRequestFailed(ControlError):
     def __init__(self, message: str = "", *, error_code: str | None = None, **common: Any) -> None:
         super().__init__(message, **common)
         self.error_code = error_code
+
+
+class JSONRPCError(ControlError):
+    """The peer answered a JSON-RPC request with an error. `rpc_code` is its number, `message` its text, `data` what came with it, if
+    anything. Raise it in an `on_request` callback to refuse a request of the peer.
+    """
+
+    code = "control.jsonrpc"
+
+    def __init__(self, message: str = "", *, rpc_code: int = -32603, data: Any = None, **common: Any) -> None:
+        super().__init__(message, **common)
+        self.message = message
+        self.rpc_code = rpc_code
+        self.data = data
 
 
 class ResultError(ClaudeTransportError):

@@ -72,6 +72,7 @@ MEANINGS: Mapping[str, str] = {
     "bridge.too_large": "A host sent a message over the limit of a bridge.",
     "completion.unexpected": "A call failed with an error that is not from this library or the API client; see the `__cause__`.",
     "config.missing_extra": "An option needs a package that is not installed; the message names the extra.",
+    "config.no_agent": "The agent was to be found, and neither a claude nor a codex can be run.",
     "config.no_auth_path": "There is neither a claude nor an API key, so no path can be used.",
     "config.unsupported_platform": "This platform cannot run processes in the way this library needs.",
     "connect.forbidden": "The system does not allow the connection, or the server answered HTTP 403.",
@@ -107,7 +108,7 @@ MEANINGS: Mapping[str, str] = {
     "transport.stalled": "A watchdog ended a conversation that made no progress.",
     "usage.callback_failed": "A callback raised a `BaseException` that is not an `Exception`, which ended its conversation.",
     "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
-    "usage.wrong_loop": "A query or a pool was used from another event loop than its own.",
+    "usage.wrong_loop": "A query, a pool or a JSON-RPC peer was used from another event loop than its own.",
 }
 """The meaning of codes that belong to a particular failure."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from claude_transport.app.failures import TRACEBACK
 from claude_transport.bridge.configuration import SERVER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
-from claude_transport.completion.resolution import API_VARIABLES, TRANSPORT_VARIABLE
+from claude_transport.completion.resolution import AGENT_VARIABLE, API_VARIABLES, TRANSPORT_VARIABLE
 from claude_transport.launch.discovery import PATH_VARIABLE
 from claude_transport.launch.environ import (
     ALWAYS_ALLOWED,
@@ -83,6 +83,11 @@ A call through the API starts no process. It reads the environment that its opti
 READ = (
     (PATH_VARIABLE, "`find_cli()`", "The `claude` to run, unless `cli_path` names one. A path that does not work is an error."),
     (TRANSPORT_VARIABLE, "`complete()`, `stream()`, the program", "`cli`, `api` or `auto`: the path of a call for which none was chosen."),
+    (
+        AGENT_VARIABLE,
+        "`complete()`, `stream()`, `preflight()`, the program",
+        "`claude-code`, `codex` or `auto`: the agent of a call for which none was chosen.",
+    ),
     ("PATH", "`find_cli()`, a `launcher`", "Where programs are looked for. Only absolute entries count for `find_cli()`."),
     (
         "HOME, USERPROFILE",

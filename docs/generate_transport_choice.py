@@ -12,6 +12,8 @@ from typing import Any
 
 from claude_transport import errors
 from claude_transport.backoff import RetryPolicy
+from claude_transport.codex.errors import error_of, interrupted
+from claude_transport.codex.messages import CodexTurnError
 from claude_transport.completion.assembly import ADVICE
 from claude_transport.completion.classification import (
     ERROR_TYPES,
@@ -21,7 +23,8 @@ from claude_transport.completion.classification import (
     classify_result,
     timed_out,
 )
-from claude_transport.completion.resolution import API_VARIABLES, CHOICES, LAYERS, MATRIX, Cell
+from claude_transport.completion.codex_request import CLAUDE_OPTIONS
+from claude_transport.completion.resolution import AGENT_LAYERS, API_VARIABLES, CHOICES, LAYERS, MATRIX, Cell
 from claude_transport.launch.credentials import PAYERS
 from claude_transport.protocol.messages import ResultMessage
 
@@ -42,6 +45,8 @@ CHOICE = f"""\
 
 A call can take two paths: through the `claude` program of this machine, with its login, or to the Messages API, with a key.
 `resolve_transport()` chooses the path, `preflight()` checks what would happen, and `claude-transport doctor` shows both.
+
+Another agent can answer in place of Claude: Codex, through its own program. [Below](#which-agent-answers) is what chooses it.
 """
 
 LAYER_TEXT = """\
@@ -84,7 +89,30 @@ ANNOUNCED = """\
 ## Announced once
 
 The first time that `auto` chooses the CLI in a process, the logger `claude_transport.completion` writes a warning that names the account
-that pays. The program writes it as one line on stderr. An explicit choice is not announced.
+that pays. The program writes it as one line on stderr. An explicit choice is not announced. It is the same when `auto` chooses the agent.
+"""
+
+AGENT_TEXT = """\
+## Which agent answers
+
+`agent="claude-code"`, `"codex"` or `"auto"`: `resolve_agent()` chooses. The first of these layers that makes a choice decides.
+`AgentResolution.layer` and `.reason` name it. An unknown value is refused, and the error names its layer.
+"""
+
+AUTO_AGENT_TEXT = """\
+`auto` takes Claude Code when it is there, else Codex. In a call, Claude is also there when the call must go to the Messages API
+(`transport="api"`), and when there is neither program but a key. Without any of them the code is `config.no_agent`.
+
+Codex has no API path: with `transport="api"`, from whichever layer, a call to it is refused. So is a model of Claude. A model of Codex is
+refused where a layer chose `claude-code`, also by `auto`; a call that chose no agent may name any model, because a proxy may serve it.
+"""
+
+OPTIONS_TEXT = """\
+### What Codex honours of `ClaudeOptions`
+
+Options for Codex itself are `CodexOptions`, in the argument `codex`. Where both say something, an argument of the call counts first, then
+`CodexOptions`, then `ClaudeOptions`. An option that has no row is refused with a `ConfigurationError` that names it, before a process
+starts: it would change the answer, or what the run may do.
 """
 
 ERRORS = f"""\
@@ -108,6 +136,38 @@ CLI_TEXT = """\
 
 The first class that fits counts. *Again* holds for a call that certainly had no side effects.
 """
+
+CODEX_TEXT = """\
+## What Codex reports
+
+`codexErrorInfo` of the failed turn decides, with its `httpStatusCode` where it has one; words only when it says `other`. Before that, Codex
+asks again by itself: such a retry (`willRetry`) is an event and no failure. So the retries of this table come on top of its own.
+A turn that had called a tool is never repeated.
+"""
+
+CODEX_CAUSES: tuple[Any, ...] = (
+    "rateLimitExceeded",
+    "usageLimitExceeded",
+    {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
+    "serverOverloaded",
+    "flexUnavailable",
+    "policyCapacityUnavailable",
+    "unauthorized",
+    {"httpConnectionFailed": {"httpStatusCode": 401}},
+    {"httpConnectionFailed": {"httpStatusCode": 402}},
+    "badRequest",
+    "modelNotFound",
+    "contextWindowExceeded",
+    "internalServerError",
+    {"responseStreamConnectionFailed": {"httpStatusCode": None}},
+    {"responseStreamDisconnected": {"httpStatusCode": None}},
+    "sessionBudgetExceeded",
+    "cyberPolicy",
+    "misalignmentPolicyViolation",
+    "inferenceHookDenied",
+    "other",
+)
+"""What `codexErrorInfo` may be. One with a status stands for every status."""
 
 API_TEXT = """\
 ## What the API calls it
@@ -173,8 +233,20 @@ def matrix_rows() -> Iterator[list[str]]:
         yield ["yes" if row.api_key else "no", "yes" if row.cli else "no", *(shown_cell(cells[choice]) for choice in CHOICES)]
 
 
+def codex_rows() -> Iterator[list[str]]:
+    for info in CODEX_CAUSES:
+        shown = info
+        if isinstance(info, dict):
+            ((name, facts),) = info.items()
+            shown = name if facts["httpStatusCode"] is None else f"{name} {facts['httpStatusCode']}"
+        yield [f"`{shown}`", *told(error_of(CodexTurnError(codex_error_info=info)))]
+    yield ["interrupted", *told(interrupted())]
+
+
 def render_choice() -> str:
     """The page about the choice, as MyST Markdown."""
+    agent_layers = ([str(rank), f"`{layer}`", cell(text)] for rank, (layer, text) in enumerate(AGENT_LAYERS.items(), 1))
+    honoured = ([f"`{name}`", how] for name, how in CLAUDE_OPTIONS.items())
     layers = ([str(rank), f"`{layer}`", cell(text)] for rank, (layer, text) in enumerate(LAYERS.items(), 1))
     payers = ([f"`{kind}`", cell(payer)] for kind, payer in PAYERS.items())
     advice = ([f"`{category}`", f"`{prefix}: `"] for category, prefix in ADVICE.items())
@@ -186,6 +258,11 @@ def render_choice() -> str:
         table(("A key", "claude", *(f"`{choice}`" for choice in CHOICES)), matrix_rows()),
         PAYER_TEXT,
         table(("Credential", "Who pays"), payers),
+        AGENT_TEXT,
+        table(("Rank", "`layer`", "What it is"), agent_layers),
+        AUTO_AGENT_TEXT,
+        OPTIONS_TEXT,
+        table(("Option", "With Codex"), honoured),
         ANNOUNCED,
         ADVICE_TEXT,
         table(("`category`", "The warning begins with"), advice),
@@ -248,6 +325,8 @@ def render_errors() -> str:
         table(("Cause", *columns), result_rows()),
         API_TEXT,
         table(("`type`", "Status", *columns[:4]), api_rows()),
+        CODEX_TEXT,
+        table(("`codexErrorInfo`", *columns), codex_rows()),
         CLI_TEXT,
         table(columns, cli_rows()),
         CODES_TEXT,

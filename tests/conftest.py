@@ -30,8 +30,10 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--claude-binary PATH`: the CLI that the e2e tests run, instead of the one inside claude-agent-sdk."""
+    """`--claude-binary PATH`: the CLI that the e2e tests run, not the one inside claude-agent-sdk. `--codex-binary PATH`: the Codex."""
     parser.addoption("--claude-binary", metavar="PATH", help="run the e2e tests on this claude binary")
+    parser.addoption("--acp-agent", metavar="PATH", help="run the test of an ACP agent on this index.js of claude-agent-acp")
+    parser.addoption("--codex-binary", metavar="PATH", help="run the tests of Codex on this codex binary; also the variable CODEX_BINARY")
 
 
 def pytest_configure() -> None:

@@ -28,7 +28,8 @@ import claude_transport as ct
 CAT = ["cat"]
 ANSWER = r'{"type":"control_response","response":{"subtype":"success","request_id":"\1","response":{}}}'
 RESULT = '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"","session_id":"s"}'
-CLAUDE = ["sed", "-u", "-n", "-e", rf's/.*"request_id": *"\([^"]*\)".*/{ANSWER}/p', "-e", rf's/.*"type": *"user".*/{RESULT}/p']
+ANSWERING = [r"/mcp_reconnect/d", rf's/.*"request_id": *"\([^"]*\)".*/{ANSWER}/p', rf's/.*"type": *"user".*/{RESULT}/p']
+CLAUDE = ["sed", "-u", "-n", *(part for command in ANSWERING for part in ("-e", command))]
 DYING = ["sh", "-c", "read -r line; echo 'token: sk-ant-api03-abcdefgh' >&2; exit 3"]
 
 Scenario = Callable[[], Awaitable[None]]
@@ -152,7 +153,7 @@ async def a_conversation() -> None:
         turn = await attempt("send", lambda: query.send("Hello"))
         await attempt("result", turn.result)
         await attempt("request", lambda: query.request("mcp_status"))
-        await attempt("a request that is not answered", lambda: query.request("mcp_status", timeout=0))
+        await attempt("a request that is not answered", lambda: query.request("mcp_reconnect", serverName="a", timeout=0))
         await attempt("interrupt", query.interrupt)
         await attempt("close", query.aclose)
 

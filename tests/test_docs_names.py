@@ -27,8 +27,8 @@ PAGES = sorted(page for kind in ("tutorial", "how-to", "explanation", "reference
 OBJECTS: dict[str, tuple[Any, ...]] = {
     "ct": (ct,),
     "query": (ct.Query,),
-    "turn": (ct.Turn,),
-    "result": (ct.ResultMessage,),
+    "turn": (ct.Turn, ct.codex.CodexTurn),
+    "result": (ct.ResultMessage, ct.codex.CodexTurnResult),
     "transport": (
         ct.SubprocessTransport,
         ct.NetworkTransport,

@@ -34,10 +34,13 @@ FLOORS = {
     "control": 2,
     "sessions": 2,
     "streams": 3,
+    "codex": 3,
     "transports": 4,
     "wrappers": 4,
     "inspection": 5,
     "client": 5,
+    "jsonrpc": 5,
+    "codex.session": 5,
     "bridge": 6,
     "completion": 6,
     "gateway": 6,
@@ -48,6 +51,13 @@ FLOORS = {
     "app": 7,
     "__init__": 8,
     "__main__": 8,
+}
+
+# Modules that stand above the rest of their package: what they know of other units, the rest does not. Each group is a unit of its own.
+UPSTAIRS: Mapping[str, str] = {
+    "codex.callbacks": "codex.session",
+    "codex.post": "codex.session",
+    "codex.session": "codex.session",
 }
 
 EVENT_LOOPS = frozenset({"anyio", "asyncio", "curio", "sniffio", "trio", "uvloop"})
@@ -73,6 +83,9 @@ NEIGHBOURS: Mapping[str, str] = {
     "lazy → errors": "a module that cannot be read is reported as a typed error",
     "errors → printable": "the message of an error may quote a peer, and is shown on one line",
     "bridge → gateway": "a listening socket, private from its first instant, is made in one place",
+    "codex.session → client": "what callbacks of other code do wrong is judged in one place, and an interrupt ends alike for every agent",
+    "codex.session → jsonrpc": "the conversation of Codex is one in JSON-RPC",
+    "jsonrpc → client": "what transports and callbacks of other code do wrong is judged in one place",
     "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
 }
 FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}
@@ -92,6 +105,10 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
     "client.controls": "One method for each control request; it changes with the list of requests.",
     "client.lanes": "Messages by subagent: public behind its door, and `Query` does not know it.",
+    "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
+    "codex.launch": "What would be run for Codex, which a session of Claude never loads.",
+    "completion.codex_messages": "Pure; it changes with the messages of the two agents, and `codex_path` with the session.",
+    "completion.codex_path": "The path that loads Codex, which a call to Claude never does.",
     "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
     "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
@@ -115,10 +132,13 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.conformance.sshd": "Starts a real ssh server for one medium.",
     "testing.fake_claude_process.control": "Answers to control requests; it changes with the control protocol.",
     "testing.fake_claude_process.session": "The main part of the fake; its script runs it in a process of its own.",
-    "testing.http_server": "HTTP for the fake API; it knows nothing of Claude.",
+    "testing.fake_codex": "Public behind its door.",
+    "testing.fake_codex_process.server": "The main part of the fake; its script runs it in a process of its own.",
+    "testing.fake_codex_process.turns": "How steps are played; it changes with the steps.",
+    "testing.fake_responses_api": "The words of the Responses API; they change with that API.",
     "testing.mock_claude": "What a fixture of the plugin gives; loaded when the fixture is used.",
-    "testing.steps": "Public: scenarios import it.",
     "testing.tape_shelf": "What a fixture of the plugin gives; loaded when the fixture is used.",
+    "transports.forwarding": "Public behind its door; no transport imports it.",
     "transports.start_gate": "Public behind its door; no transport imports it.",
     "wrappers.spans": "OpenTelemetry spans, loaded only where they are wanted.",
 }
@@ -159,7 +179,12 @@ class Import:
 
 def unit_of(name: str) -> str:
     parts = name.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+    return UPSTAIRS.get(".".join(parts[1:3])) or (parts[1] if len(parts) > 1 else "__init__")
+
+
+def is_door_of(module: Module, found: Import) -> bool:
+    """Whether a package names its own upper part, which it does not load: a door stands beside the house, not in it."""
+    return module.is_package and found.target.startswith(f"{module.name}.") and unit_of(found.target) in UPSTAIRS.values()
 
 
 def is_ours(name: str) -> bool:
@@ -229,7 +254,7 @@ def faults_of_floors(house: Mapping[str, Module]) -> Iterator[str]:
             yield f"{module.name} has no floor: give `{module.unit}` one in FLOORS and in docs/explanation/architecture.md"
             continue
         for found in read_imports(module, house):
-            if not is_ours(found.target) or unit_of(found.target) == module.unit:
+            if not is_ours(found.target) or unit_of(found.target) == module.unit or is_door_of(module, found):
                 continue
             here, there = FLOORS[module.unit], FLOORS.get(unit_of(found.target))
             if there is None:

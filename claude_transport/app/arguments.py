@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # These values also exist in `launch.options` and `completion.resolution`, which take long to import; tests hold that they are the same.
 PERMISSION_MODES: Final = ("default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan")
 TRANSPORTS: Final = ("auto", "cli", "api")
+AGENTS: Final = ("claude-code", "codex", "auto")
+SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
+APPROVAL_POLICIES: Final = ("untrusted", "on-request", "never")
 SHELLS: Final = ("bash", "zsh", "fish")
 HELP_WIDTH: Final = 80
 """The widest line of the help, in columns."""
@@ -279,6 +282,26 @@ def _transport(purpose: str) -> click.Option:
     return _choice("--transport", TRANSPORTS, help=f"{purpose} (default: CLAUDE_TRANSPORT, else auto: claude if there is one)")
 
 
+def _agent() -> list[click.Option]:
+    """The options of `ask` that say which agent answers."""
+    return [
+        _choice(
+            "--agent",
+            AGENTS,
+            help="who answers (default: CLAUDE_TRANSPORT_AGENT, else claude-code); auto: claude if there is one, else codex",
+        ),
+        _option("--codex-path", metavar="PATH", help="the codex to run (default: CODEX_CLI_PATH, else search for it)"),
+    ]
+
+
+def _one_agent(what: str) -> list[click.Option]:
+    """The options of `record` and `serve` that name the agent."""
+    return [
+        _choice("--agent", AGENTS[:2], default="claude-code", help=what),
+        _option("--codex-path", metavar="PATH", help="the codex to run (default: CODEX_CLI_PATH, else search for it)"),
+    ]
+
+
 def _timeout(what: str) -> click.Option:
     return _option("--timeout", **_SECONDS, metavar="SECONDS", help=f"stop {what} after this time, with exit code 1 (default: never)")
 
@@ -336,6 +359,23 @@ def _served() -> list[click.Option]:
     ]
 
 
+def _served_codex() -> list[click.Option]:
+    """The options of `serve` that say whom it serves, and how Codex is run."""
+    return [
+        *_one_agent("what each client gets"),
+        _choice(
+            "--sandbox",
+            SANDBOXES,
+            help="what commands of codex may do with files, whatever a thread asks for (default: as config.toml says)",
+        ),
+        _choice(
+            "--approval-policy",
+            APPROVAL_POLICIES,
+            help="when codex asks the client, whatever a thread asks for (default: as config.toml says)",
+        ),
+    ]
+
+
 def _limits() -> list[click.Option]:
     return [
         _option(
@@ -361,6 +401,8 @@ _COLOURS: Final = ("NO_COLOR", "if not empty: no colours; TERM=dumb does the sam
 _COLUMNS: Final = ("COLUMNS", "the width of the output, in characters (default: that of the terminal)")
 _CLI_PATH: Final = ("CLAUDE_CLI_PATH", "the claude to run without --cli-path; else PATH and the usual places are searched")
 _PATH: Final = ("CLAUDE_TRANSPORT", "auto, cli or api: used without --transport")
+_AGENT: Final = ("CLAUDE_TRANSPORT_AGENT", "claude-code, codex or auto: used without --agent")
+_CODEX_PATH: Final = ("CODEX_CLI_PATH", "the codex to run without --codex-path; else PATH and the usual places are searched")
 _CREDENTIALS: Final = (
     ("ANTHROPIC_API_KEY", "a key of the API; `doctor` says which credential claude uses"),
     ("CLAUDE_CODE_OAUTH_TOKEN", "a token of a subscription"),
@@ -381,13 +423,15 @@ MANUAL: Final[Mapping[str, Manual]] = {
     "ask": Manual(
         summary="ask one prompt and print the answer as it is written",
         description="Ask one prompt and print the answer as it is written. Each tool call is one line on stderr. If claude needs "
-        "permission for a tool, you are asked on the terminal. Without a terminal the tool is denied.",
+        "permission for a tool, you are asked on the terminal. Without a terminal the tool is denied. With --agent codex, the commands of "
+        "Codex run in a sandbox that can only read, and nothing is asked.",
         examples=(
             'claude-transport ask "What is a transport?"',
             'git diff | claude-transport ask --system-prompt "Review this."',
             'claude-transport ask --offline --json "Hello"',
+            'claude-transport ask --agent codex "What is a transport?"',
         ),
-        environment=(_CLI_PATH, _PATH, *_CREDENTIALS, _CONFIG, _MARKDOWN, _COLUMNS, _TRACEBACK),
+        environment=(_CLI_PATH, _CODEX_PATH, _PATH, _AGENT, *_CREDENTIALS, _CONFIG, _MARKDOWN, _COLUMNS, _TRACEBACK),
         files=(_LOGIN,),
         exit_codes=_EXIT_CODES,
     ),
@@ -406,13 +450,15 @@ MANUAL: Final[Mapping[str, Manual]] = {
         ),
     ),
     "serve": Manual(
-        summary="let clients on other machines use the claude here",
-        description="Run a gateway: each client with a valid token gets its own claude. The URLs are printed on stdout, one per line. The "
+        summary="let clients on other machines use the claude or codex here",
+        description="Run a gateway: each client with a valid token gets its own claude; with --agent codex, its own codex app-server, "
+        "with which it may do on this machine what codex may. The URLs are printed on stdout, one per line. The "
         "log goes to stderr. Without tokens, only this machine can connect, but every user of it can. SIGTERM or Ctrl-C starts the drain: "
         "running turns may end, new sessions are refused. A second signal ends the drain at once.",
         examples=(
             "claude-transport serve --listen tcp://127.0.0.1:7411 --token-file tokens",
             "claude-transport serve --listen unix:///run/claude.sock --token-env TOKEN",
+            "claude-transport serve --agent codex --sandbox read-only --listen unix:///run/codex.sock",
         ),
         environment=(
             _CLI_PATH,
@@ -540,7 +586,7 @@ COMMANDS: Final = (
             _offline(),
             _every_message(),
             *_under("Claude", _claude()),
-            *_under("Run", [*_run(), _transport("ask through claude, or the Messages API with a key"), _timeout("the run")]),
+            *_under("Run", [*_agent(), *_run(), _transport("ask through claude, or the Messages API with a key"), _timeout("the run")]),
         ],
     ),
     Command(
@@ -564,6 +610,7 @@ COMMANDS: Final = (
             _switch("--json", help="write the log as lines of JSON"),
             *_under("Addresses and clients", _doors()),
             *_under("Claude", _served()),
+            *_under("Codex", _served_codex()),
             *_under("Limits", _limits()),
             _backend(),
             _switch("-v", "--verbose", help="log every event"),
@@ -599,7 +646,7 @@ COMMANDS: Final = (
             _offline(),
             _every_message(),
             *_under("Claude", _claude()),
-            *_under("Run", [*_run(), _timeout("all prompts together")]),
+            *_under("Run", [*_one_agent("whom to ask"), *_run(), _timeout("all prompts together")]),
         ],
         fixed={"transport": "cli"},
     ),

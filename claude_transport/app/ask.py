@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import anyio
 import msgspec
@@ -23,7 +25,7 @@ import msgspec
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_interruptibly, run_on, while_ticking
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, PROGRAM
-from claude_transport.app.render import AnswerReader, Face, Remark, Words, gist_of, summarize
+from claude_transport.app.render import AnswerReader, Face, Remark, ToolCall, Words, gist_of, summarize
 from claude_transport.app.standard_streams import write_remark
 from claude_transport.app.terminal import choose_look, is_terminal, one_line, open_progress, visible
 from claude_transport.client.questions import Allow, CallbackContext, Deny
@@ -31,15 +33,19 @@ from claude_transport.completion.call import announce, stream
 from claude_transport.completion.classification import classify_result
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.readiness import PreflightReport, find_config_dir, preflight
+from claude_transport.completion.resolution import AgentChoice, AgentKind
 from claude_transport.errors import CLINotFoundError, ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, encode_message
-from claude_transport.protocol.messages import InitMessage, ResultMessage
+from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
+
+if TYPE_CHECKING:
+    from claude_transport.codex.options import CodexOptions
 
 NOTICE: Final = "simulated: no Claude was asked, the answer is made up on this machine"
 PACE: Final = 0.03
@@ -79,14 +85,21 @@ def run_recorded(args: SimpleNamespace) -> int:
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigurationError(f"{args.output} cannot be a tape: it is a directory, or its directory does not exist", option="output")
     check_program(args)
+    if args.agent == "codex":
+        from claude_transport.app.record_codex import check_arguments
+
+        check_arguments(args)
+    elif args.codex_path is not None:
+        raise ConfigurationError("--codex-path is for codex: give --agent codex, too", option="codex_path")
     recordings: list[RecordingTransport] = []
 
     def record(transport: Transport) -> Transport:
         recordings.append(RecordingTransport(transport, path))
         return recordings[0]
 
+    ask = _ask_codex if args.agent == "codex" else _ask
     try:
-        code = run_on(args.backend, partial(_ask, args, prompts, record))
+        code = run_on(args.backend, partial(ask, args, prompts, record))
     finally:
         failure = next((recording.failure for recording in recordings), None)
         if failure is not None:
@@ -98,6 +111,10 @@ def check_program(args: SimpleNamespace) -> None:
     """Raise `ConfigurationError` if the arguments name two programs to run."""
     if args.offline and args.cli_path is not None:
         raise ConfigurationError("--offline and --cli-path name two different programs. Give one of them.", option="cli_path")
+    named = _named_program(args)
+    if named and (args.agent == "codex" or args.codex_path is not None):
+        other = "--agent codex" if args.agent == "codex" else "--codex-path"
+        raise ConfigurationError(f"{named} runs a claude, and {other} a codex. Give one of them.", option="agent")
 
 
 def read_prompt(given: str | None) -> str:
@@ -137,8 +154,10 @@ async def _ask(args: SimpleNamespace, prompt: str | list[str], around: Callable[
         chosen = _choose_path(args, options)
         for warning in chosen.warnings if args.verbose else ():
             face.say(f"{face.look.symbol('dot')} {warning}", style="dim")
-        if chosen.cell.kind == "api" and isinstance(prompt, str):
-            answer = _APIAnswer(args, prompt, options, face)
+        if chosen.agent_resolution is not None:
+            announce(chosen.agent_resolution, payer=chosen.payer, say=partial(_announce, face))
+        if isinstance(prompt, str) and (chosen.agent == "codex" or chosen.cell.kind == "api"):
+            answer = _StreamedAnswer(args, prompt, options, face, agent=chosen.agent)
             return await run_interruptibly(answer.show, give_up=answer.give_up)
         if chosen.resolution is not None:
             announce(chosen.resolution, payer=chosen.payer, say=partial(_announce, face))
@@ -148,6 +167,17 @@ async def _ask(args: SimpleNamespace, prompt: str | list[str], around: Callable[
         if around is not None:
             transport = around(transport)
         return await run_interruptibly(partial(_converse, args, prompt, transport, face), give_up=transport.close)
+
+
+async def _ask_codex(args: SimpleNamespace, prompts: list[str], around: Callable[[Transport], Transport]) -> int:
+    """Ask each prompt in one thread of Codex."""
+    from claude_transport.app.record_codex import CodexRecording
+
+    face = _face(args)
+    with ExitStack() as stack:
+        stack.enter_context(_library_log(face, verbose=args.verbose))
+        recording = CodexRecording(args, prompts, face, around=around)
+        return await run_interruptibly(recording.show, give_up=recording.give_up)
 
 
 def _face(args: SimpleNamespace) -> Face:
@@ -176,18 +206,24 @@ def _options(args: SimpleNamespace, cli_path: str | None) -> ClaudeOptions:
 
 
 def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightReport:
-    """Return the pre-flight report. `--cli-path` and `--offline` choose the CLI.
+    """Return the pre-flight report. `--cli-path` and `--offline` choose Claude and its CLI.
 
     Raises `ConfigurationError` if `--transport` contradicts that, or if the call cannot work. If there is neither a claude nor a key, the
     error lists every place that was searched.
     """
     find_config_dir(os.environ)  # raises when the home directory is unknown, before anything else is tried
-    named = "--offline" if args.offline else "--cli-path" if args.cli_path is not None else None
+    named = _named_program(args)
     if named and args.transport == "api":
         raise ConfigurationError(f"{named} runs a claude, and --transport api runs none. Give one of them.", option="transport")
-    report = preflight("cli" if named else args.transport, env=os.environ, options=options)
+    agent: AgentChoice | None = "claude-code" if named else args.agent
+    codex = _codex_options(args)
+    report = preflight("cli" if named else args.transport, env=os.environ, options=options, agent=agent, codex=codex)
     if named:
         return report  # the start of the named program reports its own problems
+    if report.agent == "codex" and report.code == CLINotFoundError.code:
+        from claude_transport.codex.discovery import ADVICE
+
+        raise CLINotFoundError("Codex CLI not found.", searched=report.searched, advice=ADVICE)
     if report.code == "config.no_auth_path":
         raise CLINotFoundError(
             report.problem, searched=report.searched, code=report.code, advice="Set ANTHROPIC_API_KEY, or install claude."
@@ -195,8 +231,22 @@ def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightRepo
     return report.raise_for_problem()
 
 
+def _named_program(args: SimpleNamespace) -> str | None:
+    """Return the option that names a claude; None without one."""
+    return "--offline" if args.offline else "--cli-path" if args.cli_path is not None else None
+
+
+def _codex_options(args: SimpleNamespace) -> CodexOptions | None:
+    """Return the options for Codex, if a codex is named. Codex is loaded only then, and where it answers."""
+    if args.codex_path is None:
+        return None
+    from claude_transport.completion.codex_request import PLAIN_CODEX
+
+    return PLAIN_CODEX.replace(codex_path=args.codex_path)
+
+
 def _announce(face: Face, line: str) -> None:
-    said = line.replace('transport="api"', "--transport api")
+    said = re.sub(r'(agent|transport)="([\w-]+)"', r"--\1 \2", line)
     face.mention(f"{PROGRAM}: {said}")
 
 
@@ -267,14 +317,23 @@ async def _finish(conversation: OneShot, face: Face) -> None:
             await conversation.aclose()
 
 
-class _APIAnswer:
-    """One prompt to the Messages API. Options that only a claude can fulfil are refused, not ignored."""
+class _StreamedAnswer:
+    """One prompt to the Messages API, or to Codex. Options that only a claude can fulfil are refused, not ignored."""
 
-    def __init__(self, args: SimpleNamespace, prompt: str, options: ClaudeOptions, face: Face) -> None:
-        seconds = math.inf if args.timeout is None else args.timeout
-        self._stream = stream(prompt, transport="api", timeout=seconds, options=options.replace(cli_path=None))
+    def __init__(self, args: SimpleNamespace, prompt: str, options: ClaudeOptions, face: Face, *, agent: AgentKind | None) -> None:
+        self._stream = stream(
+            prompt,
+            transport="cli" if agent == "codex" else "api",
+            agent=agent,
+            timeout=math.inf if args.timeout is None else args.timeout,
+            options=options.replace(cli_path=None),
+            codex=_codex_options(args) if agent == "codex" else None,
+            on_event=self._note,
+        )
         self._args = args
         self._face = face
+        self._agent = agent
+        self._calls: deque[ToolCall] = deque()
 
     async def give_up(self) -> None:
         """End the call at once."""
@@ -282,7 +341,7 @@ class _APIAnswer:
 
     async def show(self) -> int:
         """Show the answer while it is written, and return the exit code. Raises what the call raises."""
-        self._face.waiting("asking the API")
+        self._face.waiting("asking Codex" if self._agent == "codex" else "asking the API")
         try:
             await while_ticking(self._show_words, self._face.on_tick)
             await self._conclude(self._stream.completion)
@@ -293,10 +352,22 @@ class _APIAnswer:
                     await self._face.finish()
         return EXIT_OK
 
+    def _note(self, event: Message) -> None:
+        if isinstance(event, AssistantMessage):
+            self._calls += (ToolCall(tool_use_id=tool.id, name=tool.name, gist=gist_of(tool.input)) for tool in event.tool_uses)
+
     async def _show_words(self) -> None:
         async for piece in self._stream:
+            await self._show_calls()
             if not self._args.json:
                 await self._face.show(Words(piece))
+        await self._show_calls()
+
+    async def _show_calls(self) -> None:
+        while self._calls:
+            call = self._calls.popleft()
+            if not self._args.json:
+                await self._face.show(call)
 
     async def _conclude(self, completion: Completion) -> None:
         if self._args.json:
@@ -310,7 +381,8 @@ class _APIAnswer:
         result = completion.events[-1] if completion.events else None
         if _wants_summary(self._args) and isinstance(result, ResultMessage):
             await self._face.finish()
-            line = summarize(result, model=completion.model or "", seconds=completion.duration, look=self._face.look)
+            priced = completion.agent == "claude-code"
+            line = summarize(result, model=completion.model or "", seconds=completion.duration, look=self._face.look, priced=priced)
             self._face.say(line, style="dim")
 
 

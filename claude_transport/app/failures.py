@@ -65,6 +65,14 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectTimeout, "`claude-transport doctor` tests claude without your settings, against an API on this machine."),
 )
 
+_CODEX_REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
+    (AuthFailed, "Log in (`codex login`), or set the key that the configuration of Codex names."),
+    (BillingFailed, "Check the account's credit; `codex login status` says which account is used."),
+    (NotExecutableError, "Make the file executable (chmod +x), or name another one with --codex-path."),
+    (ConnectTimeout, "`codex app-server` did not answer; run `codex` once by hand to see what it says."),
+)
+"""What to do where Codex answered, if it is something else."""
+
 
 def told(error: BaseException) -> BaseException:
     """Return the error that users should see: a write to a claude that has just died is reported as its death, not as a wrong use."""
@@ -108,7 +116,8 @@ def remedy_for(error: BaseException) -> str:
         return f"This is a bug. {TRACEBACK}=1 shows where it happened; please report it."
     if isinstance(error, RateLimited) and error.resets_at is not None:
         return f"The limit lifts at {error.resets_at.astimezone():%Y-%m-%d %H:%M %Z}."
-    known = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
+    table = _CODEX_REMEDIES + _REMEDIES if _agent_of(error) == "codex" else _REMEDIES
+    known = next((remedy for kind, remedy in table if isinstance(error, kind)), "")
     return known or ("The same call may work if you try again." if error.retryable else "")
 
 
@@ -120,7 +129,7 @@ def hints_for(error: BaseException) -> Iterator[str]:
     if isinstance(error, _MODEL_SIDE) and isinstance(error, ResultError):
         said = getattr(error.result, "result", None)
         if said:
-            yield f"claude says: {printable(said.strip().partition(chr(10))[0])}"
+            yield f"{'codex' if _agent_of(error) == 'codex' else 'claude'} says: {printable(said.strip().partition(chr(10))[0])}"
     tail = error.stderr_tail if isinstance(error, ProcessError | ConnectTimeout) else ""
     if tail:
         yield "Its last words:"
@@ -128,6 +137,14 @@ def hints_for(error: BaseException) -> Iterator[str]:
     remedy = remedy_for(error)
     if remedy:
         yield remedy
+
+
+def _agent_of(error: BaseException) -> str:
+    """Return the agent of the call that failed."""
+    from claude_transport.completion.completion import partial_completion  # needed only after a failure
+
+    there = partial_completion(error)
+    return "claude-code" if there is None else there.agent
 
 
 def _without_secrets(text: str) -> str:

@@ -129,7 +129,7 @@ def _head(summary: TapeSummary, name: str, look: Look) -> Iterator[str]:
     yield f"{look.paint(one_line(name, width=_MAX_ENTRY), 'bold')} {dot} {verdict} {dot} {seconds_text(summary.seconds)}"
     made = [
         plural(summary.records, "record"),
-        f"{bytes_text(summary.bytes_in)} to claude, {bytes_text(summary.bytes_out)} from it",
+        f"{bytes_text(summary.bytes_in)} to {summary.agent}, {bytes_text(summary.bytes_out)} from it",
         "" if summary.created_at is None else f"{summary.created_at:%Y-%m-%d %H:%M:%S} UTC",
         "secrets taken out" if summary.scrubbed else "",
         "torn: its last line is not whole" if summary.is_torn else "",
@@ -140,7 +140,7 @@ def _head(summary: TapeSummary, name: str, look: Look) -> Iterator[str]:
     ended = f"by signal {summary.signal}" if summary.signal is not None else f"with code {summary.exit_code}"
     entries = {
         "tape": f" {dot} ".join(part for part in made if part),
-        "claude": summary.cli_version or "",
+        summary.agent: summary.cli_version or "",
         "model": ", ".join(summary.models),
         "session": ", ".join(summary.session_ids[:3]) + (", …" if len(summary.session_ids) > 3 else ""),
         "tokens": f"{count_text(read)} in{cached}, {count_text(tokens.output_tokens)} out, {plural(summary.api_messages, 'API message')}",

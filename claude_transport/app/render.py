@@ -209,7 +209,9 @@ def gist_of(tool_input: Mapping[str, Any]) -> str:
     return msgspec.json.encode(tool_input).decode() if tool_input else ""
 
 
-def summarize(result: ResultMessage, *, model: str, seconds: float, look: Look, tokens: TokenCounts | None = None) -> str:
+def summarize(
+    result: ResultMessage, *, model: str, seconds: float, look: Look, tokens: TokenCounts | None = None, priced: bool = True
+) -> str:
     """Return model, duration, tokens and cost in one line, without what is not known.
 
     Args:
@@ -218,6 +220,7 @@ def summarize(result: ResultMessage, *, model: str, seconds: float, look: Look, 
         seconds: The time since the program's run began.
         look: For the separator.
         tokens: The tokens of all turns. Default: those of `result`.
+        priced: Whether the result says what the run has cost.
     """
     used = token_counts(result.usage) if tokens is None else tokens
     read = used.input_tokens + used.cache_creation_input_tokens + used.cache_read_input_tokens
@@ -226,7 +229,7 @@ def summarize(result: ResultMessage, *, model: str, seconds: float, look: Look, 
         one_line(model, width=80),
         f"{seconds:.1f} s",
         f"{read:,} tokens in, {used.output_tokens:,} out",
-        "no cost" if cost <= 0 else f"${cost:.2f}" if cost >= 1 else f"${cost:.4f}",
+        "" if not priced else "no cost" if cost <= 0 else f"${cost:.2f}" if cost >= 1 else f"${cost:.4f}",
     ]
     return f" {look.symbol('dot')} ".join(part for part in parts if part)
 

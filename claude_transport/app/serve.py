@@ -21,6 +21,7 @@ from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.standard_streams import write_out
+from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
@@ -62,21 +63,46 @@ def run(args: SimpleNamespace) -> int:
 async def _serve(args: SimpleNamespace, settings: GatewaySettings) -> int:
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
-        cli_path = args.cli_path
-        if args.offline:
-            from claude_transport.testing.fake_claude import FakeClaude
-            from claude_transport.testing.scenario import Scenario
-
-            cli_path = str(stack.enter_context(FakeClaude(Scenario.simulated())).path)
-        options = ClaudeOptions(
-            cli_path=cli_path,
-            model=args.model,
-            permission_mode=args.permission_mode,
-            allowed_tools=tuple(split_rules(args.allowed_tools)),
-            cwd=args.cwd,
-        )
+        options = _codex_options(args) if args.agent == "codex" else _claude_options(args, stack)
         await serve(options, on_started=_announce, **settings)
     return EXIT_OK
+
+
+def _claude_options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
+    """Return how each claude is run. Raises `ConfigurationError` for an option of codex."""
+    for name, option in (("codex_path", "--codex-path"), ("sandbox", "--sandbox"), ("approval_policy", "--approval-policy")):
+        if getattr(args, name) is not None:
+            raise ConfigurationError(f"{option} is for codex: give --agent codex, too", option=name)
+    cli_path = args.cli_path
+    if args.offline:
+        from claude_transport.testing.fake_claude import FakeClaude
+        from claude_transport.testing.scenario import Scenario
+
+        cli_path = str(stack.enter_context(FakeClaude(Scenario.simulated())).path)
+    return ClaudeOptions(
+        cli_path=cli_path,
+        model=args.model,
+        permission_mode=args.permission_mode,
+        allowed_tools=tuple(split_rules(args.allowed_tools)),
+        cwd=args.cwd,
+    )
+
+
+def _codex_options(args: SimpleNamespace) -> CodexOptions:
+    """Return how each codex is run. Raises `ConfigurationError` for an option of claude."""
+    given = {
+        "--offline": args.offline,
+        "--cli-path": args.cli_path,
+        "--permission-mode": args.permission_mode,
+        "--allowed-tools": args.allowed_tools,
+        "--choice": args.choice,
+    }
+    for option, value in given.items():
+        if value:
+            raise ConfigurationError(f"{option} is for claude; leave it out with --agent codex", option=option[2:].replace("-", "_"))
+    return CodexOptions(
+        codex_path=args.codex_path, model=args.model, cwd=args.cwd, sandbox=args.sandbox, approval_policy=args.approval_policy
+    )
 
 
 def _announce(gateway: Gateway) -> None:

@@ -1,7 +1,8 @@
 """One call: one prompt, one answer, through the CLI or through the Messages API.
 
 Call: `complete` returns a `Completion`. `stream` returns a `CompletionStream` of text. `partial_completion` gives what a failed call had.
-Choose: `resolve_transport` chooses the path, and explains it in a `Resolution`.
+Choose: `resolve_transport` chooses the path, and explains it in a `Resolution`. `resolve_agent` chooses the agent, and explains it in an
+    `AgentResolution`.
 Check first: `preflight` checks what a call needs and returns a `PreflightReport`. `read_login_status` asks the CLI for its `LoginStatus`.
 """
 
@@ -15,6 +16,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "completion.call": "CompletionStream complete stream",
         "completion.completion": "Completion partial_completion",
         "completion.readiness": "LoginStatus PreflightReport preflight read_login_status",
-        "completion.resolution": "Resolution resolve_transport",
+        "completion.resolution": "AgentResolution Resolution resolve_agent resolve_transport",
     },
 )

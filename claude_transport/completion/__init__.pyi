@@ -9,10 +9,13 @@ from claude_transport.completion.readiness import LoginStatus as LoginStatus
 from claude_transport.completion.readiness import PreflightReport as PreflightReport
 from claude_transport.completion.readiness import preflight as preflight
 from claude_transport.completion.readiness import read_login_status as read_login_status
+from claude_transport.completion.resolution import AgentResolution as AgentResolution
 from claude_transport.completion.resolution import Resolution as Resolution
+from claude_transport.completion.resolution import resolve_agent as resolve_agent
 from claude_transport.completion.resolution import resolve_transport as resolve_transport
 
 __all__ = [
+    "AgentResolution",
     "Completion",
     "CompletionStream",
     "LoginStatus",
@@ -22,6 +25,7 @@ __all__ = [
     "partial_completion",
     "preflight",
     "read_login_status",
+    "resolve_agent",
     "resolve_transport",
     "stream",
 ]

@@ -167,6 +167,8 @@ class APIPath:
         self.payer: Payer = "unknown"
         self.api_key_source: str | None = None
         self.exit_code: int | None = None
+        self.may_have_acted: bool = False
+        """Always False: the API runs no tool."""
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Ask, and pass to `hear` each event of the stream, then the whole message and a result, as the CLI would send them.

@@ -1,7 +1,8 @@
 """One call: `complete()` and `stream()`, and the attempts behind them.
 
 `Call` makes one call: it chooses the path, makes attempts, waits between them, and builds the `Completion`. `CLIPath` is one attempt
-through a `claude` process; `APIPath` in `api_path` is one through the Messages API. `request` checks the arguments, `classification` turns
+through a `claude` process; `APIPath` in `api_path` is one through the Messages API, `CodexPath` in `codex_path` one through a `codex`
+process. `request` checks the arguments, `classification` turns
 failures into errors, and `assembly` turns messages into text and counts.
 """
 
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -34,8 +35,19 @@ from claude_transport.completion.classification import timed_out as error_of_tim
 from claude_transport.completion.completion import Completion, attach_completion
 from claude_transport.completion.models import cost_of
 from claude_transport.completion.readiness import check_billing, preflight
-from claude_transport.completion.request import CompletionRequest, Prompt, build_request, find_credential
-from claude_transport.completion.resolution import TRANSPORT_VARIABLE, Resolution, TransportChoice, TransportKind, resolve_transport
+from claude_transport.completion.request import CompletionRequest, Prompt, build_request, check_for_claude, find_credential
+from claude_transport.completion.resolution import (
+    AGENT_VARIABLE,
+    TRANSPORT_VARIABLE,
+    AgentChoice,
+    AgentResolution,
+    Resolution,
+    TransportChoice,
+    TransportKind,
+    can_run_codex,
+    choose_agent,
+    resolve_transport,
+)
 from claude_transport.errors import (
     APIFailed,
     ClaudeTransportError,
@@ -53,6 +65,9 @@ from claude_transport.launch.settings import with_settings_read
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import InitMessage, StreamEvent
 from claude_transport.transports.subprocess import SubprocessTransport
+
+if TYPE_CHECKING:
+    from claude_transport.codex.options import CodexOptions
 
 T = TypeVar("T")
 
@@ -77,6 +92,8 @@ async def complete(
     subject: str | None = None,
     options: ClaudeOptions | None = None,
     fallback: bool = False,
+    agent: AgentChoice | None = None,
+    codex: CodexOptions | None = None,
     on_event: OnEvent | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> Completion:
@@ -88,7 +105,7 @@ async def complete(
         system: the system prompt. Without `options` there is none on either path.
         max_tokens: limit for each API request. The CLI continues a cut answer up to three times before it gives up.
         transport: `cli`, `api` or `auto`. None reads the variable `CLAUDE_TRANSPORT`, then `declared`, then takes `auto`.
-        declared: the choice of a project: the value, or a mapping that holds it under `transport`.
+        declared: the choice of a project: the value, or a mapping that holds it under `transport` (and that of the agent under `agent`).
         timeout: seconds for the whole call, with all attempts and waits; `math.inf` for no limit.
         billing: which account may pay, as in `ClaudeOptions.billing`. `inherit` leaves it to `options`.
         retry: how often to try again, and after which failures. None is `RetryPolicy()`. A call is never repeated after a tool was called,
@@ -99,6 +116,10 @@ async def complete(
             options that it cannot honour.
         fallback: allow the API to be asked, and paid, when the CLI failed before it received the prompt. `Completion.warnings`
             then says so.
+        agent: which agent answers: `claude-code`, `codex`, or `auto`, which is Claude Code when it is there, else Codex. None reads the
+            variable `CLAUDE_TRANSPORT_AGENT`, then `declared` (a mapping that holds it under `agent`), then takes `claude-code`.
+        codex: how to run Codex, when it answers. None runs it in a sandbox that can only read, and it asks for no approval. Codex raises
+            `ConfigurationError` for arguments and `options` that it cannot honour.
         on_event: a plain function that is called with each message of each attempt, as it arrives. When it raises, the exception is logged
             and the function is not called again.
         sleep: waits between attempts, in seconds. Pass your own to test without waiting.
@@ -125,6 +146,8 @@ async def complete(
         heuristics=heuristics,
         subject=subject,
         fallback=fallback,
+        agent=agent,
+        codex=codex,
     )
     return await Call(request, on_event=on_event, sleep=sleep).run()
 
@@ -144,6 +167,8 @@ def stream(
     subject: str | None = None,
     options: ClaudeOptions | None = None,
     fallback: bool = False,
+    agent: AgentChoice | None = None,
+    codex: CodexOptions | None = None,
     on_event: OnEvent | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> CompletionStream:
@@ -170,6 +195,8 @@ def stream(
         heuristics=heuristics,
         subject=subject,
         fallback=fallback,
+        agent=agent,
+        codex=codex,
     )
     return CompletionStream(request, on_event=on_event, sleep=sleep)
 
@@ -306,6 +333,8 @@ class CLIPath:
         self.payer: Payer = payer
         self.api_key_source: str | None = None
         self.exit_code: int | None = NO_EXIT_CODE
+        self.may_have_acted: bool = False
+        """Always False: `claude` reports each call of a tool."""
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Send the prompt, and pass every message to `hear` until there is a result and no background agent will add to it.
@@ -343,10 +372,10 @@ async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message
     message = everything.take()
     if message is not None:
         return message
-    if turn.is_open():
-        return await anext(everything, None)
+    if turn.is_open() or everything.has_ended:
+        return await anext(everything, None)  # raises the cause of a bad end
     if query.is_quiet:
-        return None  # never true after a bad end, which the next line raises
+        return None
     with anyio.move_on_after(math.inf if query.background_tasks else _SETTLE):
         return await anext(everything, None)
     return None
@@ -354,11 +383,11 @@ async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message
 
 def find_payer(options: ClaudeOptions) -> Payer:
     """Find the account that would pay for a call through the CLI, as far as can be told before it runs. Reads the settings files."""
-    found = preflight("cli", options=options).cli_credential
+    found = preflight("cli", options=options, agent="claude-code").cli_credential
     return "unknown" if found is None else found.payer
 
 
-# The note that `auto` chose the CLI: logged once per process.
+# The notes that `auto` chose the CLI, or the agent: each is logged once per process.
 
 
 _logger = logging.getLogger("claude_transport.completion")
@@ -374,11 +403,21 @@ _WHO: Final[dict[Payer, str]] = {
 }
 
 
-def announcement_of(resolution: Resolution, *, payer: Payer = "unknown") -> str | None:
-    """Make the line to log for this resolution; None unless `auto` chose the CLI."""
+def announcement_of(resolution: Resolution | AgentResolution, *, payer: Payer = "unknown") -> str | None:
+    """Make the line to log for this resolution; None unless `auto` chose the CLI, or the agent."""
+    if isinstance(resolution, AgentResolution):
+        return _announcement_of_agent(resolution, payer)
     if resolution.kind != "cli" or resolution.choice != "auto":
         return None
     return f'using the Claude CLI ({_WHO[payer]}); transport="api" or {TRANSPORT_VARIABLE}=api chooses the API instead'
+
+
+def _announcement_of_agent(resolution: AgentResolution, payer: Payer) -> str | None:
+    if resolution.choice != "auto":
+        return None
+    chosen, other = ("Codex", "claude-code") if resolution.kind == "codex" else ("Claude Code", "codex")
+    paid = f" (paid by: {payer})" if resolution.kind == "codex" else ""
+    return f'using the agent {chosen}{paid}; agent="{other}" or {AGENT_VARIABLE}={other} chooses the other one'
 
 
 class Announcer:
@@ -388,7 +427,9 @@ class Announcer:
         self._lock = threading.Lock()
         self._has_spoken = False
 
-    def announce(self, resolution: Resolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
+    def announce(
+        self, resolution: Resolution | AgentResolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None
+    ) -> bool:
         """Log the line if it is due, and return whether it was logged. `say` receives the line in place of the log; its errors
         propagate.
         """
@@ -406,16 +447,16 @@ class Announcer:
         return True
 
 
-_of_this_process = Announcer()
+_of_this_process = {Resolution: Announcer(), AgentResolution: Announcer()}
 
 
-def announce(resolution: Resolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
-    """Log the line once in this process; see `Announcer.announce`."""
-    return _of_this_process.announce(resolution, payer=payer, say=say)
+def announce(resolution: Resolution | AgentResolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
+    """Log the line once in this process, that of the path and that of the agent; see `Announcer.announce`."""
+    return _of_this_process[type(resolution)].announce(resolution, payer=payer, say=say)
 
 
 class Path(Protocol):
-    """One attempt on one of the two paths."""
+    """One attempt: through `claude`, through the Messages API, or through `codex`."""
 
     @property
     def kind(self) -> TransportKind: ...
@@ -427,6 +468,8 @@ class Path(Protocol):
     def api_key_source(self) -> str | None: ...
     @property
     def exit_code(self) -> int | None: ...
+    @property
+    def may_have_acted(self) -> bool: ...
     async def run(self, hear: Callable[[Message], object]) -> None: ...
 
 
@@ -482,7 +525,7 @@ class Call:
                 self._earlier_attempts += len(self._errors) + 1
                 self._errors = []
                 notes = (f"fallback: the API was asked, because the CLI failed before it was given the prompt ({error.code})",)
-                plan = _Plan(_fallen_back(plan.resolution, error), plan.request)
+                plan = _Plan(_fallen_back(plan.resolution, error), plan.request, agent=plan.agent)
             else:
                 raise self._failed(error, attempt)
 
@@ -529,6 +572,9 @@ class Call:
             text="",
             transport=kind,
             resolution=Resolution(kind=kind, layer="argument" if self._request.transport else "default", reason=str(error)),
+            agent_resolution=AgentResolution(kind="codex", layer="argument", choice="codex", reason=str(error))
+            if self._request.agent == "codex"
+            else AgentResolution(),
             exit_code=NO_EXIT_CODE if kind == "cli" else None,
             duration=anyio.current_time() - self._started,
             attempts=0,
@@ -558,7 +604,8 @@ class _Attempt:
         self._resolution = plan.resolution
         self._notes = notes
         self._on_text = on_text
-        self._path: Path = CLIPath(request, payer=plan.payer) if plan.resolution.kind == "cli" else APIPath(request)
+        self._agent = plan.agent
+        self._path: Path = plan.open_path()
         self._messages: list[Message] = []
         self._flow = TextFlow()
         self._calls_tools = False
@@ -605,7 +652,7 @@ class _Attempt:
         if self._on_text is not None and (self._flow or self._flow.was_taken_back):
             return True  # the reader has the beginning of this answer, and another attempt would begin another one
         said = self._path.dispatched and self._path.kind == "cli" and self._request.names_a_session
-        return self._calls_tools or said
+        return self._calls_tools or self._path.may_have_acted or said
 
     def may_fall_back(self, error: ClaudeTransportError) -> bool:
         """Whether the API may be asked after this `error`: the prompt was not sent, and the caller made no mistake."""
@@ -619,7 +666,9 @@ class _Attempt:
         api = self._path.kind == "api"
         timed_out = self._error is not None and self._error.code == "exec.cli.timeout"
         advice = advise(self._messages) if self._request.heuristics and self._error is None else None
-        cost = cost_of(assembly.model or "", usage=assembly.usage) if api and assembly.result is not None else assembly.cost_usd
+        # only a `claude` reports what a run has cost
+        unpriced = (api or self._agent.kind == "codex") and assembly.result is not None
+        cost = cost_of(assembly.model or "", usage=assembly.usage) if unpriced else assembly.cost_usd
         # an answer that was cut off is not complete in whole messages
         text = assembly.text if assembly.result is not None else self._flow.text or assembly.text
         return Completion(
@@ -629,8 +678,10 @@ class _Attempt:
             cost_usd=cost,
             model=assembly.model,
             stop_reason=assembly.stop_reason,
+            structured_output=None if assembly.result is None else assembly.result.structured_output,
             transport=self._path.kind,
             resolution=self._resolution,
+            agent_resolution=self._agent,
             api_key_source=self._path.api_key_source or assembly.api_key_source,
             billing_source=self._path.payer,
             session_id=assembly.session_id,
@@ -660,25 +711,63 @@ def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolut
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """The path that is tried first, its request, and the account that pays."""
+    """The path that is tried first, its request, the account that pays, the agent, and for Codex the name of its credential."""
 
     resolution: Resolution
     request: CompletionRequest
     payer: Payer = "unknown"
+    agent: AgentResolution = AgentResolution()
+    api_key_source: str | None = None
+
+    def open_path(self) -> Path:
+        """Make the path for one attempt."""
+        if self.agent.kind == "codex":
+            from claude_transport.completion.codex_path import CodexPath
+
+            return CodexPath(self.request, payer=self.payer, api_key_source=self.api_key_source)
+        return CLIPath(self.request, payer=self.payer) if self.resolution.kind == "cli" else APIPath(self.request)
 
 
 def _plan(request: CompletionRequest) -> _Plan:
-    """Choose the path. Looks for a CLI and a key only for `auto`. Raises `ConfigurationError` when there is neither."""
+    """Choose the agent and the path. Looks for programs and a key only for `auto`. Raises `ConfigurationError` when there is nothing, and
+    when the agent cannot do what the call asks for.
+    """
     decide = partial(resolve_transport, request.transport, env=os.environ, declared=request.declared)
     resolution = decide(cli_available=True, api_key_available=True)
+    agent = choose_agent(
+        request.agent,
+        env=os.environ,
+        declared=request.declared,
+        transport=resolution.choice,
+        has_cli=partial(_has_cli, request),
+        has_codex=partial(_has_codex, request),
+        has_key=partial(_has_key, request),
+    )
+    if agent.kind == "codex":
+        return _plan_codex(request, resolution, agent)
+    check_for_claude(request, agent)
+    announce(agent)
     if resolution.choice == "auto":
         resolution = decide(cli_available=_has_cli(request), api_key_available=_has_key(request))
     if resolution.kind == "api":
-        return _Plan(resolution, request)
+        return _Plan(resolution, request, agent=agent)
     request = msgspec.structs.replace(request, options=with_settings_read(request.options))  # once, for all that looks at them
     payer = find_payer(request.options)
     announce(resolution, payer=payer)
-    return _Plan(resolution, request, payer)
+    return _Plan(resolution, request, payer, agent)
+
+
+def _plan_codex(request: CompletionRequest, resolution: Resolution, agent: AgentResolution) -> _Plan:
+    from claude_transport.completion.codex_path import check_for_codex  # Codex is loaded only where it answers
+
+    credential = check_for_codex(request, agent, resolution)
+    announce(agent, payer=credential.payer)
+    found = msgspec.structs.replace(resolution, kind="cli", reason=f"{agent.reason}, and Codex has no other path than its CLI")
+    return _Plan(found, request, credential.payer, agent, credential.name)
+
+
+def _has_codex(request: CompletionRequest) -> bool:
+    return can_run_codex(None if request.codex is None else request.codex.codex_path, env=os.environ)
 
 
 def _has_key(request: CompletionRequest) -> bool:

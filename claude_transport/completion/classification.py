@@ -189,6 +189,15 @@ def classify_cli_exception(error: BaseException) -> errors.ClaudeTransportError:
     return error
 
 
+def classify_codex_exception(error: BaseException) -> errors.ClaudeTransportError:
+    """Make the error of this library for an exception on the CLI path when Codex runs: the sentences are those of `claude`."""
+    found = classify_cli_exception(error)
+    text = str(found.args[0]) if found.args else ""
+    if found is not error and read_suffix(text) is not None:
+        found.args = (text.replace("Claude CLI", "Codex CLI").replace("claude", "codex"),)
+    return found
+
+
 def classify_text(text: str) -> str:
     """Guess the category from words alone, as a last resort: `rate_limit` before `auth`, and `api` when nothing matches."""
     return diagnose(_Reported(result=text, terminal_reason=None)).category

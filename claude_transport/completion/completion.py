@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from claude_transport.completion.assembly import build_api_message
-from claude_transport.completion.resolution import Resolution, TransportKind
+from claude_transport.completion.resolution import AgentKind, AgentResolution, Resolution, TransportKind
 from claude_transport.launch.credentials import Payer
 from claude_transport.protocol.envelope import Message, Usage
 
@@ -23,9 +23,12 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     those of the cache. `usage` and `cost_usd` (US dollars at list price) belong to the attempt that succeeded. `cost_usd` is None when the
     price is not known.
 
-    `transport` is the path that answered, `resolution` says why it was chosen. `duration` is the seconds of the whole call, `attempts` the
-    number of attempts. `api_key_source` and `billing_source` name the credential and the account that pays, never a secret. `session_id`
-    (CLI path) can be passed to `ClaudeOptions(resume=…)`.
+    `transport` is the path that answered, `resolution` says why it was chosen. `agent` is the agent that answered (`claude-code`, `codex`),
+    `agent_resolution` says why. `structured_output` is the answer as data when a schema was given, else None.
+
+    `duration` is the seconds of the whole call, `attempts` the number of attempts. `api_key_source` and `billing_source` name the
+    credential and the account that pays, never a secret. `session_id` (CLI path) can be passed to `ClaudeOptions(resume=…)`; for Codex it
+    is the id of the thread.
 
     `exit_code` is the CLI's. It is -1 when the CLI was not started, or when a signal or the timeout ended it, and None on the API path.
 
@@ -40,8 +43,10 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cost_usd: float | None = None
     model: str | None = None
     stop_reason: str | None = None
+    structured_output: Any = None
     transport: TransportKind
     resolution: Resolution
+    agent_resolution: AgentResolution = AgentResolution()
     api_key_source: str | None = None
     billing_source: Payer = "unknown"
     session_id: str | None = None
@@ -51,6 +56,11 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     warnings: tuple[str, ...] = ()
     category: str | None = None
     events: tuple[Message, ...] = ()
+
+    @property
+    def agent(self) -> AgentKind:
+        """The agent that answered: `claude-code` (also for the Messages API) or `codex`."""
+        return self.agent_resolution.kind
 
     @cached_property
     def raw_message(self) -> APIMessage:

@@ -1,4 +1,4 @@
-"""What the API path must know about a model, and the CLI knows by itself: full name, longest answer, price.
+"""What the API path must know about a model, and the CLI knows by itself: full name, longest answer, price. And whose model a name is.
 
 Each row was measured: what CLI 2.1.329 sent to a loopback API for that name, and what it charged for a thousand tokens of each kind
 (`costBasis: "list"`). An end-to-end test repeats the measurement, and fails when a new CLI differs. A model that is not in the table is
@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from claude_transport.completion.resolution import AgentKind, AgentResolution
+from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.envelope import Usage
 
 DEFAULT_ALIAS: Final = "opus"
@@ -19,6 +21,9 @@ DEFAULT_ALIAS: Final = "opus"
 
 UNKNOWN_MAX_TOKENS: Final = 32_000
 """The most tokens that the CLI asks for from a model that it does not know."""
+
+_OF_CLAUDE: Final = re.compile(r"claude-|claude$|opusplan", re.IGNORECASE)
+_OF_CODEX: Final = re.compile(r"(?:openai/)?(?:gpt-|chatgpt-|codex-|o[134](?:-|$))", re.IGNORECASE)
 
 _MILLION: Final = 1_000_000
 
@@ -98,6 +103,27 @@ ALIASES: Final = {
 def full_name(model: str | None) -> str:
     """Return the name to ask the API for. Aliases mean what they mean for the CLI; None is the CLI's default."""
     return ALIASES.get(model or DEFAULT_ALIAS, model or DEFAULT_ALIAS)
+
+
+def agent_of(model: str) -> AgentKind | None:
+    """Return the agent that this model belongs to, by its name. None for a name that says nothing, as of a model of another provider."""
+    if model.partition("[")[0].lower() in ALIASES or _OF_CLAUDE.search(model):
+        return "claude-code"
+    return "codex" if _OF_CODEX.match(model) else None
+
+
+def check_model(model: object, agent: AgentResolution) -> None:
+    """Check that the chosen agent may be asked for this model. Raises `ConfigurationError` for a model of the other one.
+
+    A call that has not chosen an agent may name any model: a proxy behind `ANTHROPIC_BASE_URL` gives them names of its own.
+    """
+    other = agent_of(model) if isinstance(model, str) else None
+    if other is None or other == agent.kind or (agent.kind == "claude-code" and agent.layer == "default"):
+        return
+    theirs, ours = ("Codex", "Claude") if other == "codex" else ("Claude", "Codex")
+    raise ConfigurationError(
+        f'model: {model!r} is a model of {theirs}, but {agent.reason}. Use agent="{other}", or a model of {ours}', option="model"
+    )
 
 
 def max_tokens_of(model: str) -> int:

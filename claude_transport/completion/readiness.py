@@ -12,21 +12,28 @@ import sys
 from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import anyio
 import msgspec
 
 from claude_transport.client.shadowing import check_payer
+from claude_transport.completion.models import check_model
 from claude_transport.completion.resolution import (
     API_VARIABLES,
+    NO_AGENT,
     NO_PATH,
+    AgentChoice,
+    AgentKind,
+    AgentResolution,
     Cell,
     Resolution,
     Row,
     TransportChoice,
     TransportKind,
+    can_run_codex,
     cell_of,
+    choose_agent,
     has_api_key,
     resolve_transport,
 )
@@ -37,6 +44,9 @@ from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, SettingSource
 from claude_transport.launch.settings import load_settings
 from claude_transport.launch.windows import creation_flags
+
+if TYPE_CHECKING:
+    from claude_transport.codex.options import CodexOptions
 
 # The program of the CLI path, as data, so that another agent's program can be added.
 
@@ -164,7 +174,8 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     are the place in the table of docs/reference/transport-choice.md.
 
     `cli`, `cli_version` and `searched` tell which program was found, and where. `credential` (a name) and `payer` belong to the chosen
-    path. `cli_credential` is what the CLI would use, `api_credential` the variable that the API path would use, or None. `warnings` are
+    path. `agent_resolution` is the chosen agent, and None when `auto` finds none; for `codex`, `cli` and `cli_version` are those of Codex.
+    `cli_credential` is what the CLI would use, `api_credential` the variable that the API path would use, or None. `warnings` are
     sentences about what will probably fail, or what an unexpected account would pay.
     """
 
@@ -185,6 +196,12 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     api_credential: str | None = None
     login_status: LoginStatus | None = None
     warnings: tuple[str, ...] = ()
+    agent_resolution: AgentResolution | None = AgentResolution()
+
+    @property
+    def agent(self) -> AgentKind | None:
+        """The agent that would answer, `claude-code` or `codex`; None when `auto` finds none."""
+        return None if self.agent_resolution is None else self.agent_resolution.kind
 
     def raise_for_problem(self) -> Self:
         """Return this report when `ok` is True. Otherwise raise `ConfigurationError` with `problem`, `code` and `option`."""
@@ -206,7 +223,8 @@ def preflight(
     cli_available: bool | None = None,
     api_key_available: bool | None = None,
     login_status: LoginStatus | None = None,
-    agent: AgentCLI = CLAUDE_CODE,
+    agent: AgentCLI | AgentChoice | None = None,
+    codex: CodexOptions | None = None,
 ) -> PreflightReport:
     """Check what would happen to a call of `complete()` with this choice in this environment. Starts nothing, and opens no credential.
 
@@ -221,26 +239,31 @@ def preflight(
         strict: require ANTHROPIC_API_KEY, so that a job that should use it does not silently use a subscription.
         cli_available, api_key_available: whether there is a CLI, and a key, if you know it; None looks for them.
         login_status: what `read_login_status` returned. A CLI that is not logged in is then a problem.
-        agent: how to find the program of the CLI path; the default is Claude Code.
+        agent: which agent answers, as in `complete()`; None reads `CLAUDE_TRANSPORT_AGENT` and `declared`. Or an `AgentCLI`: how to find
+            the program of the CLI path.
+        codex: how Codex would run, when it answers.
 
     Raises `ConfigurationError` only for an unknown choice, or for options that are not valid. Problems are in the report.
     """
     env = os.environ if env is None else env
     options = (options or ClaudeOptions()).replace(**({} if billing is None else {"billing": billing}))
-    cli, searched = _find(agent, options, env) if cli_available is not False else (None, ())
+    program = agent if isinstance(agent, AgentCLI) else CLAUDE_CODE
+    cli, searched = _find(program, options, env) if cli_available is not False else (None, ())
     has_cli = cli is not None if cli_available is None else cli_available
     # the API path reads its key from the environment of a child; the billing policy is checked below
     given = build_environment(options.replace(billing="inherit"), env)
     has_key = has_api_key(given) if api_key_available is None else api_key_available
     choice, resolution = _resolve(transport, env, declared, has_cli=has_cli, has_key=has_key)
-    cell = cell_of(choice, api_key=has_key, cli=has_cli)
+    row, cell = Row(api_key=has_key, cli=has_cli), cell_of(choice, api_key=has_key, cli=has_cli)
+    chosen = _choose_agent(agent, env, declared, choice=choice, row=row, codex=codex)
+    if chosen is not None and chosen.kind == "codex":
+        return _preflight_codex(chosen, choice, row, env, options=options, codex=codex)
     by_cli, broken = _describe(options, env, login_status) if has_cli else (None, "")
     by_api = api_credential_of(given)
-    kind = cell.kind
-    problem, code, option = _problem(cell, given, options, strict=strict, broken=broken, status=login_status)
+    problem, code, option = _problem(cell, given, options, agent=chosen, strict=strict, broken=broken, status=login_status)
     return PreflightReport(
         ok=not problem,
-        row=Row(api_key=has_key, cli=has_cli),
+        row=row,
         choice=choice,
         cell=cell,
         resolution=resolution,
@@ -248,14 +271,85 @@ def preflight(
         code=code,
         option=option,
         cli=cli,
-        cli_version=None if cli is None else agent.read_version(cli),
+        cli_version=None if cli is None else program.read_version(cli),
         searched=searched,
-        credential=_winner(kind, by_cli, by_api),
-        payer=_payer(kind, by_cli, by_api),
+        credential=_winner(cell.kind, by_cli, by_api),
+        payer=_payer(cell.kind, by_cli, by_api),
         cli_credential=by_cli,
         api_credential=by_api,
         login_status=login_status,
         warnings=_warnings(cell, by_cli, by_api),
+        agent_resolution=chosen,
+    )
+
+
+def _choose_agent(
+    agent: AgentCLI | AgentChoice | None,
+    env: Mapping[str, str],
+    declared: str | Mapping[str, Any] | None,
+    *,
+    choice: TransportChoice,
+    row: Row,
+    codex: CodexOptions | None,
+) -> AgentResolution | None:
+    """Choose the agent; None for `auto` without any. Raises `ConfigurationError` for an unknown one."""
+    if isinstance(agent, AgentCLI):
+        return AgentResolution()
+    try:
+        return choose_agent(
+            agent,
+            env=env,
+            declared=declared,
+            transport=choice,
+            has_cli=lambda: row.cli,
+            has_codex=lambda: can_run_codex(None if codex is None else codex.codex_path, env=env),
+            has_key=lambda: row.api_key,
+        )
+    except ConfigurationError as error:
+        if error.code != "config.no_agent":
+            raise
+        return None
+
+
+def _preflight_codex(
+    agent: AgentResolution, choice: TransportChoice, row: Row, env: Mapping[str, str], *, options: ClaudeOptions, codex: CodexOptions | None
+) -> PreflightReport:
+    """Check what would happen to a call that Codex answers. `row` is what there is of Claude."""
+    from claude_transport.codex.discovery import find_codex  # Codex is loaded only where it is asked about
+    from claude_transport.completion.codex_request import CodexCall
+
+    call = CodexCall(options, codex, arguments={}, plain=False)
+    resolution = Resolution(kind="cli", layer=agent.layer, choice=choice, reason=agent.reason)
+    problem, code, option = "", None, None
+    cli: CLI | None = None
+    searched: tuple[str, ...] = ()
+    credential: CredentialReport | None = None
+    try:
+        call.check(agent, resolution)
+        credential = call.credential(env)
+        cli = find_codex(call.options.codex_path, env=env)
+        searched = cli.searched
+    except CLINotFoundError as error:
+        problem, code, option, searched = str(error), error.code, "codex_path", error.searched
+    except (ConfigurationError, NotExecutableError) as error:
+        problem, code, option = str(error), error.code, getattr(error, "option", "codex_path")
+    return PreflightReport(
+        ok=not problem,
+        row=row,
+        choice=choice,
+        cell=Cell("cli"),
+        resolution=resolution,
+        problem=problem,
+        code=code,
+        option=option,
+        cli=cli,
+        cli_version=None if cli is None else read_cli_version(cli),
+        searched=searched,
+        credential=None if credential is None else credential.name,
+        payer="nobody" if credential is None else credential.payer,
+        cli_credential=credential,
+        warnings=() if credential is None else credential.notes,
+        agent_resolution=agent,
     )
 
 
@@ -327,9 +421,18 @@ def _with_status(found: CredentialReport, status: LoginStatus | None) -> Credent
 
 
 def _problem(
-    cell: Cell, env: Mapping[str, str], options: ClaudeOptions, *, strict: bool, broken: str, status: LoginStatus | None
+    cell: Cell,
+    env: Mapping[str, str],
+    options: ClaudeOptions,
+    *,
+    agent: AgentResolution | None,
+    strict: bool,
+    broken: str,
+    status: LoginStatus | None,
 ) -> tuple[str, str | None, str | None]:
     """Return why the call may not be tried, the code, and the option at fault; an empty sentence when it may."""
+    if agent is None:
+        return NO_AGENT, "config.no_agent", "agent"
     if cell.failure == "preflight":
         return NO_PATH, cell.code, "transport"
     if strict and not env.get("ANTHROPIC_API_KEY", "").strip():
@@ -337,6 +440,7 @@ def _problem(
     if cell.kind is None:
         return "", None, None
     try:
+        check_model(options.model, agent)
         check_billing(cell.kind, options.billing)
     except ConfigurationError as error:
         return str(error), error.code, error.option

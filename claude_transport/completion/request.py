@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from claude_transport.backoff import RetryPolicy
-from claude_transport.completion.models import full_name, max_tokens_of
+from claude_transport.completion.models import check_model, full_name, max_tokens_of
 from claude_transport.completion.readiness import api_credential_of, check_billing
-from claude_transport.completion.resolution import TransportChoice
+from claude_transport.completion.resolution import AgentChoice, AgentResolution, TransportChoice
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, default_of, fields_of
 from claude_transport.launch.validation import check_types, validate_options
 from claude_transport.protocol.envelope import encode_line
+
+if TYPE_CHECKING:
+    from claude_transport.codex.options import CodexOptions
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """One user prompt: text, or content blocks as the Messages API has them."""
@@ -80,12 +83,20 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One checked call. `options` include what the arguments say about model, system prompt, longest answer and billing."""
+    """One checked call. `options` include what the arguments say about model, system prompt, longest answer and billing.
+
+    `arguments` names the options that came from an argument of the call, with the name of the argument: `{"system_prompt": "system"}`.
+    `plain` is True when the caller gave no options.
+    """
 
     prompt: Prompt
     options: ClaudeOptions
     transport: TransportChoice | None = None
     declared: str | Mapping[str, Any] | None = None
+    agent: AgentChoice | None = None
+    codex: CodexOptions | None = None
+    arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
+    plain: bool = False
     fallback: bool = False
     timeout: float = 300.0
     retry: RetryPolicy = RetryPolicy()
@@ -155,13 +166,30 @@ def build_request(
     for name, text in (("model", model), ("system", system)):
         if text is not None and not isinstance(text, str):
             raise ConfigurationError(f"{name} must be text, not {type(text).__name__}", option=name)
-    given = {"model": model, "system_prompt": system, "max_output_tokens": max_tokens, "billing": None if billing == "inherit" else billing}
+    named = {
+        "model": ("model", model),
+        "system_prompt": ("system", system),
+        "max_output_tokens": ("max_tokens", max_tokens),
+        "billing": ("billing", None if billing == "inherit" else billing),
+    }
+    given = {option: value for option, (_, value) in named.items() if value is not None}
     base = PLAIN if options is None else options
     request = CompletionRequest(
-        prompt=prompt, options=base.replace(**{name: value for name, value in given.items() if value is not None}), **rest
+        prompt=prompt,
+        options=base.replace(**given),
+        arguments={option: named[option][0] for option in given},
+        plain=options is None,
+        **rest,
     )
     _check(request)
     return request
+
+
+def check_for_claude(request: CompletionRequest, agent: AgentResolution) -> None:
+    """Check that Claude Code can answer this call. Raises `ConfigurationError` for a model of Codex, and for options of Codex."""
+    check_model(request.options.model, agent)
+    if agent.layer == "argument" and agent.choice == "claude-code" and request.codex is not None:
+        raise ConfigurationError('codex: these options are for Codex, but the call says claude-code. Use agent="codex"', option="codex")
 
 
 def api_environment(options: ClaudeOptions) -> dict[str, str]:
@@ -210,9 +238,19 @@ def _check(request: CompletionRequest) -> None:
     for name in ("heuristics", "fallback"):
         if not isinstance(getattr(request, name), bool):
             raise ConfigurationError(f"{name} must be True or False, not {getattr(request, name)!r}", option=name)
+    _check_codex_options(request.codex)
     check_types(request.options)
     payer = request.options.billing
     if payer not in get_args(BillingPolicy):
         raise ConfigurationError(f"billing: {payer!r} is not one of {', '.join(get_args(BillingPolicy))}", option="billing")
     if request.fallback:
         check_billing("api", request.options.billing)
+
+
+def _check_codex_options(options: object) -> None:
+    if options is None:
+        return
+    from claude_transport.codex.options import CodexOptions
+
+    if not isinstance(options, CodexOptions):
+        raise ConfigurationError(f"codex must be CodexOptions, not {type(options).__name__}", option="codex")

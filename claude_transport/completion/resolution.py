@@ -1,13 +1,15 @@
-"""Chooses the path of a call, the CLI or the API: four layers of choices, and one table.
+"""Chooses the path of a call, the CLI or the API, and the agent that answers it: four layers of choices, and one table.
 
-`resolve_transport` is pure when all facts are passed: it then reads no environment and no file.
+`resolve_transport` and `resolve_agent` are pure when all facts are passed: they then read no environment and no file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+from collections.abc import Callable, Mapping
+from functools import partial
+from os import PathLike
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -16,11 +18,16 @@ from claude_transport.launch.discovery import find_cli
 
 TransportKind: TypeAlias = Literal["cli", "api"]
 TransportChoice: TypeAlias = Literal["auto", "cli", "api"]
+AgentKind: TypeAlias = Literal["claude-code", "codex"]
+AgentChoice: TypeAlias = Literal["claude-code", "codex", "auto"]
 Layer: TypeAlias = Literal["argument", "environment", "declared", "default"]
 CellFailure: TypeAlias = Literal["preflight", "call"]
 
 TRANSPORT_VARIABLE: Final = "CLAUDE_TRANSPORT"
 CHOICES: Final[tuple[TransportChoice, ...]] = get_args(TransportChoice)
+
+AGENT_VARIABLE: Final = "CLAUDE_TRANSPORT_AGENT"
+AGENTS: Final[tuple[AgentChoice, ...]] = get_args(AgentChoice)
 
 API_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 """Variables that the API path can authenticate with. One of them counts as "there is an API key"."""
@@ -33,9 +40,22 @@ LAYERS: Final[Mapping[Layer, str]] = {
 }
 """The layers that may choose, strongest first: one call, the shell, the project, this library."""
 
+AGENT_LAYERS: Final[Mapping[Layer, str]] = {
+    "argument": "the `agent` argument (`--agent` of the program)",
+    "environment": f"the variable `{AGENT_VARIABLE}`; empty or only whitespace is unset",
+    "declared": "what a project or a specification declares under `agent`; an explicit null is a mistake",
+    "default": "`claude-code`",
+}
+"""The layers that may choose the agent, strongest first."""
+
 NO_PATH: Final = (
     "neither path is open: no claude was found, and none of ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN is set. "
     "Install Claude Code and log in, or set ANTHROPIC_API_KEY"
+)
+
+
+NO_AGENT: Final = (
+    "no agent was found: neither a claude nor a codex can be run. Install Claude Code (or set ANTHROPIC_API_KEY), or install Codex"
 )
 
 
@@ -135,49 +155,151 @@ def resolve_transport(
     choice (the message names the place), and with code `config.no_auth_path` when `auto` finds neither a CLI nor a key.
     """
     env = os.environ if env is None else env
-    choice, layer = _choose(explicit, env, declared)
+    choice, layer = _TRANSPORT.choose(explicit, env, declared)
     if choice != "auto":
-        return Resolution(kind=choice, layer=layer, choice=choice, reason=f"{_who(layer)} says {choice}")
+        return Resolution(kind=choice, layer=layer, choice=choice, reason=f"{_TRANSPORT.who(layer)} says {choice}")
     cli = _can_run(env) if cli_available is None else cli_available
     if cli:
-        return Resolution(kind="cli", layer=layer, choice=choice, reason=f"{_who(layer)} says auto, and a claude was found")
+        return Resolution(kind="cli", layer=layer, choice=choice, reason=f"{_TRANSPORT.who(layer)} says auto, and a claude was found")
     key = has_api_key(env) if api_key_available is None else api_key_available
     cell = cell_of(choice, api_key=key, cli=cli)
     if cell.kind is None:
         raise ConfigurationError(NO_PATH, option="transport", code=cell.code)
-    reason = f"{_who(layer)} says auto, no claude was found, and there is an API key"
+    reason = f"{_TRANSPORT.who(layer)} says auto, no claude was found, and there is an API key"
     return Resolution(kind=cell.kind, layer=layer, choice=choice, reason=reason)
 
 
-def _choose(explicit: str | None, env: Mapping[str, str], declared: str | Mapping[str, Any] | None) -> tuple[TransportChoice, Layer]:
-    if explicit is not None:
-        return _choice(explicit, "argument"), "argument"
-    variable = env.get(TRANSPORT_VARIABLE, "").strip()
-    if variable:
-        return _choice(variable, "environment"), "environment"
-    if isinstance(declared, Mapping):
-        if "transport" in declared:
-            return _choice(declared["transport"], "declared"), "declared"
-    elif declared is not None:
-        return _choice(declared, "declared"), "declared"
-    return "auto", "default"
+class AgentResolution(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent that was chosen for a call, and why. `resolve_agent()` returns it.
+
+    `kind` is the agent, `claude-code` or `codex`. `layer` is where the choice came from: the `argument` of the call, the `environment`, the
+    `declared` choice of the project, or the `default`. `choice` is the value that was found there. `reason` says all this in a sentence.
+    """
+
+    kind: AgentKind = "claude-code"
+    layer: Layer = "default"
+    reason: str = "the default says claude-code"
+    choice: AgentChoice = "claude-code"
 
 
-def _choice(value: object, layer: Layer) -> TransportChoice:
-    for known in CHOICES:
-        if value == known:
-            return known
-    shown = "null" if value is None else repr(value)
-    raise ConfigurationError(f"transport: {_who(layer)} says {shown}, which is not one of {', '.join(CHOICES)}", option="transport")
+def resolve_agent(
+    explicit: AgentChoice | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    declared: str | Mapping[str, Any] | None = None,
+    claude_available: bool | None = None,
+    codex_available: bool | None = None,
+) -> AgentResolution:
+    """Choose the agent of a call (Claude Code or Codex), and explain the choice. Four places are asked in order: `explicit`, the variable
+    `CLAUDE_TRANSPORT_AGENT`, `declared`, then the default `claude-code`. The first that has a value decides; `auto` takes Claude Code when
+    it is there, else Codex.
+
+    Args:
+        explicit: the choice for this one call, or None.
+        env: where `CLAUDE_TRANSPORT_AGENT` and the two facts below are looked up. None is the environment of this process.
+        declared: the choice of the project: the value, or a mapping that holds it under `agent`. None is no choice, but null in the mapping
+            is an error.
+        claude_available: whether a `claude` can be run. None looks for one (`find_cli`) when it matters.
+        codex_available: whether a `codex` can be run. None looks for one (`find_codex`) when it matters.
+
+    An explicit agent is not checked here: `preflight` checks it, and the call may fail. Raises `ConfigurationError` for an unknown agent
+    (the message names the place), and with code `config.no_agent` when `auto` finds none.
+    """
+    env = os.environ if env is None else env
+    choice, layer = _AGENT.choose(explicit, env, declared)
+    who = _AGENT.who(layer)
+    if choice != "auto":
+        return AgentResolution(kind=choice, layer=layer, choice=choice, reason=f"{who} says {choice}")
+    if _can_run(env) if claude_available is None else claude_available:
+        return AgentResolution(kind="claude-code", layer=layer, choice=choice, reason=f"{who} says auto, and Claude is there")
+    if can_run_codex(env=env) if codex_available is None else codex_available:
+        reason = f"{who} says auto, no claude was found, and a codex was"
+        return AgentResolution(kind="codex", layer=layer, choice=choice, reason=reason)
+    raise ConfigurationError(NO_AGENT, option="agent", code="config.no_agent")
 
 
-def _who(layer: Layer) -> str:
-    return {"argument": "the call", "environment": TRANSPORT_VARIABLE, "declared": "the declaration", "default": "the default"}[layer]
+def choose_agent(
+    explicit: AgentChoice | None,
+    *,
+    env: Mapping[str, str],
+    declared: str | Mapping[str, Any] | None,
+    transport: TransportChoice,
+    has_cli: Callable[[], bool],
+    has_codex: Callable[[], bool],
+    has_key: Callable[[], bool],
+) -> AgentResolution:
+    """Choose the agent of a call that has made the choice `transport`. The three facts are asked only for `auto`.
+
+    Claude is there when its CLI is, when the call must go to the Messages API, and when there is a key and neither program. A `declared`
+    text declares the path, not the agent. Raises what `resolve_agent` raises.
+    """
+    decide = partial(resolve_agent, explicit, env=env, declared=declared if isinstance(declared, Mapping) else None)
+    found = decide(claude_available=True)
+    if found.choice != "auto":
+        return found
+    claude = transport == "api" or has_cli()
+    codex = not claude and has_codex()
+    if not claude and not codex:
+        claude = transport == "auto" and has_key()
+    return decide(claude_available=claude, codex_available=codex)
+
+
+ChoiceT = TypeVar("ChoiceT", bound=str)
+
+
+class _Question(msgspec.Struct, Generic[ChoiceT], frozen=True):
+    """What can be chosen in four layers: its name, its variable, the known choices, and the default."""
+
+    name: str
+    variable: str
+    choices: tuple[ChoiceT, ...]
+    default: ChoiceT
+
+    def choose(self, explicit: str | None, env: Mapping[str, str], declared: str | Mapping[str, Any] | None) -> tuple[ChoiceT, Layer]:
+        """Return the choice of the strongest layer that has one. Raises `ConfigurationError` for an unknown one."""
+        if explicit is not None:
+            return self._known(explicit, "argument"), "argument"
+        variable = env.get(self.variable, "").strip()
+        if variable:
+            return self._known(variable, "environment"), "environment"
+        if isinstance(declared, Mapping):
+            if self.name in declared:
+                return self._known(declared[self.name], "declared"), "declared"
+        elif declared is not None:
+            return self._known(declared, "declared"), "declared"
+        return self.default, "default"
+
+    def who(self, layer: Layer) -> str:
+        """Return the name of the layer in a sentence."""
+        return {"argument": "the call", "environment": self.variable, "declared": "the declaration", "default": "the default"}[layer]
+
+    def _known(self, value: object, layer: Layer) -> ChoiceT:
+        for known in self.choices:
+            if value == known:
+                return known
+        shown = "null" if value is None else repr(value)
+        text = f"{self.name}: {self.who(layer)} says {shown}, which is not one of {', '.join(self.choices)}"
+        raise ConfigurationError(text, option=self.name)
+
+
+_TRANSPORT: Final[_Question[TransportChoice]] = _Question("transport", TRANSPORT_VARIABLE, CHOICES, "auto")
+_AGENT: Final[_Question[AgentChoice]] = _Question("agent", AGENT_VARIABLE, AGENTS, "claude-code")
 
 
 def _can_run(env: Mapping[str, str]) -> bool:
     try:
         find_cli(env=env)
+    except (CLINotFoundError, NotExecutableError):
+        return False
+    return True
+
+
+def can_run_codex(explicit: str | PathLike[str] | None = None, *, env: Mapping[str, str]) -> bool:
+    """Whether a `codex` can be run: the one at the path `explicit`, or one that is found."""
+    from claude_transport.codex.discovery import find_codex  # Codex is loaded only where it is asked about
+
+    try:
+        find_codex(explicit, env=env)
     except (CLINotFoundError, NotExecutableError):
         return False
     return True

@@ -1,4 +1,4 @@
-"""`Gateway`: runs local `claude` processes for clients on other machines or in other programs, over five media at once.
+"""`Gateway`: runs local `claude` or `codex` processes for clients on other machines or in other programs, over five media at once.
 
 This module has the gateway's life, the start of its processes, and its sessions (`Roster`). Look next at `arrival.py` for a
 connection before admission, at `session.py` and `link_session.py` for one after it, at `door.py` for tokens and limits, and at `choices.py`
@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import anyio
 import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
+from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
 from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
@@ -29,7 +30,16 @@ from claude_transport.gateway.door import Allowance, Door, GatewayLimits, Gatewa
 from claude_transport.gateway.health import GatewayMetrics, Hosts, Page
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
-from claude_transport.gateway.session import GONE, PlainSession, ServerFields, Session, SessionInfo, Surroundings, close_quietly
+from claude_transport.gateway.session import (
+    GONE,
+    CodexFields,
+    PlainSession,
+    ServerFields,
+    Session,
+    SessionInfo,
+    Surroundings,
+    close_quietly,
+)
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
@@ -42,8 +52,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _Kind = TypeVar("_Kind", PlainSession, LinkSession)
 
-Launch: TypeAlias = Callable[[ClaudeOptions], Transport]
-"""Makes the transport of a session, not connected yet."""
+Launch: TypeAlias = Callable[[Any], Transport]
+"""Makes the transport of a session, not connected yet, from its options: `ClaudeOptions`, or the `CodexOptions` of the gateway."""
 
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
 """Seconds that running turns get to finish when the gateway ends. Service managers wait 90 before they kill it."""
@@ -60,13 +70,13 @@ _TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 
 
 class Gateway:
-    """Runs `claude` processes on this machine for clients on other machines or in other programs, and carries the lines between them.
+    """Runs `claude` or `codex` processes on this machine for clients on other machines or in other programs, and carries the lines between.
 
     Use it with `async with`, or with `start()` and `aclose()`. In plain mode, a process ends when the connection of its client ends. In
     link mode, the process outlives a lost connection, and the client can come back to it.
 
     Args:
-        options: how each `claude` is run.
+        options: how each `claude` is run; with `CodexOptions`, how each `codex app-server` is.
         listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`. Port 0 is any free port. A
             gateway behind a `GatewayApplication` needs none.
         command: an NDJSON program to run in place of `claude`.
@@ -75,7 +85,8 @@ class Gateway:
         origins: the origins of web pages that may connect; none by default.
         hosts: more host names for `/healthz` and `/metrics`. Loopback names, the hosts of `listen` and the local address of a request are
             always allowed. Name the DNS name that a load balancer or Prometheus uses.
-        choices: names of the options that clients may choose, in link mode or with an `authenticate` line.
+        choices: names of the options that clients may choose, in link mode or with an `authenticate` line. With `CodexOptions` clients
+            choose none; they set up their threads in the conversation.
         limits: numbers, sizes and times.
         modes: the modes that the gateway speaks: `"link"`, `"plain"` or both.
         compression: agree to zstd (tcp, tls, unix) and permessage-deflate (ws, wss) when a client asks for it.
@@ -89,7 +100,7 @@ class Gateway:
 
     def __init__(
         self,
-        options: ClaudeOptions | None = None,
+        options: ClaudeOptions | CodexOptions | None = None,
         *,
         listen: Sequence[str] = (),
         command: Sequence[str] | None = None,
@@ -114,6 +125,7 @@ class Gateway:
         self._roster = Roster(limits=self._limits, metrics=self.metrics)
         self._door = Door(tokens=tokens, origins=origins, limits=self._limits)
         self._options = options or ClaudeOptions()
+        self._agent = "claude" if isinstance(self._options, ClaudeOptions) else "codex"
         self._choices = Choices(choices)
         self._launch = _checked_launch(self._options, command, launch)
         self._refusals = RefusalLog(logger)
@@ -374,7 +386,8 @@ class Gateway:
         answers = check_answers(chosen.pop(_ANSWERS, ()))
         if guest.authentication is not None:
             answers |= guest.authentication.answers
-        options = self._choices.apply(self._options, chosen)
+        own = self._options
+        options = self._choices.apply(own, chosen) if isinstance(own, ClaudeOptions) else _refuse_choices(own, chosen)
         try:
             transport = self._launch(options)
             trace = _trace_of(guest.hello) if guest.hello is not None else {}
@@ -391,10 +404,13 @@ class Gateway:
         except ConfigurationError as exc:
             if exc.option in chosen:
                 raise TurnedAway("options", str(exc)) from exc
-            raise _failed_start(exc, guest.owner) from exc
+            raise _failed_start(exc, guest.owner, agent=self._agent) from exc
         except (ClaudeTransportError, TimeoutError) as exc:
-            raise _failed_start(exc, guest.owner) from exc
-        fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options))
+            raise _failed_start(exc, guest.owner, agent=self._agent) from exc
+        if isinstance(own, ClaudeOptions):
+            fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(own))
+        else:
+            fields = CodexFields({**terms.thread, **_thread_limits(own)})
         allowance = self._door.allowance(guest.owner)
         return transport, Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self.metrics, fields=fields)
 
@@ -458,7 +474,21 @@ def _known_modes(modes: Collection[Mode]) -> frozenset[Mode]:
     return frozenset(modes)
 
 
-def _checked_launch(options: ClaudeOptions, command: Sequence[str] | None, launch: Launch | None) -> Launch:
+def _refuse_choices(options: CodexOptions, chosen: Mapping[str, Any]) -> CodexOptions:
+    """Return `options` as they are. Raise `TurnedAway` for a client that has chosen options."""
+    if chosen:
+        names = ", ".join(sorted(str(name)[:64] for name in chosen)[:8])
+        raise TurnedAway("options", f"not for a client to choose: {names}. This gateway runs codex: choose in thread/start")
+    return options
+
+
+def _thread_limits(options: CodexOptions) -> dict[str, Any]:
+    """Return what the options say about the threads of every client, in wire spelling."""
+    limits = {"sandbox": options.sandbox, "approvalPolicy": options.approval_policy}
+    return {name: value for name, value in limits.items() if isinstance(value, str)}
+
+
+def _checked_launch(options: ClaudeOptions | CodexOptions, command: Sequence[str] | None, launch: Launch | None) -> Launch:
     """Return `launch`, or one that starts local processes. Raise now, to the operator, what would fail for every client."""
     if command is not None and launch is not None:
         raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
@@ -467,12 +497,12 @@ def _checked_launch(options: ClaudeOptions, command: Sequence[str] | None, launc
     return launch or partial(SubprocessTransport, command=command)
 
 
-def _failed_start(exc: Exception, owner: str) -> TurnedAway:
+def _failed_start(exc: Exception, owner: str, *, agent: str) -> TurnedAway:
     """Log the failure with its details, and return what the client is told: no paths or names of this machine."""
     extra = {"gateway_event": "start_failed", "gateway_owner": printable(owner)}
-    logger.error("claude could not be started for %s: %s", printable(owner), printable(exc), extra=extra)
+    logger.error("%s could not be started for %s: %s", agent, printable(owner), printable(exc), extra=extra)
     code = getattr(exc, "code", "timeout")
-    return TurnedAway("start", f"claude could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))
+    return TurnedAway("start", f"{agent} could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))
 
 
 def _trace_of(hello: Hello) -> dict[str, str]:

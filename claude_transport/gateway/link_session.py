@@ -93,6 +93,8 @@ class LinkSession(Session):
 
     async def close(self, reason: str) -> None:
         """End the process, and tell a connected client how it ended. Bounded by the close of the transport plus a few seconds."""
+        if self.ended is None:
+            await self.end_turns_quietly()
         self._note_end(reason)
         await self.transport.close()
         if self._task is not None:
@@ -234,7 +236,7 @@ class LinkSession(Session):
             while self._connection is not None:
                 await self._changed.wait()
             if self._farewell:
-                while self.ended is None:  # until _obey_farewell() has delivered the last input, at most `_LAST_WRITE` seconds
+                while self.ended is None:  # until _obey_farewell() has delivered the last input and ended the turns; it is bounded
                     await self._changed.wait()
                 break
             with anyio.move_on_after(self.surroundings.limits.lease):
@@ -341,10 +343,13 @@ class LinkSession(Session):
                 raise ProtocolError("the client sent a frame that only a server may send", code="link.malformed")
 
     async def _obey_farewell(self) -> None:
-        """End the process after the client's goodbye. Before that, wait at most a second for the client's earlier input to reach it."""
+        """End the process after the client's goodbye. Before that, wait at most a second for the client's earlier input to reach it, and at
+        most five for the end of turns that the end of the input would drop.
+        """
         with anyio.move_on_after(_LAST_WRITE):
             while self._end.consumed < self._end.received:
                 await self._changed.wait()
+        await self.end_turns_quietly()
         self._note_end("client")
         self._changed.fire()
         await self.transport.close()

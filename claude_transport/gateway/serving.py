@@ -11,6 +11,7 @@ from typing import TypedDict, Unpack
 
 import anyio
 
+from claude_transport.codex.options import CodexOptions
 from claude_transport.gateway.arrival import Mode
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway, Launch
@@ -41,7 +42,7 @@ class GatewaySettings(TypedDict, total=False):
 
 
 async def serve(
-    options: ClaudeOptions | None = None,
+    options: ClaudeOptions | CodexOptions | None = None,
     *,
     handle_signals: bool = True,
     on_started: Callable[[Gateway], object] | None = None,
@@ -50,7 +51,7 @@ async def serve(
     """Run a `Gateway(options, **settings)`: start it, and return when a signal or a call of its `aclose()` has closed it.
 
     Args:
-        options: how each `claude` is run.
+        options: how each `claude` is run; with `CodexOptions`, how each `codex app-server` is.
         handle_signals: drain and close at SIGTERM or SIGINT; a second signal ends the drain at once. Outside the main thread signals cannot
             be received: cancel the call to end it.
         on_started: called with the gateway when clients can connect.

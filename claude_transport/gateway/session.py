@@ -22,6 +22,8 @@ from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
+from claude_transport.protocol.codex_turns import CodexTurns
+from claude_transport.protocol.dialect import ClaudeTurns, Dialect, DialectFinder, TurnTracker
 from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
 from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.sockets import SocketStream
@@ -34,6 +36,9 @@ GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourc
 """The exceptions of a connection to a client that has ended, for whatever reason."""
 
 _ID_BYTES: Final = 4
+
+_LAST_TURN: Final = 5.0
+"""Seconds for an interrupted turn to end before the input of its process ends. Codex needs 0.04."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,8 +131,33 @@ class Session(ABC):
         if lines := self._input.feed(chunk):
             await self._to_process(lines)
 
+    async def end_turns(self) -> None:
+        """Interrupt the turns that the end of the input would drop, and wait until they are over, at most 5 seconds.
+
+        Does nothing for an agent that finishes its turn first, as Claude does. Codex would drop it, without a result for the client.
+        """
+        if not self.activity.drops_turns:
+            return
+        with anyio.move_on_after(_LAST_TURN):
+            while self.activity.drops_turns:
+                for line in self.activity.interrupts():
+                    await self.transport.write(line)
+                if self.activity.drops_turns:
+                    await self.activity.changed()
+
+    async def end_turns_quietly(self) -> None:
+        """Do as `end_turns()` for a session that is being closed: a process that takes no input any more has no turn to end."""
+        try:
+            await self.end_turns()
+        except ClaudeTransportError:
+            return
+
     async def end_input(self) -> bool:
-        """End the input of the process. Returns False when an unfinished line was left out. Raises as `take_input()` does."""
+        """End the input of the process, after its turns. Returns False when an unfinished line was left out.
+
+        Raises as `take_input()` does.
+        """
+        await self.end_turns()
         tail = self._input.finish()
         # a broken connection leaves an unfinished object, and the CLI would exit because of it
         is_whole = not tail or isinstance(tail, OversizedLine) or not is_torn(tail)
@@ -221,6 +251,7 @@ class PlainSession(Session):
 
     async def close(self, reason: str) -> None:
         """End the process, then the connection after its last lines."""
+        await self.end_turns_quietly()
         self._note_end(reason)
         await self.transport.close()
         with anyio.move_on_after(_LINGER):
@@ -350,68 +381,68 @@ async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:
         return  # the client has closed, in whatever way
 
 
-_PROMPT = re.compile(rb'"type"\s*:\s*"user"')
-_RESULT = re.compile(rb'"type"\s*:\s*"result"')
-_STATE = b'"session_state_changed"'
-_IDLE = re.compile(rb'"state"\s*:\s*"idle"')
-_TAIL_BYTES: Final = 16 * 2**10
-
-
 class Activity:
-    """Knows whether a session is in a turn: from a prompt until the CLI reports `idle`, or until a result where it reports no states.
-
-    It searches the bytes and decodes nothing. In JSON the quotes inside a string are escaped, so these patterns never match text of a
-    user. A match in a nested object can only make a drain end earlier or later, and the drain is bounded.
-
-    Where the CLI reports its state, only the last 16 KiB of each block are searched for it, unless a drain waits.
-    """
+    """Knows whether a session is in a turn. Its first lines tell in which dialect; the tracker of that dialect follows the turns."""
 
     def __init__(self) -> None:
-        self.busy: bool = False
-        self._reports_states = False
-        self._idle = anyio.Event()
-        self._idle.set()
-        self._waiting = 0  # tasks in `idle()`
+        self._dialects = DialectFinder()
+        self._turns: TurnTracker = ClaudeTurns()
+        self._change = anyio.Event()
+        self._waiting = 0  # tasks in `changed()`
+
+    @property
+    def busy(self) -> bool:
+        """True while a turn runs."""
+        return self._turns.busy
+
+    @property
+    def drops_turns(self) -> bool:
+        """True while a turn runs that the end of the input would drop."""
+        return self._turns.drops_turns
+
+    def interrupts(self) -> list[bytes]:
+        """Return the lines that end such turns before the input may end, each turn once; see `TurnTracker.interrupts()`."""
+        return self._turns.interrupts()
 
     def said(self, lines: Sequence[bytes]) -> None:
         """Look for the beginning of a turn in `lines` from the client."""
-        if not self.busy and any(_PROMPT.search(line) for line in lines):
-            self.busy = True
-            self._idle = anyio.Event()
+        if not self._dialects.is_decided:
+            self._find_dialect(lines)
+        self._turns.said(lines)
 
     def heard(self, block: LineBlock) -> None:
         """Look for the end of a turn in lines from the process."""
-        if self._reports_states:
-            if not self.busy:
-                return  # no line can change anything
-            # Searching all of a burst would cost it a quarter of its speed, and a process is silent after the end of a turn.
-            tail = block.size if self._waiting else _TAIL_BYTES
-            if not block.has(_STATE, tail=tail):
-                return
-        # one search over a block of hundreds of lines takes a third of the time of one for each line
-        elif not block.has(_STATE) and (not self.busy or not block.has(b'"result"')):
-            return
-        for line in bytes(block).split(b"\n"):
-            if _STATE in line:
-                self._reports_states = True
-                if _IDLE.search(line):
-                    self.rest()
-            elif self.busy and not self._reports_states and _RESULT.search(line):
-                self.rest()
+        if not self._dialects.is_decided:
+            self._find_dialect(bytes(block).split(b"\n"))
+        self._turns.heard(block, exactly=self._waiting > 0)
+        if self._waiting:
+            self._tell()
 
     def rest(self) -> None:
         """Set the session idle: the turn is over, or will not go on."""
-        self.busy = False
-        self._idle.set()
+        self._turns.rest()
+        self._tell()
 
     async def idle(self) -> None:
         """Wait until no turn runs. The caller bounds the wait."""
+        while self.busy:
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Wait until the process has said something, or the session rests. The caller bounds the wait."""
         self._waiting += 1
         try:
-            while self.busy:
-                await self._idle.wait()
+            await self._change.wait()
         finally:
             self._waiting -= 1
+
+    def _find_dialect(self, lines: Sequence[bytes]) -> None:
+        if self._dialects.look(lines) is Dialect.CODEX:
+            self._turns = CodexTurns()
+
+    def _tell(self) -> None:
+        change, self._change = self._change, anyio.Event()
+        change.set()
 
 
 # JSON may write letters as escapes
@@ -459,3 +490,45 @@ class ServerFields:
         wanted = request.get("max_thinking_tokens")  # null is no limit
         allowed = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted <= limit
         return {} if allowed else {"max_thinking_tokens": limit}
+
+
+_THREADS: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
+_CODEX_CANDIDATE = re.compile(rb'"(?:thread/(?:start|resume|fork)|turn/start)"|\\u00|\\/')
+
+
+class CodexFields(ServerFields):
+    """Changes requests of the client so that the options of a gateway in front of Codex hold for its threads and turns.
+
+    It keeps a client from choosing more by mistake. It is no wall: `command/exec` and other requests of Codex obey no option.
+
+    Args:
+        fields: set in every request that opens a thread: `approvalPolicy` and `sandbox`, as far as the gateway has them. A prompt gets the
+            same `approvalPolicy`, and no sandbox of its own.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+
+    def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Return `lines`, with changes in the requests that the gateway's options concern."""
+        if not self._fields:
+            return lines
+        return [self._merged_codex(line) if _CODEX_CANDIDATE.search(line) else line for line in lines]
+
+    def _merged_codex(self, line: bytes) -> bytes:
+        try:
+            message, _ = parse_json(line)
+        except JSONTextError:
+            return line  # Codex answers nothing to it
+        method = message.get("method") if isinstance(message, dict) else None
+        if method not in _THREADS and method != "turn/start":
+            return line
+        given = message.get("params")
+        params: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
+        if method == "turn/start":
+            if "sandbox" in self._fields:
+                params.pop("sandboxPolicy", None)
+            changes = {name: value for name, value in self._fields.items() if name in params and name == "approvalPolicy"}
+        else:
+            changes = self._fields
+        return encode_line({**message, "params": {**params, **changes}})[:-1]

@@ -130,7 +130,7 @@ _MAX_ROWS: Final = 500
 _Cells: TypeAlias = list[tuple[str, str]]
 """A row of a table: the CSS class and the markup of each cell."""
 
-_ASKED_BY: Final = {"model": "the model", "host": "the host", "claude": "claude"}
+_ASKED_BY: Final = {"model": "the model", "host": "the host", "claude": "claude", "codex": "codex"}
 
 
 def _verdict(summary: TapeSummary) -> str:
@@ -177,14 +177,14 @@ def _card(name: str, value: str, more: str, level: str = "") -> str:
 def _facts(summary: TapeSummary) -> str:
     facts = [
         ("recorded", "" if summary.created_at is None else f"{summary.created_at:%Y-%m-%d %H:%M:%S} UTC"),
-        ("claude", summary.cli_version or ""),
+        (summary.agent, summary.cli_version or ""),
         ("model", ", ".join(summary.models)),
         (
             "session",
             ", ".join(summary.session_ids[:3]) + (f" and {len(summary.session_ids) - 3} more" if len(summary.session_ids) > 3 else ""),
         ),
-        ("to claude", bytes_text(summary.bytes_in)),
-        ("from claude", bytes_text(summary.bytes_out)),
+        (f"to {summary.agent}", bytes_text(summary.bytes_in)),
+        (f"from {summary.agent}", bytes_text(summary.bytes_out)),
         (
             "exit",
             f"signal {summary.signal}" if summary.signal is not None else "" if summary.exit_code is None else f"code {summary.exit_code}",
@@ -245,7 +245,7 @@ def _more_folds(summary: TapeSummary) -> Iterator[str]:
         yield _fold("Models", len(models), ("Model", "Tokens in", "out", "Cost"), models)
     counted = [
         [("wide", escape(kind or "(no type)")), ("", way), ("number", count_text(number))]
-        for way, counts in (("to claude", summary.messages_in), ("from claude", summary.messages_out))
+        for way, counts in ((f"to {summary.agent}", summary.messages_in), (f"from {summary.agent}", summary.messages_out))
         for kind, number in sorted(counts.items(), key=lambda pair: -pair[1])
     ]
     lines = sum(summary.messages_in.values()) + sum(summary.messages_out.values())

@@ -276,7 +276,7 @@ def plural(number: int, noun: str) -> str:
     return f"{count_text(number)} {noun}{'' if number == 1 else 's'}"
 
 
-Caller = Literal["model", "host", "claude"]
+Caller = Literal["model", "host", "claude", "codex"]
 _STATISTICS = {"error": "errors", "denied": "denied", "cancelled": "cancelled"}
 
 _MAX_NAMES = 500

@@ -44,14 +44,15 @@ class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
 class CallStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counts on a tape: all calls of one tool, or all control requests of one subtype from one side.
 
-    * `name`: the tool or the subtype. `asked_by`: `model` for a tool; for a control request, the side that sent it: `host` or `claude`.
+    * `name`: the tool, the subtype, or the method of a request of Codex. `asked_by`: `model` for a tool; for a request, the side that sent
+      it: `host`, `claude` or `codex`.
     * `calls`: all of them. `errors`: failed. `denied`: not allowed. `cancelled`: withdrawn by the side that asked. `open`: without an
       answer on the tape.
     * `seconds`: the sum of the durations of those that ended. `longest`: the longest of them.
     """
 
     name: str
-    asked_by: Literal["model", "host", "claude"]
+    asked_by: Literal["model", "host", "claude", "codex"]
     calls: int = 0
     errors: int = 0
     denied: int = 0
@@ -76,6 +77,7 @@ class Problem(msgspec.Struct, frozen=True):
 class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a tape, from `summarize()` or `read_timeline()`. Times are seconds, sizes bytes, costs US dollars.
 
+    * `agent`: whose lines they are: `claude` or `codex`. For Codex, `session_ids` are its threads, and a cost is not known.
     * `turns`, `tools`, `requests`: one entry for each turn, for each tool, and for each subtype of control requests from one side.
     * `tokens`: the sum over the turns, each API message once. `models`, `cost_usd`: everything that was paid for, with subagents and
       interrupted turns.
@@ -86,6 +88,7 @@ class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):
     * `exit_code`, `signal`: how the process ended, where the tape says so; else None.
     """
 
+    agent: Literal["claude", "codex"] = "claude"
     cli_version: str | None = None
     created_at: dt.datetime | None = None
     scrubbed: bool = False

@@ -11,14 +11,17 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
+from claude_transport.codex.messages import CodexAnswer
+from claude_transport.codex.messages import decode_message as decode_codex
 from claude_transport.errors import ConfigurationError
+from claude_transport.inspection.codex_lanes import CodexLanes
 from claude_transport.inspection.scene import (
     DEFAULT_MAX_EVENTS,
     DEFAULT_MAX_TEXT_CHARS,
@@ -33,7 +36,7 @@ from claude_transport.inspection.scene import (
     json_text,
 )
 from claude_transport.inspection.speech import Speech
-from claude_transport.inspection.summary import TapeSummary
+from claude_transport.inspection.summary import CallStats, TapeSummary, TurnSummary
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import (
     CanUseTool,
@@ -45,6 +48,7 @@ from claude_transport.protocol.control import (
     InboundBody,
     McpMessage,
 )
+from claude_transport.protocol.dialect import Dialect, DialectFinder
 from claude_transport.protocol.envelope import DecodeFailure, JSONTextError, Message, OversizedMessage, UnknownMessage, as_float, parse_json
 from claude_transport.protocol.messages import (
     APIRetryMessage,
@@ -157,6 +161,8 @@ class _Reading:
             ControlRequest: partial(self._control.request, by="claude"),
             ControlCancelRequest: partial(self._control.cancel, by="claude"),
         }
+        self._dialects = DialectFinder()
+        self._codex: CodexLanes | None = None  # in place of the lanes above, once the lines have told that they are those of Codex
         self._bytes = {"in": 0, "out": 0}
         self._types: dict[str, Counter[str]] = {"in": Counter(), "out": Counter()}
         self._unreadable = 0
@@ -174,12 +180,31 @@ class _Reading:
             self._session.note(record.line)
             return
         self._bytes[record.dir] += len(record.line) + 1
+        if not self._dialects.is_decided and self._dialects.look([record.whole_line]) is Dialect.CODEX:
+            self._codex = CodexLanes(scene)
+            self._session.agent = "codex"
+        if self._codex is not None:
+            self._read_codex(self._codex, record)
+            return
         message = decode_message(record.whole_line)
         self._count(record.dir, message)
         if record.dir == "in":
             self._from_host(message)
         else:
             self._from_claude(message, record)
+
+    def _read_codex(self, codex: CodexLanes, record: TapeRecord) -> None:
+        message = decode_codex(record.whole_line)
+        self._count(record.dir, message)
+        if isinstance(message, DecodeFailure | OversizedMessage):
+            self._session.unreadable(message, by="the host" if record.dir == "in" else "codex")
+        elif record.dir == "in":
+            codex.from_host(message)
+        else:
+            before, kept = self._scene.shelf.count, self._as_recorded(record)
+            codex.from_codex(message, kept)
+            if self._scene.shelf.count > before and not isinstance(message, CodexAnswer):
+                self._scene.shelf.extend(self._scene.shelf.count, *kept)
 
     def _count(self, direction: str, message: Message) -> None:
         if isinstance(message, DecodeFailure | OversizedMessage):
@@ -230,11 +255,17 @@ class _Reading:
             scene.worsen(call.event, "warning", f"{call.name} has no result")
         if source.is_torn:
             scene.blame("warning", "the recording was interrupted: the last line of the tape is not whole and was left out", event=None)
-        turns, ledger = scene.turns.turns, scene.turns.ledger
+        codex = self._codex
+        turns: Sequence[TurnSummary] = scene.turns.turns
+        if codex is not None:
+            codex.ended()
+            turns = codex.turns
+        ledger = scene.turns.ledger if codex is None else codex.ledger
         tokens = TokenCounts()
         for turn in turns:
             tokens = tokens.plus(turn.tokens)
         summary = TapeSummary(
+            agent="claude" if codex is None else "codex",
             cli_version=source.header.cli_version,
             created_at=source.header.created_at,
             scrubbed=source.header.scrubbed,
@@ -243,15 +274,15 @@ class _Reading:
             bytes_in=self._bytes["in"],
             bytes_out=self._bytes["out"],
             seconds=scene.t,
-            session_ids=session.session_ids,
+            session_ids=session.session_ids if codex is None else codex.session_ids,
             turns=tuple(turns),
-            tools=speech.tools.stats(),
-            requests=(*self._control.host.stats(), *self._control.claude.stats()),
+            tools=(speech if codex is None else codex).tools.stats(),
+            requests=self._control.requests if codex is None else codex.requests,
             tokens=tokens,
             models=ledger.models,
             cost_usd=ledger.cost_usd,
             api_messages=ledger.api_messages,
-            retries=session.retries,
+            retries=session.retries if codex is None else codex.retries,
             messages_in=dict(self._types["in"]),
             messages_out=dict(self._types["out"]),
             unreadable_lines=self._unreadable,
@@ -405,6 +436,11 @@ class ControlLane:
         self.claude: CallBook = CallBook("claude")
         self._asked_for: dict[int, str | None] = {}  # by the event of a permission question: the id of the tool call
 
+    @property
+    def requests(self) -> tuple[CallStats, ...]:
+        """The requests of both sides."""
+        return (*self.host.stats(), *self.claude.stats())
+
     def _book(self, side: Side) -> CallBook:
         return self.host if side == "host" else self.claude
 
@@ -508,6 +544,8 @@ class SessionLane:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
+        self.agent: str = "claude"
+        """The name of the agent, for texts."""
         self._hooks = CallBook("claude")
         self._session_ids: dict[str, None] = {}
         self._last_init = ""
@@ -537,7 +575,7 @@ class SessionLane:
             case HookResponse():
                 self._hook_ended(message)
             case DecodeFailure() | OversizedMessage():
-                self._unreadable(message)
+                self.unreadable(message, by=self.agent)
             case _:
                 title, gist, level = _told(message)
                 if isinstance(message, APIRetryMessage):
@@ -592,7 +630,8 @@ class SessionLane:
         if failed:
             scene.worsen(call.event, "warning", f"hook {call.name} failed with exit code {message.exit_code}")
 
-    def _unreadable(self, message: DecodeFailure | OversizedMessage, *, by: str = "claude") -> None:
+    def unreadable(self, message: DecodeFailure | OversizedMessage, *, by: str) -> None:
+        """Read a line of the side `by` that holds no message."""
         text = message.raw.decode("utf-8", "replace")
         if isinstance(message, OversizedMessage):
             title, why = "A line too long to be read", f"{message.size} bytes"
@@ -604,7 +643,7 @@ class SessionLane:
     def from_host(self, message: Message) -> None:
         """Read a line of the host that is neither a prompt nor part of the control protocol."""
         if isinstance(message, DecodeFailure | OversizedMessage):
-            self._unreadable(message, by="the host")
+            self.unreadable(message, by="the host")
             return
         level: Level = "minor" if message.type in _MINOR else "normal"
         self._add(message, f"From the host: {message.type or 'a message without a type'}", level=level)

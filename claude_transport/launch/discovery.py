@@ -23,10 +23,10 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -42,7 +42,8 @@ ADVICE: Final = (
 )
 
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+[^\s)]*")
-_NPM_NAME: Final = "@anthropic-ai/claude-code"
+_PLATFORM: Final = re.compile(r"-(?:linux|darwin|win32)-(?:x64|arm64)")  # in the versions of npm packages that hold one binary
+_NPM_NAMES: Final = ("@anthropic-ai/claude-code", "@openai/codex")
 
 
 class CLI(msgspec.Struct, frozen=True):
@@ -82,20 +83,39 @@ def find_cli(
         NotExecutableError: the explicitly chosen file exists, but cannot be executed.
     """
     env = os.environ if env is None else env
-    for chosen, source in ((explicit, "explicit path"), (env.get(PATH_VARIABLE) or None, PATH_VARIABLE)):
+    chosen = find_chosen(explicit, env=env, variable=PATH_VARIABLE, platform=platform)
+    if chosen is not None:
+        return chosen
+    bundled = find_bundled_directory() if bundled is None else Path(bundled)
+    return find_first("claude", _candidates(env, home_of(env, home), bundled, platform), advice=ADVICE, platform=platform)
+
+
+def find_chosen(explicit: str | PathLike[str] | None, *, env: Mapping[str, str], variable: str, platform: str = sys.platform) -> CLI | None:
+    """Return the binary that `explicit`, or else `variable` of `env`, names; None when neither is set.
+
+    A path that does not work raises `CLINotFoundError` or `NotExecutableError`: nothing else is tried.
+    """
+    for chosen, source in ((explicit, "explicit path"), (env.get(variable) or None, variable)):
         if chosen is not None:
             return _chosen(os.fspath(chosen), source, env, platform)
-    bundled = find_bundled_directory() if bundled is None else Path(bundled)
+    return None
+
+
+def find_first(name: str, candidates: Iterable[tuple[str, Path]], *, advice: str, platform: str = sys.platform) -> CLI:
+    """Return the first of the `candidates`, each a source and a path, that can be run. Raises `CLINotFoundError`, which lists them all.
+
+    `name` is that of the program, and `advice` says how to get it; both are for the message.
+    """
     searched: list[str] = []
-    for source, path in _candidates(env, _home(env, home), bundled, platform):
+    for source, path in candidates:
         outcome = _outcome(path, platform)
         searched.append(f"{source}: {path} ({outcome})")
         if outcome == "found":
             return CLI(str(path), source, tuple(searched))
     raise CLINotFoundError(
-        f"no claude binary was found in {len(searched)} places. {ADVICE}\nLooked at:\n  " + "\n  ".join(searched),
+        f"no {name} binary was found in {len(searched)} places. {advice}\nLooked at:\n  " + "\n  ".join(searched),
         searched=searched,
-        advice=ADVICE,
+        advice=advice,
     )
 
 
@@ -116,7 +136,7 @@ def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> 
     if chosen == os.path.normpath(chosen) and os.path.isabs(chosen) and os.path.isfile(chosen) and os.access(chosen, os.X_OK):  # noqa: PTH113, PTH117
         return CLI(chosen, source, (f"{source}: {chosen} (found)",))
     if chosen and Path(chosen).name == chosen:
-        paths = [directory / chosen for directory in _path_directories(env, platform)]
+        paths = [directory / chosen for directory in path_directories(env, platform)]
     else:
         paths = [Path(chosen).absolute()]  # a relative one would be looked for in the child's working directory when it is spawned
     searched = []
@@ -134,7 +154,7 @@ def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> 
 
 def _candidates(env: Mapping[str, str], home: Path | None, bundled: Path | None, platform: str) -> Iterator[tuple[str, Path]]:
     names = windows.program_names(platform)
-    for directory in _path_directories(env, platform):
+    for directory in path_directories(env, platform):
         for name in names:
             yield "PATH", directory / name
     if bundled is not None:
@@ -144,7 +164,7 @@ def _candidates(env: Mapping[str, str], home: Path | None, bundled: Path | None,
             yield "well-known place", directory / name
 
 
-def _path_directories(env: Mapping[str, str], platform: str) -> list[Path]:
+def path_directories(env: Mapping[str, str], platform: str) -> list[Path]:
     """Return the directories of `PATH`. Relative and empty entries mean the working directory, where anyone may write, and are left out."""
     separator = ";" if windows.is_windows(platform) else ":"
     return [Path(entry) for entry in env.get("PATH", "").split(separator) if Path(entry).is_absolute()]
@@ -166,7 +186,8 @@ def _well_known(env: Mapping[str, str], home: Path | None, platform: str) -> lis
     return [*places, Path("/usr/local/bin"), Path("/opt/homebrew/bin"), Path("/home/linuxbrew/.linuxbrew/bin")]
 
 
-def _home(env: Mapping[str, str], home: str | PathLike[str] | None) -> Path | None:
+def home_of(env: Mapping[str, str], home: str | PathLike[str] | None = None) -> Path | None:
+    """Return the home directory for the well-known places: `home`, or else that of `env`; None when it is not known."""
     if home is not None:
         return Path(home)
     found = env.get("HOME") or env.get("USERPROFILE")
@@ -242,14 +263,21 @@ def _version_from_files(path: Path) -> str | None:
         return real.name
     if path.parent.name == "_bundled" and (match := _VERSION.search(_read(path.parent.with_name("_cli_version.py")) or "")):
         return match.group().rstrip("\"'")
-    for directory in list(real.parents)[:3]:
-        try:
-            package = json.loads(_read(directory / "package.json") or "null")
-        except ValueError:
-            continue
-        if isinstance(package, dict) and package.get("name") == _NPM_NAME:
-            return str(package["version"]) if "version" in package else None
+    if "version" in (package := _read_package(real.parent.with_name("codex-package.json"))):  # beside the native binary of Codex
+        return str(package["version"])
+    for directory in list(real.parents)[:4]:
+        if (package := _read_package(directory / "package.json")).get("name") in _NPM_NAMES:
+            return _PLATFORM.sub("", str(package["version"])) if "version" in package else None
     return None
+
+
+def _read_package(path: Path) -> dict[str, Any]:
+    """Return the JSON object in this file; empty when there is none."""
+    try:
+        package = json.loads(_read(path) or "null")
+    except ValueError:
+        return {}
+    return package if isinstance(package, dict) else {}
 
 
 def _read(path: Path) -> str | None:
@@ -267,7 +295,8 @@ PROBE_TIMEOUT: Final = 5.0
 
 _KILL_TIMEOUT: Final = 1.0  # seconds for a killed process to be gone
 _LONGEST_ANSWER: Final = 200  # bytes; "2.1.330 (Claude Code)" has 21
-_ANSWER: Final = re.compile(rb"(\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[\w.]{1,40})?)\s+\(Claude Code\)")
+_NUMBER: Final = rb"(\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[\w.]{1,40})?)"
+_ANSWER: Final = re.compile(_NUMBER + rb"\s+\(Claude Code\)|^codex-cli " + _NUMBER, re.MULTILINE)
 
 _asked: Final[set[CLIState]] = set()
 _lock: Final = threading.Lock()
@@ -318,7 +347,7 @@ def _run(path: str, env: Mapping[str, str] | None) -> str | None:
             return None
         output.seek(0)
         match = _ANSWER.search(output.read(_LONGEST_ANSWER))
-    return None if match is None else match[1].decode()
+    return None if match is None else (match[1] or match[2]).decode()
 
 
 def _kill_group(pid: int) -> None:

@@ -20,14 +20,15 @@ import fnmatch
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch import windows
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions
+from claude_transport.launch.options import BillingPolicy, ClaudeOptions, EnvironmentMode
 
 CLOUD_SWITCHES: Final = (
     "CLAUDE_CODE_USE_BEDROCK",
@@ -142,6 +143,54 @@ VARIABLES: Final[tuple[Variable, ...]] = (
 )
 
 
+class EnvironmentOptions(Protocol):
+    """What the environment of a program depends on: the fields that `ClaudeOptions` shares with the options of other agents."""
+
+    @property
+    def cwd(self) -> str | PathLike[str] | None: ...
+
+    @property
+    def env(self) -> Mapping[str, str]: ...
+
+    @property
+    def env_mode(self) -> EnvironmentMode: ...
+
+    @property
+    def env_allow(self) -> Sequence[str]: ...
+
+    @property
+    def billing(self) -> BillingPolicy: ...
+
+
+class EnvironmentRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What is particular to one agent's environment.
+
+    * `variables`: the options that set a variable.
+    * `not_subscription`, `not_api_key`: the variables that a billing policy forbids, because another account would pay.
+    * `key`: the variable that `billing="api_key"` needs; None when the key may come from elsewhere.
+    * `custom_headers`: the variable with HTTP headers, which are forbidden when one is a credential; None without such a variable.
+    * `nesting`: the variables that an enclosing session of the agent sets. They are never inherited.
+    """
+
+    variables: tuple[Variable, ...]
+    not_subscription: tuple[str, ...]
+    not_api_key: tuple[str, ...]
+    key: str | None
+    custom_headers: str | None
+    nesting: frozenset[str]
+
+
+CLAUDE_RULES: Final = EnvironmentRules(
+    variables=VARIABLES,
+    not_subscription=NOT_SUBSCRIPTION,
+    not_api_key=NOT_API_KEY,
+    key="ANTHROPIC_API_KEY",
+    custom_headers=CUSTOM_HEADERS,
+    nesting=NESTING,
+)
+"""The rules for `claude`."""
+
+
 def is_switched_on(value: str | None) -> bool:
     """Return whether the CLI takes `value` of a switch variable as on."""
     return (value or "").strip().lower() in {"1", "true", "yes", "on"}
@@ -158,21 +207,21 @@ def check_variables(env: Mapping[str, str]) -> None:
             raise ConfigurationError(f"env: the value of {name} must be a string, not {type(value).__name__}", option="env")
 
 
-def forbidden_variables(billing: BillingPolicy) -> tuple[str, ...]:
+def forbidden_variables(billing: BillingPolicy, *, rules: EnvironmentRules = CLAUDE_RULES) -> tuple[str, ...]:
     """Return the names of the variables that would make another account pay than `billing` allows."""
     if billing == "api_key":
-        return NOT_API_KEY
-    return () if billing == "inherit" else NOT_SUBSCRIPTION
+        return rules.not_api_key
+    return () if billing == "inherit" else rules.not_subscription
 
 
-def forbidden_in(env: Mapping[str, str], billing: BillingPolicy) -> list[str]:
+def forbidden_in(env: Mapping[str, str], billing: BillingPolicy, *, rules: EnvironmentRules = CLAUDE_RULES) -> list[str]:
     """Return the names of the variables in `env` that `billing` forbids. Empty variables are allowed.
 
     `ANTHROPIC_CUSTOM_HEADERS` is forbidden when it contains one of `CREDENTIAL_HEADERS`.
     """
-    found = [name for name in forbidden_variables(billing) if env.get(name)]
-    if billing != "inherit" and _has_credential_header(env.get(CUSTOM_HEADERS, "")):
-        found.append(CUSTOM_HEADERS)
+    found = [name for name in forbidden_variables(billing, rules=rules) if env.get(name)]
+    if billing != "inherit" and rules.custom_headers is not None and _has_credential_header(env.get(rules.custom_headers, "")):
+        found.append(rules.custom_headers)
     return found
 
 
@@ -228,7 +277,7 @@ def build_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, p
     Raises `ConfigurationError` for an `env` that is not a mapping of texts, and when the billing policy cannot be kept: `env` sets a
     variable that it forbids, or one is set at all (`subscription_strict`), or the key that it needs is missing (`api_key`).
     """
-    return _plan(options, inherited, platform)[0]
+    return plan_environment(options, inherited, rules=CLAUDE_RULES, platform=platform)[0]
 
 
 def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, platform: str = sys.platform) -> dict[str, str]:
@@ -237,26 +286,31 @@ def describe_environment(options: ClaudeOptions, inherited: Mapping[str, str], *
     The text is `inherited`, `options.env`, `option NAME` (another option sets it), or `removed: WHY`. The arguments and the errors are
     those of `build_environment`.
     """
-    return dict(sorted(_plan(options, inherited, platform)[1].items()))
+    return dict(sorted(plan_environment(options, inherited, rules=CLAUDE_RULES, platform=platform)[1].items()))
 
 
-def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the environment of the child, and the origin of each variable by name."""
+def plan_environment(
+    options: EnvironmentOptions, inherited: Mapping[str, str], *, rules: EnvironmentRules, platform: str = sys.platform
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the environment of the child, and the origin of each variable by name.
+
+    `rules` are those of the agent that the options are for. The errors are those of `build_environment`.
+    """
     fold = str.upper if windows.is_windows(platform) else str  # os.environ has upper-case names on Windows
     check_variables(options.env)
     given = {fold(name): value for name, value in options.env.items()}
     inherited = {fold(name): value for name, value in inherited.items()}
-    _check_billing(options, inherited, given)
+    _check_billing(options, inherited, given, rules)
     allowed = (*ALWAYS_ALLOWED, *map(fold, options.env_allow))
     env: dict[str, str] = {}
     origins: dict[str, str] = {}
-    forbidden = {*forbidden_variables(options.billing), *forbidden_in(inherited, options.billing)}
+    forbidden = {*forbidden_variables(options.billing, rules=rules), *forbidden_in(inherited, options.billing, rules=rules)}
     for name, value in inherited.items():
-        reason = _why_removed(name, options, allowed=allowed, forbidden=forbidden)
+        reason = _why_removed(name, options, allowed=allowed, forbidden=forbidden, nesting=rules.nesting)
         if reason is None:
             env[name] = value
         origins[name] = "inherited" if reason is None else f"removed: {reason}"
-    for row in VARIABLES:
+    for row in rules.variables:
         value = getattr(options, row.option)
         if value is not None and value is not False:
             env[row.name] = _convert(row, value)
@@ -267,16 +321,18 @@ def _plan(options: ClaudeOptions, inherited: Mapping[str, str], platform: str) -
     for name, value in given.items():
         env[name] = value
         origins[name] = "options.env"
-    if options.billing == "api_key" and not env.get("ANTHROPIC_API_KEY"):
-        raise ConfigurationError('billing="api_key" needs ANTHROPIC_API_KEY: set it in the environment or in env', option="billing")
+    if options.billing == "api_key" and rules.key is not None and not env.get(rules.key):
+        raise ConfigurationError(f'billing="api_key" needs {rules.key}: set it in the environment or in env', option="billing")
     return env, origins
 
 
-def _why_removed(name: str, options: ClaudeOptions, *, allowed: tuple[str, ...], forbidden: set[str]) -> str | None:
+def _why_removed(
+    name: str, options: EnvironmentOptions, *, allowed: tuple[str, ...], forbidden: set[str], nesting: frozenset[str]
+) -> str | None:
     """Return the rule that removes the inherited variable `name`; None when it is kept."""
     if options.env_mode == "exact":
         return 'env_mode="exact"'
-    if name in NESTING:
+    if name in nesting:
         return "set by an enclosing session"
     if name in forbidden:
         return f'billing="{options.billing}"'
@@ -294,15 +350,15 @@ def _convert(row: Variable, value: Any) -> str:
         ) from error
 
 
-def _check_billing(options: ClaudeOptions, inherited: Mapping[str, str], given: Mapping[str, str]) -> None:
-    clash = forbidden_in(given, options.billing)
+def _check_billing(options: EnvironmentOptions, inherited: Mapping[str, str], given: Mapping[str, str], rules: EnvironmentRules) -> None:
+    clash = forbidden_in(given, options.billing, rules=rules)
     if clash:
         raise ConfigurationError(
             f'env sets {", ".join(clash)}, which billing="{options.billing}" forbids: remove it from env, or choose another billing',
             option="env",
         )
     if options.billing == "subscription_strict":
-        found = forbidden_in(inherited, options.billing)
+        found = forbidden_in(inherited, options.billing, rules=rules)
         if found:
             raise ConfigurationError(
                 f'billing="subscription_strict" refuses to start while {", ".join(found)} is set: another account might pay. '

@@ -175,14 +175,15 @@ def _length(argv: Sequence[str], delivered: Delivered) -> int:
 # The same launch through a launcher, for this machine or for the other end.
 
 
-_INHERIT = Launcher(name="none", client=())
+INHERIT: Final = Launcher(name="none", client=())
+"""Starts the command itself."""
 
 
 class PlannedLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """What would be run, where, and which binary. `cli` is None for a command, and for a CLI on another machine."""
 
     launch: Launch
-    launcher: Launcher = _INHERIT
+    launcher: Launcher = INHERIT
     cli: CLI | None = None
     remote: RemoteEnvironment | None = None
 
@@ -217,9 +218,8 @@ def plan_launch(
     Raises `ConfigurationError` for options that the CLI would refuse, for options that have no meaning there, and when this machine lacks
     the program of the launcher. Raises `CLINotFoundError` and `NotExecutableError` for a CLI of this machine.
     """
-    launcher = _INHERIT if launcher is None else launcher
-    if launcher.client and not _is_there(launcher.program, inherited):
-        raise ConfigurationError(f"launcher: there is no program {launcher.program!r} on this machine: install it", option="launcher")
+    launcher = INHERIT if launcher is None else launcher
+    check_launcher(launcher, inherited)
     if launcher.supervised:
         return _elsewhere(options, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace or {})
     if command is not None:
@@ -295,10 +295,14 @@ def _frozen(value: object) -> Hashable:
     raise TypeError(f"a {kind.__name__} may change")
 
 
-def _is_there(program: str, inherited: Mapping[str, str]) -> bool:
+def check_launcher(launcher: Launcher, inherited: Mapping[str, str]) -> None:
+    """Check that the program of `launcher` is on this machine's `PATH`. Raises `ConfigurationError(option="launcher")`."""
+    if not launcher.client:
+        return
     import shutil  # its import takes as long as all other modules of this package, and most sessions have no launcher
 
-    return shutil.which(program, path=inherited.get("PATH")) is not None
+    if shutil.which(launcher.program, path=inherited.get("PATH")) is None:
+        raise ConfigurationError(f"launcher: there is no program {launcher.program!r} on this machine: install it", option="launcher")
 
 
 def _elsewhere(

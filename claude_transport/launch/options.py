@@ -45,8 +45,8 @@ HOST_ONLY: Final[Mapping[str, str]] = {
     "mcp_servers_delivery": "`argv` names a private file with `mcp_servers` on the command line; `initialize` sends them in that request. "
     "Processes that the session starts are not handed them then.",
     "plugin_delivery": "`argv` writes a flag for each of `plugins`; `initialize` sends them in that request (CLI 2.1.261 or newer).",
-    "session_store": "Where the transcript is copied to, and where `resume` and `continue_conversation` find it: an object with the methods of "
-    "`SessionStore`. It stays in this process, and is compared by identity. The CLI gets `--session-mirror`.",
+    "session_store": "Where the transcript is copied to, and where `resume` and `continue_conversation` find it: an object with the "
+    "methods of `SessionStore`. It stays in this process, and is compared by identity. The CLI gets `--session-mirror`.",
     "user": "The operating-system user to run as (POSIX; needs the privilege to switch).",
     "verbatim_prompts": "Mark every user message `client_composed`: no `@path` expansion, no slash commands. Applied by the sender.",
 }

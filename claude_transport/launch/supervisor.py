@@ -32,14 +32,14 @@ import msgspec
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.environ import (
     ALWAYS_ALLOWED,
+    CLAUDE_RULES,
     CREDENTIAL_HEADERS,
     CUSTOM_HEADERS,
-    NESTING,
-    NOT_SUBSCRIPTION,
-    build_environment,
+    EnvironmentOptions,
+    EnvironmentRules,
     forbidden_variables,
+    plan_environment,
 )
-from claude_transport.launch.options import ClaudeOptions
 
 REMOTE_MARK: Final = "CLAUDE_TRANSPORT_REMOTE"
 """The variable that marks everything that a remote launch started. Local children have another one, because both may be on one machine."""
@@ -177,11 +177,12 @@ class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
         return f"RemoteEnvironment(assign={sorted(self.assign)}, drop={self.drop}, keep={self.keep}, refuse={self.refuse})"
 
     @classmethod
-    def of(cls, options: ClaudeOptions, *, trace: Mapping[str, str]) -> RemoteEnvironment:
-        """Make it from `options`, with the trace variables of `trace` below them. Raises `ConfigurationError` for what a shell cannot
-        export.
+    def of(cls, options: EnvironmentOptions, *, trace: Mapping[str, str], rules: EnvironmentRules = CLAUDE_RULES) -> RemoteEnvironment:
+        """Make it from `options`, with the trace variables of `trace` below them, by the `rules` of the agent that the options are for.
+
+        Raises `ConfigurationError` for what a shell cannot export.
         """
-        assign = {**trace, **build_environment(options, {})}
+        assign = {**trace, **plan_environment(options, {}, rules=rules)[0]}
         if "PWD" not in options.env:
             assign.pop("PWD", None)  # made of this machine's directories; the shell at the other end sets its own
         for name in assign:
@@ -192,9 +193,10 @@ class RemoteEnvironment(msgspec.Struct, frozen=True, kw_only=True):
         kept: tuple[str, ...] | None = None if options.env_mode == "inherit" else ()
         if options.env_mode == "allowlist":
             kept = tuple(rule for rule in (*ALWAYS_ALLOWED, *options.env_allow) if _PATTERN.fullmatch(rule))
-        drop = (*sorted(NESTING), *forbidden_variables(options.billing))
-        refuse = NOT_SUBSCRIPTION if options.billing == "subscription_strict" else ()
-        return cls(assign=assign, drop=drop, keep=kept, refuse=refuse, drop_headers=options.billing != "inherit")
+        drop = (*sorted(rules.nesting), *forbidden_variables(options.billing, rules=rules))
+        refuse = rules.not_subscription if options.billing == "subscription_strict" else ()
+        drop_headers = rules.custom_headers is not None and options.billing != "inherit"
+        return cls(assign=assign, drop=drop, keep=kept, refuse=refuse, drop_headers=drop_headers)
 
     def as_shell(self) -> str:
         """Return the shell code that does it."""

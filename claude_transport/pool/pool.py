@@ -3,24 +3,26 @@
 Each session serves one use and is then ended. `/clear` would begin a new conversation in the same process, but the permission mode, the
 model and the costs of the last user would stay (CLI 2.1.329, real; `tests/e2e/test_warm_sessions.py`).
 
-`SessionPool` is the public face. Below it, `Stock` holds the sessions and decides to start them, hand them out and end them, `PoolLimits`
-decides how many there are, and `Recipe` makes them.
+`SessionPool` is the public face; `CodexPool` in `codex_pool.py` is that for Codex. Below them, `Stock` holds the sessions and decides to
+start them, hand them out and end them, `PoolLimits` decides how many there are, and a `Recipe` makes them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import logging
 import math
 import os
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 import anyio
 import msgspec
@@ -74,52 +76,20 @@ def read_rss_bytes(pid: int) -> int | None:
         return None
 
 
-class SessionPool:
-    """Keeps sessions of the CLI started and initialised ahead of use, and bounds their number: `async with pool.acquire() as query`.
-
-    Each session serves one `acquire()` and is then ended. Start the pool with `async with pool`, or with `start()` and `aclose()`.
-
-    Args:
-        options: the options of every session. `session_id` is refused, and so are `resume` and `continue_conversation` without
-            `fork_session`: all sessions would write to one conversation.
-        warm: sessions to keep ready; 0 for a pool that only bounds their number.
-        cap: the most sessions at any time: starting, ready, in use or ending.
-        idle_ttl: seconds after which a ready session beyond `warm` is ended, the longest idle first.
-        max_age: seconds after which an idle session is ended and replaced. A session in use is never ended for its age.
-        max_rss_bytes: resident memory of its process above which an idle session is ended and replaced.
-        make_transport: makes the transport of a session from the options, for other media, launchers and wrappers. By default a
-            `SubprocessTransport`.
-        check_interval: seconds between two checks of the idle sessions.
-        read_rss: returns the resident bytes of a process id, or None when unknown. By default from `/proc`.
-        clock: returns the time for `idle_ttl` and `max_age`, in seconds.
-        sleep: waits the seconds of `check_interval`.
-        arguments: of every `Query`: `can_use_tool`, `hooks`, `mcp_servers`, …. One callback serves all sessions at the same time;
-            `CallbackContext` and the input of a hook tell them apart. `acquire()` may replace `can_use_tool` for one use.
-
-    Raises:
-        ConfigurationError: a value is not valid, or no session would start with these options and arguments.
-    """
+class WarmPool:
+    """What a `SessionPool` and a `CodexPool` share: sessions that are started ahead of use, and never more than a given number."""
 
     def __init__(
         self,
-        options: ClaudeOptions | None = None,
+        limits: PoolLimits,
+        recipe: Recipe,
         *,
-        warm: int = 1,
-        cap: int = 8,
-        idle_ttl: float = 300.0,
-        max_age: float = 3600.0,
-        max_rss_bytes: int | None = None,
-        make_transport: MakeTransport | None = None,
-        check_interval: float = 10.0,
-        read_rss: Callable[[int], int | None] = read_rss_bytes,
-        clock: Callable[[], float] = anyio.current_time,
-        sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
-        **arguments: Unpack[QueryOptions],
+        check_interval: float,
+        read_rss: Callable[[int], int | None],
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[object]],
     ) -> None:
-        check_number("check_interval", check_interval, positive=True)
-        limits = PoolLimits(warm=warm, cap=cap, idle_ttl=idle_ttl, max_age=max_age, max_rss_bytes=max_rss_bytes)
-        self._recipe = Recipe(options, make_transport=make_transport, arguments=arguments)
-        self._stock = Stock(limits, self._recipe, read_rss=read_rss, clock=clock)
+        self._stock = Stock(limits, recipe, read_rss=read_rss, clock=clock)
         self._tend = functools.partial(self._stock.tend, sleep=sleep, interval=check_interval)
         self._loop: HostLoop | None = None
         self._tending: BackgroundTask | None = None
@@ -128,7 +98,7 @@ class SessionPool:
     def __repr__(self) -> str:
         now = self.snapshot()
         state = "closed" if self._stock.is_over else "not started" if self._tending is None else "open"
-        return f"<SessionPool {state}: {now}>"
+        return f"<{type(self).__name__} {state}: {now}>"
 
     async def start(self) -> None:
         """Begin to keep sessions ready, in this event loop. Does not wait for them (see `warm_up()`). A second call does nothing.
@@ -195,35 +165,6 @@ class SessionPool:
             await self._draining.join()
             raise
 
-    @asynccontextmanager
-    async def acquire(self, *, timeout: float = DEFAULT_TIMEOUT, can_use_tool: CanUseToolCallback | None = None) -> AsyncIterator[Query]:
-        """Hand out a session that was never used, as a started `Query`, and end it when the `async with` block is left.
-
-        Callers are served in the order of asking. Leaving the block interrupts a running turn and does not wait for the end of the process.
-
-        Args:
-            timeout: seconds to wait for a session.
-            can_use_tool: replaces the pool's `can_use_tool` for this use.
-
-        Raises:
-            ConnectTimeout: no session was free after `timeout` seconds; its `code` is `pool.exhausted`.
-            ClaudeTransportError: the start for this call failed, with an error of `Query.start()`.
-            NotConnected: the pool was not started.
-            TransportClosed: the pool is closed, or was closed during the wait.
-            ConfigurationError: `can_use_tool` is given, and the sessions were started without one.
-        """
-        check_callback("can_use_tool", can_use_tool)
-        if can_use_tool is not None and not self._recipe.has_guard:
-            message = "the sessions of this pool were not started to ask for permission: give the pool a can_use_tool, too"
-            raise ConfigurationError(message, option="can_use_tool")
-        session = await self._take(timeout)
-        try:
-            if can_use_tool is not None and session.guard is not None:
-                session.guard.callback = can_use_tool
-            yield session.query
-        finally:
-            self._stock.give_back(session)
-
     def snapshot(self) -> PoolSnapshot:
         """Return the numbers of the pool at this moment: its sessions by state, and what it has done so far. Cheap: it asks no process."""
         return self._stock.snapshot()
@@ -254,6 +195,84 @@ class SessionPool:
             raise TransportClosed("the pool is closed")
         if self._tending is None:
             raise NotConnected("the pool has not been started: use `async with pool`, or start()")
+
+
+class SessionPool(WarmPool):
+    """Keeps sessions of the CLI started and initialised ahead of use, and bounds their number: `async with pool.acquire() as query`.
+
+    Each session serves one `acquire()` and is then ended. Start the pool with `async with pool`, or with `start()` and `aclose()`.
+
+    Args:
+        options: the options of every session. `session_id` is refused, and so are `resume` and `continue_conversation` without
+            `fork_session`: all sessions would write to one conversation.
+        warm: sessions to keep ready; 0 for a pool that only bounds their number.
+        cap: the most sessions at any time: starting, ready, in use or ending.
+        idle_ttl: seconds after which a ready session beyond `warm` is ended, the longest idle first.
+        max_age: seconds after which an idle session is ended and replaced. A session in use is never ended for its age.
+        max_rss_bytes: resident memory of its process above which an idle session is ended and replaced.
+        make_transport: makes the transport of a session from the options, for other media, launchers and wrappers. By default a
+            `SubprocessTransport`.
+        check_interval: seconds between two checks of the idle sessions.
+        read_rss: returns the resident bytes of a process id, or None when unknown. By default from `/proc`.
+        clock: returns the time for `idle_ttl` and `max_age`, in seconds.
+        sleep: waits the seconds of `check_interval`.
+        arguments: of every `Query`: `can_use_tool`, `hooks`, `mcp_servers`, …. One callback serves all sessions at the same time;
+            `CallbackContext` and the input of a hook tell them apart. `acquire()` may replace `can_use_tool` for one use.
+
+    Raises:
+        ConfigurationError: a value is not valid, or no session would start with these options and arguments.
+    """
+
+    def __init__(
+        self,
+        options: ClaudeOptions | None = None,
+        *,
+        warm: int = 1,
+        cap: int = 8,
+        idle_ttl: float = 300.0,
+        max_age: float = 3600.0,
+        max_rss_bytes: int | None = None,
+        make_transport: MakeTransport | None = None,
+        check_interval: float = 10.0,
+        read_rss: Callable[[int], int | None] = read_rss_bytes,
+        clock: Callable[[], float] = anyio.current_time,
+        sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+        **arguments: Unpack[QueryOptions],
+    ) -> None:
+        check_number("check_interval", check_interval, positive=True)
+        limits = PoolLimits(warm=warm, cap=cap, idle_ttl=idle_ttl, max_age=max_age, max_rss_bytes=max_rss_bytes)
+        self._recipe = QueryRecipe(options, make_transport=make_transport, arguments=arguments)
+        super().__init__(limits, self._recipe, check_interval=check_interval, read_rss=read_rss, clock=clock, sleep=sleep)
+
+    @asynccontextmanager
+    async def acquire(self, *, timeout: float = DEFAULT_TIMEOUT, can_use_tool: CanUseToolCallback | None = None) -> AsyncIterator[Query]:
+        """Hand out a session that was never used, as a started `Query`, and end it when the `async with` block is left.
+
+        Callers are served in the order of asking. Leaving the block interrupts a running turn and does not wait for the end of the process.
+
+        Args:
+            timeout: seconds to wait for a session.
+            can_use_tool: replaces the pool's `can_use_tool` for this use.
+
+        Raises:
+            ConnectTimeout: no session was free after `timeout` seconds; its `code` is `pool.exhausted`.
+            ClaudeTransportError: the start for this call failed, with an error of `Query.start()`.
+            NotConnected: the pool was not started.
+            TransportClosed: the pool is closed, or was closed during the wait.
+            ConfigurationError: `can_use_tool` is given, and the sessions were started without one.
+        """
+        check_callback("can_use_tool", can_use_tool)
+        if can_use_tool is not None and not self._recipe.has_guard:
+            message = "the sessions of this pool were not started to ask for permission: give the pool a can_use_tool, too"
+            raise ConfigurationError(message, option="can_use_tool")
+        session = await self._take(timeout)
+        try:
+            assert isinstance(session, PooledQuery)  # noqa: S101 - for the type checkers: the recipe makes no others
+            if can_use_tool is not None and session.guard is not None:
+                session.guard.callback = can_use_tool
+            yield session.query
+        finally:
+            self._stock.give_back(session)
 
 
 class Retirement(StrEnum):
@@ -391,20 +410,83 @@ class LateGuard:
         return await self.callback(tool_name, given, context)
 
 
-class PooledSession:
-    """One session of a pool: its query, and the time of the pool's clock since which it is idle."""
+class PooledSession(ABC):
+    """One session of a pool. `idle_since` is the time of the pool's clock since which it is idle."""
 
-    __slots__ = ("guard", "idle_since", "query")
+    idle_since: float = 0.0
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Start it."""
+
+    @abstractmethod
+    async def check(self, *, timeout: float) -> None:
+        """Return when it has answered a small request. Raises `ControlTimeout` after `timeout` seconds, and another error when it died."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Let its last user not go on with it. Does not wait."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End it."""
+
+    @property
+    @abstractmethod
+    def has_ended(self) -> bool:
+        """True when it cannot be used any more."""
+
+    @property
+    @abstractmethod
+    def pid(self) -> int | None:
+        """The id of its process on this machine, if it has one."""
+
+
+class PooledQuery(PooledSession):
+    """A session of Claude: its query, and its guard, which is None when the pool was made without `can_use_tool`."""
 
     def __init__(self, query: Query, *, guard: LateGuard | None) -> None:
         self.query: Query = query
         self.guard: LateGuard | None = guard
-        """None when the pool was made without `can_use_tool`."""
-        self.idle_since: float = 0.0
+
+    async def start(self) -> None:
+        """Start the query."""
+        await self.query.start()
+
+    async def check(self, *, timeout: float) -> None:
+        """Ask for the version of the CLI."""
+        with contextlib.suppress(ControlRequestFailed):  # it answered
+            await self.query.request("get_binary_version", timeout=timeout)
+
+    def abandon(self) -> None:
+        """Begin to close the query."""
+        self.query.abandon()
+
+    async def aclose(self) -> None:
+        """Close the query."""
+        await self.query.aclose()
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the CLI has ended, or closing has begun."""
+        return self.query.has_ended
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the CLI's process."""
+        return self.query.info.pid
 
 
-class Recipe:
-    """Makes the sessions of a pool: the options, the transports, and the arguments of the queries.
+class Recipe(Protocol):
+    """Makes the sessions of a pool."""
+
+    def make(self) -> PooledSession:
+        """Return a session that is not started."""
+        ...
+
+
+class QueryRecipe:
+    """Makes sessions of Claude: the options, the transports, and the arguments of the queries.
 
     Raises:
         ConfigurationError: the options can serve one session only, or no query would accept the arguments.
@@ -424,13 +506,13 @@ class Recipe:
         """True when the sessions are started with a `can_use_tool`."""
         return self._arguments.get("can_use_tool") is not None
 
-    def make(self) -> PooledSession:
+    def make(self) -> PooledQuery:
         """Return a session that is not started."""
         callback = self._arguments.get("can_use_tool")
         check_callback("can_use_tool", callback)
         guard = None if callback is None else LateGuard(callback)
         arguments: QueryOptions = {**self._arguments, "can_use_tool": guard}
-        return PooledSession(Query(self._make_transport(self._options), **arguments), guard=guard)
+        return PooledQuery(Query(self._make_transport(self._options), **arguments), guard=guard)
 
 
 def _check_for_many(options: object) -> None:
@@ -586,7 +668,7 @@ class Stock:
     async def _start_one(self, start: SessionStart) -> None:
         try:
             session = self._recipe.make()
-            await session.query.start()
+            await session.start()
         except ClaudeTransportError as exc:
             start.error = exc
         except Exception as exc:  # noqa: BLE001 - a `make_transport` of the user may raise anything
@@ -646,9 +728,7 @@ class Stock:
     async def _check(self, session: PooledSession) -> None:
         """Send a small request. A session that is handed out meanwhile is left to its caller."""
         try:
-            await session.query.request("get_binary_version", timeout=_HEALTH_TIMEOUT)
-        except ControlRequestFailed:
-            pass  # it answered
+            await session.check(timeout=_HEALTH_TIMEOUT)
         except ControlTimeout:
             self._end_idle(session, Retirement.SILENT)
         except ClaudeTransportError:
@@ -658,13 +738,13 @@ class Stock:
     def _reason_to_end(self, session: PooledSession) -> Retirement | None:
         has_limit = self._limits.max_rss_bytes is not None
         return self._limits.retirement(
-            has_ended=session.query.has_ended,
+            has_ended=session.has_ended,
             age=self._clock() - session.idle_since,
             rss_bytes=self._rss_of(session) if has_limit else None,
         )
 
     def _rss_of(self, session: PooledSession) -> int | None:
-        pid = session.query.info.pid
+        pid = session.pid
         try:
             return None if pid is None else self._read_rss(pid)
         except Exception:  # a `read_rss` of the user may raise anything, and an unknown size is no reason to end a session
@@ -682,11 +762,11 @@ class Stock:
         self.ending.add(session)
         self._retired[reason] += 1
         logger.log(logging.DEBUG if reason in _EXPECTED else logging.INFO, "a session of the pool is ended: %s", reason)
-        session.query.abandon()  # at once, so that its last user cannot go on with it
+        session.abandon()  # at once, so that its last user cannot go on with it
         self.spawn(functools.partial(self._end, session), name="end of a pooled session", at_end=functools.partial(self._ended, session))
 
     async def _end(self, session: PooledSession) -> None:
-        closing = BackgroundTask.spawn(session.query.aclose, name="close of a pooled session")
+        closing = BackgroundTask.spawn(session.aclose, name="close of a pooled session")
         with anyio.move_on_after(_GIVE_UP):
             await closing.wait()
             return

@@ -320,6 +320,12 @@ class Usage(Part, frozen=True, kw_only=True):
         """All tokens that the model read: `input_tokens`, those written to the cache, and those read from it, added up."""
         return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
 
+    @property
+    def reasoning_tokens(self) -> int:
+        """The tokens of the output that the model thought with; they are also in `output_tokens`. 0 when they were not reported."""
+        found = (self.output_tokens_details or {}).get("thinking_tokens")
+        return found if isinstance(found, int) and not isinstance(found, bool) else 0
+
 
 class ModelUsage(Part, rename="camel", frozen=True, kw_only=True):
     """The tokens and the cost (`cost_usd`, in US dollars) of one model.

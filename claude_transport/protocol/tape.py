@@ -27,14 +27,16 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TruncatedStream
+from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.envelope import JSONTextError, encode_json, encode_line, parse_json
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message
 from claude_transport.protocol.redaction import Redactor, find_home_users
+from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, CodexLines, Key, TapeLines
 
 TAPE_VERSION = 1
 Direction = Literal["in", "out", "err", "note"]
@@ -297,8 +299,27 @@ _REST: dict[str, dict[str, Any]] = {
 }
 
 
+_METHOD = re.compile(rb'\{(?:"id": ?("[^"\\]*"|-?\d+), ?)?"method": ?"([\w/]+)"(?:, ?"id": ?("[^"\\]*"|-?\d+))?')
+_ANSWER = re.compile(rb'\{"id": ?("[^"\\]*"|-?\d+), ?"result"')
+
+
+def _restore_codex(line: bytes) -> bytes:
+    answer = _ANSWER.match(line)
+    if answer is not None:
+        return b'{"id":%s,"result":{}}' % answer[1]
+    found = _METHOD.match(line)
+    assert found is not None  # noqa: S101 - for the type checkers: one of the two matches
+    identity = found[1] or found[3]
+    return b'{"method":"%s"%s,"params":{}}' % (found[2], b"" if identity is None else b',"id":%s' % identity)
+
+
 def restore_trimmed(line: bytes) -> bytes:
-    """Make a small valid line in place of one that was cut: it has the same type, subtype and request id. No newline is added."""
+    """Make a small valid line in place of one that was cut: it has the same type, subtype and request id. No newline is added.
+
+    A line of Codex keeps its method, or the id of the request that it answers.
+    """
+    if _METHOD.match(line) or _ANSWER.match(line):
+        return _restore_codex(line)
     found = _KIND.match(line)
     if found is None:  # only a `result` does not begin with its type (docs/reference/protocol.md#key-order)
         return encode_json({"type": "result", **_RESULT})
@@ -313,18 +334,10 @@ def restore_trimmed(line: bytes) -> bytes:
     return encode_json({"type": kind, **subtype, **_REST.get(kind, {})})
 
 
-Key = tuple[str, str]
-"""The kind of a line: its type, and the subtype of a request or the id of the question that it answers."""
-
-_MALFORMED = ("malformed", "")
-_IGNORED = ("ignored", "")
-_HEEDED = frozenset({"user", "control_request", "control_response"})
-"""Types of lines to which the CLI reacts. Lines of other types need not be sent again (recordings 18d to 18z)."""
-
-_STRING = re.compile(rb'"([^"\\]{1,200})"')
 _NOT_ON_THE_TAPE = -1.0
-_MIN_UUID = 8
-"""Minimum characters of a prompt's uuid: a shorter one could be any string of the message."""
+
+
+_LINES: Final[dict[Dialect, type[TapeLines]]] = {Dialect.CLAUDE: ClaudeLines, Dialect.CODEX: CodexLines}
 
 
 class _Step(msgspec.Struct):
@@ -343,10 +356,9 @@ class Playback:
     def __init__(self, tape: Tape) -> None:
         self._records = _until_the_end(tape)
         self._position = 0
-        self._steps = {step.index: step for step in _read_steps(self._records)}
+        self._lines = _LINES[find_dialect(record.line for record in self._records if record.dir in ("in", "out"))]()
+        self._steps = {step.index: step for step in _read_steps(self._records, self._lines)}
         self._unmet = list(self._steps.values())
-        self._request_ids: dict[object, deque[str | None]] = {}  # recorded id -> live ids; a request may have no id [18l]
-        self._uuids: dict[bytes, bytes] = {}
         self._input_ended = False
         self._stderr: list[str] = []
         self._failure: ExpectationFailed | None = None
@@ -355,19 +367,17 @@ class Playback:
 
     def received(self, line: bytes) -> None:
         """Process a line of the host. Raises `ExpectationFailed`, naming the step, when the tape has no such line left."""
-        key, message = _read_line(line)
-        if key == _IGNORED:
+        key, message = self._lines.read(line)
+        if key == IGNORED:
             return
         for position, step in enumerate(self._unmet):
             if step.key == key:
                 del self._unmet[position]
                 step.met = True
-                self._learn_ids(step.message, message)
+                self._lines.learn(step.message, message)
                 return
-        if key == ("control_request", "initialize"):
-            # a host may send `initialize` to a tape whose host did not
-            reply = {"subtype": "success", "request_id": message.get("request_id"), "response": {}}
-            self._answers.append(encode_json({"type": "control_response", "response": reply}))
+        if (answer := self._lines.answer(key, message)) is not None:
+            self._answers.append(answer)
             return
         self._fail(next((step for step in self._unmet if step.is_needed), None), actual=describe_message(message))
 
@@ -393,7 +403,7 @@ class Playback:
         record = self._records[self._position]
         self._position += 1
         if record.dir == "out":
-            return TapeRecord(record.t, "out", self._with_live_ids(record.whole_line))
+            return TapeRecord(record.t, "out", self._lines.relive(record.whole_line))
         if record.dir == "err":
             self._stderr.append(record.line.decode("utf-8", "replace"))
         return record
@@ -413,7 +423,7 @@ class Playback:
     @property
     def error(self) -> Exception | None:
         """The error with which the recorded stream ended; None when it ended well."""
-        return self._ending.error("\n".join(self._stderr)) if self._ending.by_itself else None
+        return self._ending.error("\n".join(self._stderr), agent=self._lines.agent) if self._ending.by_itself else None
 
     @property
     def stderr_tail(self) -> str:
@@ -450,51 +460,6 @@ class Playback:
             return step.is_needed and not step.met
         return record.dir == "note" and record.line == INPUT_ENDED and not self._input_ended
 
-    def _learn_ids(self, recorded: Any, live: Any) -> None:
-        if not isinstance(recorded, dict) or not isinstance(live, dict):
-            return
-        if recorded.get("type") == "control_request":
-            identity = live.get("request_id")
-            self._request_ids.setdefault(recorded.get("request_id"), deque()).append(identity)
-        elif recorded.get("type") == "user":
-            old, new = recorded.get("uuid"), live.get("uuid")
-            if isinstance(old, str) and isinstance(new, str) and old != new and len(old) >= _MIN_UUID:
-                self._uuids[old.encode()] = new.encode()
-
-    def _with_live_ids(self, line: bytes) -> bytes:
-        if b"request_id" in line or None in self._request_ids:
-            line = self._with_live_request_id(line)
-        if not any(old in line for old in self._uuids):
-            return line
-        return _STRING.sub(lambda match: b'"%s"' % self._uuids.get(match[1], match[1]), line)
-
-    def _with_live_request_id(self, line: bytes) -> bytes:
-        """Replace the recorded request id in the answer to a request of the host by the live one."""
-        try:
-            message = msgspec.json.decode(line, type=dict[str, Any])
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return line
-        kind = message.get("type")
-        holder = message.get("response") if kind == "control_response" else message
-        if kind not in ("control_response", "system") or not isinstance(holder, dict):
-            return line
-        old = holder.get("request_id")
-        waiting = self._request_ids.get(old) if isinstance(old, str | None) else None
-        if not waiting or (old is None and kind != "control_response"):
-            return line
-        # an id that was used twice is answered twice [08e]
-        new = waiting.popleft() if kind == "control_response" and len(waiting) > 1 else waiting[0]
-        if new == old:
-            return line
-        if not isinstance(old, str) or new is None:
-            holder.pop("request_id", None)
-            if new is not None:
-                holder["request_id"] = new
-            return encode_json(message)
-        quoted = msgspec.json.encode(new)
-        pattern = rb'("request_id"\s*:\s*)"%s"' % re.escape(msgspec.json.encode(old)[1:-1])
-        return re.sub(pattern, lambda match: match[1] + quoted, line, count=1)
-
 
 class _Ending(msgspec.Struct, frozen=True):
     """How the recorded stream ended: by itself, or because the host closed it (or for an unknown reason)."""
@@ -504,11 +469,11 @@ class _Ending(msgspec.Struct, frozen=True):
     signal: int | None = None
     failure: Mapping[str, Any] = {}
 
-    def error(self, stderr_tail: str) -> Exception | None:
+    def error(self, stderr_tail: str, *, agent: str) -> Exception | None:
         if self.exit_code or self.signal is not None:
             how = f"exit code {self.exit_code}" if self.signal is None else f"signal {self.signal}"
             return ProcessError(
-                f"the recorded claude ended with {how}", exit_code=self.exit_code, signal=self.signal, stderr_tail=stderr_tail
+                f"the recorded {agent} ended with {how}", exit_code=self.exit_code, signal=self.signal, stderr_tail=stderr_tail
             )
         message = str(self.failure.get("message", ""))
         if self.failure.get("error") == "TruncatedStream":
@@ -545,37 +510,24 @@ def _read_ending(tape: Tape) -> _Ending:
         elif (found := read_exit_note(record.line)) is not None:
             by_itself, status = True, found
         elif record.line.startswith(b'{"failure":"read"'):
-            by_itself, failure = True, _read_line(record.line)[1]
+            by_itself, failure = True, _read_failure(record.line)
     return _Ending(by_itself, status[0], status[1], failure)
 
 
-def _read_steps(records: Sequence[TapeRecord]) -> list[_Step]:
-    steps: list[_Step] = []
-    questions: set[str] = set()
-    for index, record in enumerate(records):
-        if record.dir == "out" and b'"control_request"' in record.line:
-            _, message = _read_line(record.line)
-            if isinstance(message, dict) and message.get("type") == "control_request":
-                questions.add(str(message.get("request_id")))
-        elif record.dir == "in":
-            key, message = _read_line(record.whole_line)
-            # the CLI ignores an answer to a question that it did not ask [18o]
-            is_needed = key != _IGNORED and (key[0] != "control_response" or key[1] in questions)
-            steps.append(_Step(index, key, message, is_needed))
-    return steps
-
-
-def _read_line(line: bytes) -> tuple[Key, Any]:
-    """Return the key and the message of a line; the line itself when it has no message."""
-    if not line.strip():
-        return _IGNORED, line
+def _read_failure(line: bytes) -> Mapping[str, Any]:
     try:
-        message, _ = parse_json(line)
+        failure, _ = parse_json(line)
     except JSONTextError:
-        return _MALFORMED, line.decode("utf-8", "replace")
-    if not isinstance(message, dict) or message.get("type") not in _HEEDED:
-        return _IGNORED, message
-    kind = str(message["type"])
-    name, field = {"control_request": ("request", "subtype"), "control_response": ("response", "request_id")}.get(kind, ("", ""))
-    body = message.get(name)
-    return (kind, str(body.get(field)) if isinstance(body, dict) else ""), message
+        return {}
+    return failure if isinstance(failure, dict) else {}
+
+
+def _read_steps(records: Sequence[TapeRecord], lines: TapeLines) -> list[_Step]:
+    steps: list[_Step] = []
+    for index, record in enumerate(records):
+        if record.dir == "out":
+            lines.recorded(record.line)
+        elif record.dir == "in":
+            key, message = lines.read(record.whole_line)
+            steps.append(_Step(index, key, message, lines.is_needed(key)))
+    return steps

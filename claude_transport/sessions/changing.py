@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from claude_transport.errors import SessionArgumentError, SessionFilesError, SessionInUse, SessionNotFound
-from claude_transport.sessions.listing import first_prompt, read_ends, title_in
+from claude_transport.sessions.listing import read_ends, title_from_ends
 from claude_transport.sessions.places import Directory, candidates, check_id, configuration_directory, find_session
-from claude_transport.sessions.reading import Entry, lines_of, open_regular, parse, read_again
+from claude_transport.sessions.reading import Entry, lines_of, open_regular, parent_of, parse, read_again
 from claude_transport.sessions.running import process_of
 
 _INVISIBLE: Final = frozenset({"Cf", "Co", "Cn"})  # Unicode categories: format, private use, unassigned
@@ -182,7 +182,7 @@ class Fork:
         return {
             **{name: value for name, value in raw.items() if name not in _NOT_FORKED},
             "uuid": new[raw["uuid"]],
-            "parentUuid": new.get(parent or ""),
+            "parentUuid": new[parent] if parent is not None else None,
             "logicalParentUuid": new.get(logical) if isinstance(logical, str) and logical else logical,
             "sessionId": self.new_id,
             "isSidechain": False,
@@ -239,7 +239,9 @@ def _appended(path: Path, data: bytes) -> bool:
     """Write one line in a single call of the system. False if the file is not there or has nothing in it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except OSError:
+        if path.is_file():
+            raise
         return False
     try:
         size = os.fstat(descriptor).st_size
@@ -281,16 +283,16 @@ def _still_there(file: BufferedReader, entry: Entry) -> dict[str, Any]:
 
 def _title_of(path: Path) -> str:
     ends = read_ends(path)
-    return fork_title(ends and (title_in(ends.head, ends.tail) or first_prompt(ends.head)))
+    return fork_title(title_from_ends(ends) if ends else None)
 
 
 def _shown_parent(entry: Entry, by_uuid: dict[str, Entry]) -> str | None:
     """Return the nearest ancestor that is copied: progress entries are not."""
     seen: set[str] = set()
-    above = by_uuid.get(entry.parent or "")
+    above = parent_of(entry, by_uuid)
     while above is not None and above.type == "progress" and above.uuid not in seen:
         seen.add(above.uuid)
-        above = by_uuid.get(above.parent or "")
+        above = parent_of(above, by_uuid)
     return above.uuid if above is not None and above.type != "progress" else None
 
 

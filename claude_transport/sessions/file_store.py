@@ -136,7 +136,9 @@ class FileSessionStore(SessionStore):
 
         def work() -> list[SessionSummaryEntry]:
             found = [(path, _read_summary(self._summary(path))) for path in self._transcripts(project_key)]
-            return [{"session_id": _read(path.name), "mtime": kept["mtime"], "data": kept["data"]} for path, kept in found if kept is not None]
+            return [
+                {"session_id": _read(path.name), "mtime": kept["mtime"], "data": kept["data"]} for path, kept in found if kept is not None
+            ]
 
         return await self._run(work)
 
@@ -265,7 +267,9 @@ def _whole_lines(path: Path, *, start: int = 0) -> Iterator[bytes]:
 
 def _read_summary(place: Path) -> dict[str, Any] | None:
     kept = _read_object(place)
-    whole = kept is not None and isinstance(kept.get("size"), int) and isinstance(kept.get("mtime"), int) and isinstance(kept.get("data"), dict)
+    whole = (
+        kept is not None and isinstance(kept.get("size"), int) and isinstance(kept.get("mtime"), int) and isinstance(kept.get("data"), dict)
+    )
     return kept if whole else None
 
 
@@ -305,4 +309,4 @@ def _make_folder(folder: Path) -> None:
 
 def _opened(path: Path, mode: Literal["ab", "wb"]) -> BinaryIO:
     """Open a file for writing. When it is made, only its user can read it."""
-    return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: PTH123, SIM115 - Path.open() has no opener
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))

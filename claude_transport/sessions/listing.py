@@ -17,7 +17,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from claude_transport.sessions.places import Directory, all_projects, candidates, check_id, is_session_id, projects_of
+from claude_transport.sessions.places import (
+    Directory,
+    all_projects,
+    candidates,
+    check_id,
+    existing_projects,
+    is_session_id,
+    real_path,
+    worktrees_of,
+)
 
 END_BYTES: Final = 64 * 2**10
 """Bytes that are read from each end of a file."""
@@ -119,12 +128,16 @@ def get_session_info(session_id: str, directory: Directory = None) -> SDKSession
 
 
 def _projects(directory: Directory, include_worktrees: bool) -> Iterator[tuple[Path, str | None]]:
+    """Yield the projects to list, each with its path if that is known. Of two sessions with one id and one time the first counts."""
     if not directory:
         yield from ((project, None) for project in all_projects())
-    elif include_worktrees:
-        yield from projects_of(directory, worktrees_from=2)
-    else:
-        yield from list(projects_of(directory))[:1]
+        return
+    own = real_path(directory)
+    yield from existing_projects([own])
+    worktrees = worktrees_of(own) if include_worktrees else []
+    if len(worktrees) > 1:
+        others = dict(existing_projects(path for path in worktrees if path != own))
+        yield from ((project, others[project]) for project in all_projects() if project in others)
 
 
 def _latest_first(projects: Iterator[tuple[Path, str | None]]) -> Iterator[SDKSessionInfo]:
@@ -177,12 +190,13 @@ def info_from_ends(session_id: str, ends: Ends, project_path: str | None = None)
 
     `project_path` is its working directory, should the file not name it.
     """
-    head, tail = ends.head, ends.tail
-    if _SIDECHAIN.search(head.partition(b"\n")[0]):
+    if _SIDECHAIN.search(ends.head.partition(b"\n")[0]):
         return None
-    title = title_in(head, tail)
-    prompt = first_prompt(head) or None
-    summary = title or _last(tail, b"lastPrompt") or _last(tail, b"summary") or prompt
+    head = _Strings(ends.head)
+    tail = head if ends.tail is ends.head else _Strings(ends.tail)
+    title = _title(head, tail)
+    prompt = first_prompt(ends.head) or None
+    summary = title or tail.last(b"lastPrompt") or tail.last(b"summary") or prompt
     if not summary:
         return None
     return SDKSessionInfo(
@@ -192,17 +206,16 @@ def info_from_ends(session_id: str, ends: Ends, project_path: str | None = None)
         file_size=ends.size,
         custom_title=title,
         first_prompt=prompt,
-        git_branch=_last(tail, b"gitBranch") or _first(head, b"gitBranch") or None,
-        cwd=_first(head, b"cwd") or project_path or None,
-        tag=_tag_in(tail),
-        created_at=_time(_first(head, b"timestamp")),
+        git_branch=tail.last(b"gitBranch") or head.first(b"gitBranch") or None,
+        cwd=head.first(b"cwd") or project_path or None,
+        tag=_tag_in(ends.tail),
+        created_at=_time(head.first(b"timestamp")),
     )
 
 
-def title_in(head: bytes, tail: bytes) -> str | None:
-    """Return the title of a session: the last one of a user, else the last one of the CLI. The end of the file goes first."""
-    ends = (tail,) if tail is head else (tail, head)
-    return next((title for key in (b"customTitle", b"aiTitle") for end in ends if (title := _last(end, key))), None)
+def title_from_ends(ends: Ends) -> str | None:
+    """Return the title of a session: the last one of a user, else the last one of the CLI, else its first prompt."""
+    return _title(_Strings(ends.head), _Strings(ends.tail)) or first_prompt(ends.head) or None
 
 
 def first_prompt(head: bytes) -> str:
@@ -247,27 +260,42 @@ def _tag_in(tail: bytes) -> str | None:
     if not begin and not tail.startswith(mark):
         return None
     end = tail.find(b"\n", begin)
-    return _last(tail[begin : end if end >= 0 else len(tail)], b"tag") or None
+    return _Strings(tail[begin : end if end >= 0 else len(tail)]).last(b"tag") or None
 
 
-def _first(text: bytes, key: bytes) -> str | None:
-    """Return the first string with this key, anywhere in `text`, without parsing what is around it."""
-    for pattern in (b'"%b":"' % key, b'"%b": "' % key):
-        begin = text.find(pattern)
-        if begin >= 0 and (rest := _REST_OF_STRING.match(text, begin + len(pattern))):
-            return _unescape(rest[0][:-1])
-    return None
+class _Strings:
+    """The strings in a piece of a transcript, found by their keys without parsing what is around them. One that is cut does not count."""
 
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        # The CLI puts no space behind a colon. A single search says so, instead of one for each key.
+        self._marks = (b'":"', b'": "') if text.rfind(b'": "') >= 0 else (b'":"',)
 
-def _last(text: bytes, key: bytes) -> str | None:
-    """Return the last string with this key. One that is cut does not count."""
-    for pattern in (b'"%b": "' % key, b'"%b":"' % key):
-        begin = text.rfind(pattern)
-        while begin >= 0:
-            if rest := _REST_OF_STRING.match(text, begin + len(pattern)):
+    def first(self, key: bytes) -> str | None:
+        """Return the first string with this key."""
+        for mark in self._marks:
+            pattern = b'"' + key + mark
+            begin = self._text.find(pattern)
+            if begin >= 0 and (rest := _REST_OF_STRING.match(self._text, begin + len(pattern))):
                 return _unescape(rest[0][:-1])
-            begin = text.rfind(pattern, 0, begin)
-    return None
+        return None
+
+    def last(self, key: bytes) -> str | None:
+        """Return the last string with this key; one with a space behind the colon goes first."""
+        for mark in reversed(self._marks):
+            pattern = b'"' + key + mark
+            begin = self._text.rfind(pattern)
+            while begin >= 0:
+                if rest := _REST_OF_STRING.match(self._text, begin + len(pattern)):
+                    return _unescape(rest[0][:-1])
+                begin = self._text.rfind(pattern, 0, begin)
+        return None
+
+
+def _title(head: _Strings, tail: _Strings) -> str | None:
+    """Return the last title of a user, else the last one of the CLI. The end of the file goes first."""
+    ends = (tail,) if tail is head else (tail, head)
+    return next((title for key in (b"customTitle", b"aiTitle") for end in ends if (title := end.last(key))), None)
 
 
 def _unescape(raw: bytes) -> str:

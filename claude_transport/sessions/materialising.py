@@ -88,9 +88,7 @@ async def _latest(store: SessionStore, project: str, *, timeout: float) -> Found
     return None
 
 
-async def _with_parts(
-    store: SessionStore, project: str, session: str, entries: list[SessionStoreEntry], *, timeout: float
-) -> FoundSession:
+async def _with_parts(store: SessionStore, project: str, session: str, entries: list[SessionStoreEntry], *, timeout: float) -> FoundSession:
     transcripts: dict[str | None, list[SessionStoreEntry]] = {None: entries}
     if has_method(store, "list_subkeys"):
         for subpath in await asked(store.list_subkeys({"project_key": project, "session_id": session}), timeout=timeout):
@@ -214,9 +212,8 @@ def _write_lines(path: Path, entries: Iterable[object]) -> None:
 
 
 def _write_private(path: Path, parts: Iterable[bytes]) -> None:
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:  # noqa: PTH123 - Path.open() has no opener
-        for part in parts:
-            file.write(part)
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.writelines(parts)
 
 
 # What says that a place is in use: a lock on a file in it, which the system ends with the process that has it.

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -66,22 +66,49 @@ def all_projects() -> list[Path]:
         return []  # the CLI has never run here, or its files belong to another user
 
 
-def projects_of(directory: Directory, *, worktrees_from: int = 1) -> Iterator[tuple[Path, str]]:
-    """Yield the projects of a directory, each with the real path that it belongs to: its own, then those of the repository's worktrees.
+def real_path(directory: str | os.PathLike[str]) -> str:
+    """Return the path by which the CLI knows a directory: without links, and in one form of Unicode (NFC)."""
+    try:
+        return unicodedata.normalize("NFC", os.path.realpath(os.fspath(directory)))
+    except OSError:
+        return unicodedata.normalize("NFC", os.fspath(directory))
+    except (TypeError, ValueError) as error:  # no path, or a null character in it
+        raise SessionArgumentError(f"directory is {directory!r}, which cannot be a path: {error}", argument="directory") from error
 
-    The worktrees count only where the repository has at least `worktrees_from` of them.
+
+def worktrees_of(path: str) -> list[str]:
+    """Return the paths of all worktrees of the repository around `path`, the main one first, as `git worktree list` would.
+
+    Git's own files say it, so no process is started for it.
     """
-    own = real_path(directory or ".")
-    yield from _existing([own])
-    worktrees = _worktrees(own)
-    if len(worktrees) >= worktrees_from:
-        yield from _existing([path for path in worktrees if path != own])
+    common = _git_directory(Path(path))
+    if common is None:
+        return []
+    main = str(common.parent if common.name == ".git" else common)
+    try:
+        with os.scandir(common / "worktrees") as entries:
+            links = [(Path(entry.path), _first_line(Path(entry.path, "gitdir"))) for entry in entries]
+    except OSError:
+        links = []
+    linked = sorted(os.path.normpath(home / link).removesuffix("/.git") for home, link in links if link)
+    return [unicodedata.normalize("NFC", worktree) for worktree in (main, *linked)]
+
+
+def existing_projects(paths: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the directory of the project of each real path, and the path, where there is such a project."""
+    for path in paths:
+        project = _project(path)
+        if project is not None:
+            yield project, path
 
 
 def candidates(name: str, directory: Directory) -> Iterator[tuple[Path, str | None]]:
     """Yield where a session's file `name` may be, each with the path of its project if `directory` was given. Most are not there."""
     if directory:
-        for project, path in projects_of(directory):
+        own = real_path(directory)
+        for project, path in existing_projects([own]):
+            yield project / name, path
+        for project, path in existing_projects(worktree for worktree in worktrees_of(own) if worktree != own):
             yield project / name, path
     else:
         for project in all_projects():
@@ -133,23 +160,6 @@ def _hash(text: str) -> str:
     return digits or "0"
 
 
-def real_path(directory: str | os.PathLike[str]) -> str:
-    """Return the path of a directory without links, in the form of Unicode that the CLI uses."""
-    try:
-        return unicodedata.normalize("NFC", os.path.realpath(os.fspath(directory)))
-    except OSError:
-        return unicodedata.normalize("NFC", os.fspath(directory))
-    except (TypeError, ValueError) as error:  # no path, or a null character in it
-        raise SessionArgumentError(f"directory is {directory!r}, which cannot be a path: {error}", argument="directory") from error
-
-
-def _existing(paths: list[str]) -> Iterator[tuple[Path, str]]:
-    for path in paths:
-        project = _project(path)
-        if project is not None:
-            yield project, path
-
-
 def _project(path: str) -> Path | None:
     """Return the directory of the project with this real path, if there is one.
 
@@ -162,24 +172,6 @@ def _project(path: str) -> Path | None:
     if len(key) <= _WHOLE_NAME:
         return None
     return next((project for project in all_projects() if project.name.startswith(key[: _WHOLE_NAME + 1])), None)
-
-
-def _worktrees(path: str) -> list[str]:
-    """Return the paths of all worktrees of the repository around `path`, the main one first, as `git worktree list` would.
-
-    Git's own files say it, so no process is started for it.
-    """
-    common = _git_directory(Path(path))
-    if common is None:
-        return []
-    main = str(common.parent if common.name == ".git" else common)
-    try:
-        with os.scandir(common / "worktrees") as entries:
-            links = [(Path(entry.path), _first_line(Path(entry.path, "gitdir"))) for entry in entries]
-    except OSError:
-        links = []
-    linked = sorted(os.path.normpath(home / link).removesuffix("/.git") for home, link in links if link)
-    return [unicodedata.normalize("NFC", worktree) for worktree in (main, *linked)]
 
 
 def _git_directory(path: Path) -> Path | None:

@@ -190,13 +190,18 @@ def lineage(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in list(_ancestry(leaf, by_uuid))[::-1] if entry.type in SPOKEN] if leaf else []
 
 
+def parent_of(entry: Entry, by_uuid: dict[str, Entry]) -> Entry | None:
+    """Return the parent of an entry, if it has one that is there."""
+    return by_uuid.get(entry.parent) if entry.parent else None
+
+
 def _ancestry(entry: Entry | None, by_uuid: dict[str, Entry]) -> Iterator[Entry]:
     """Yield an entry, its parent, and so on. A circle ends where it closes."""
     seen: set[str] = set()
     while entry is not None and entry.uuid not in seen:
         seen.add(entry.uuid)
         yield entry
-        entry = by_uuid.get(entry.parent) if entry.parent else None
+        entry = parent_of(entry, by_uuid)
 
 
 def _spoken_above(entry: Entry, by_uuid: dict[str, Entry]) -> Entry | None:
@@ -215,7 +220,7 @@ def _with_parallel_calls(chain: list[Entry], by_uuid: dict[str, Entry]) -> list[
     turns = _Turns(by_uuid)
     on_chain = {entry.uuid for entry in chain}
     answered = {call for entry in chain for call in entry.answers}
-    beside = {anchor.uuid: turns.beside(response, on_chain, answered) for response, anchor in last_of.items()}
+    beside = {anchor.uuid: turns.beside(anchor, on_chain, answered) for anchor in last_of.values()}
     return [one for entry in chain for one in (entry, *beside.get(entry.uuid, ()))]
 
 
@@ -239,14 +244,15 @@ class _Turns:
 
     def _file(self, result: Entry, by_uuid: dict[str, Entry]) -> None:
         """Note to which entries a result may belong: to its parent, its source, and the callers whose calls it answers."""
-        owners = [by_uuid.get(result.source or ""), *(self._caller.get(call) for call in result.answers)]
+        source = by_uuid.get(result.source) if result.source else None
+        owners = [source, *(self._caller.get(call) for call in result.answers)]
         places = [result.parent or "", *(owner.uuid for owner in owners if owner and _same_writer(owner, result))]
         for place in places:
             self._results.setdefault(place, []).append(result)
 
-    def beside(self, response: str, taken: set[str], answered: set[str]) -> list[Entry]:
-        """Return the entries of one response and its results that are not `taken`, and take them."""
-        members = self._members[response]
+    def beside(self, anchor: Entry, taken: set[str], answered: set[str]) -> list[Entry]:
+        """Return the entries of the response of `anchor` and its results that are not `taken`, and take them."""
+        members = self._members.get(anchor.response or "", [anchor])
         uuids = {member.uuid for member in members}
         calls = [member for member in members if member.uuid not in taken]
         filed = {result.uuid: result for member in members for result in self._results.get(member.uuid, ()) if result.uuid not in taken}

@@ -80,7 +80,9 @@ class RedisSessionStore(SessionStore):
         try:
             import coredis  # noqa: F401 - only whether it is there
         except ImportError as exc:
-            raise ConfigurationError("RedisSessionStore needs the extra redis: pip install 'claude-transport[redis]'", option="url") from exc
+            raise ConfigurationError(
+                "RedisSessionStore needs the extra redis: pip install 'claude-transport[redis]'", option="url"
+            ) from exc
         self._url: str = url
         try:
             self._host, self._port = parts.hostname, parts.port or 6379

@@ -25,7 +25,7 @@ def process_of(session_id: str, configuration: Path) -> int | None:
             if entry.name.endswith(".json"):
                 noted = _read(Path(entry.path))
                 pid = noted.get("pid")
-                if noted.get("sessionId") == session_id and isinstance(pid, int) and _is_alive(pid, noted.get("procStart")):
+                if noted.get("sessionId") == session_id and type(pid) is int and _is_alive(pid, noted.get("procStart")):
                     return pid
     return None
 

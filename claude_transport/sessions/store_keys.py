@@ -24,10 +24,10 @@ def key_of_transcript(path: str | os.PathLike[str]) -> SessionKey | None:
         return None
     below = list(parts[places[-1] + 1 :])
     below[-1:] = [below[-1][: -len(_SUFFIX)]] if below else []
-    if len(below) < 2 or not all(below):  # noqa: PLR2004 - a project and a session
+    if len(below) < 2 or not all(below):
         return None
     key: SessionKey = {"project_key": below[0], "session_id": below[1]}
-    if len(below) > 2:  # noqa: PLR2004
+    if len(below) > 2:
         key["subpath"] = "/".join(below[2:])
     return key
 

@@ -2,7 +2,10 @@
 
 A fake CLI: `FakeClaude` is a real executable that plays a `Scenario`: a list of `ScriptedTurn` and `Rule`, made of the `steps`. `Answer`
     answers one control request, `FakeClaudeCall` is one start that it has recorded.
+A fake Codex: `FakeCodex` plays a `CodexScenario`, whose steps are in `codex_scenario`. `CodexRule` chooses the answer to a prompt,
+    `CodexReply` answers one request, `FakeCodexCall` is one start that it has recorded.
 A fake API: `FakeMessagesAPI` is a Messages API on loopback that gives `replies`; `RecordedRequest` is one request that it has received.
+    `FakeResponsesAPI` is the same for Codex: a Responses API.
 A transport without a process: `MockScript` is what `MockTransport.script()` returns. `ExpectationFailed` says which step did not come.
 Tapes: `Tape`, `TapeHeader`, `TapeRecord` read and write recordings; `Redactor` removes secrets from them.
 Faults: `faults` are the classes for `FaultyTransport`.
@@ -23,15 +26,19 @@ __getattr__, __dir__, __all__ = lazy_names(
         "protocol.expectation": "ExpectationFailed",
         "protocol.redaction": "Redactor",
         "protocol.tape": "Tape TapeHeader TapeRecord",
+        "testing.api_server": "RecordedRequest",
         "testing.conformance.clause": "Clause",
         "testing.conformance.clauses": "CLAUSES",
         "testing.conformance.run": "Report run_conformance",
+        "testing.codex_scenario": "CodexReply CodexRule CodexScenario",
         "testing.fake_claude": "FakeClaude FakeClaudeCall",
-        "testing.fake_messages_api": "FakeMessagesAPI RecordedRequest",
+        "testing.fake_codex": "FakeCodex FakeCodexCall",
+        "testing.fake_messages_api": "FakeMessagesAPI",
+        "testing.fake_responses_api": "FakeResponsesAPI",
         "testing.scenario": "Answer Rule Scenario ScriptedTurn",
         "testing.store_conformance": "STORE_CLAUSES StoreClause run_store_conformance",
         "transports.script": "MockScript",
         "wrappers": "faults",
     },
-    modules=("replies", "steps"),
+    modules=("codex_scenario", "replies", "steps"),
 )

@@ -1,8 +1,12 @@
-"""The replies of `FakeMessagesAPI`: one function for each kind, from plain text to a stream that is cut.
+"""The replies of `FakeMessagesAPI` and `FakeResponsesAPI`: one function for each kind, from plain text to a stream that is cut.
 
 A reply is a value. `times` says how many requests it answers. The default is 1 for content. It is `None`, all further requests, for
 failures (`error`, `sse_error`, `refusal`, `max_tokens`, `empty`), because the real CLI repeats a failed request (CLI 2.1.329: six
 requests after a 400, two after a 404, three after a 529, four after a mid-stream error), and a script need not count that.
+
+A reply says what the model says, and each API puts it into its own words. For `FakeResponsesAPI`, text is a message, a thought is the
+summary of a `reasoning` item, a tool call is a `function_call`, and `sse_error()` is `response.failed`. `exec_command()`, `apply_patch()`,
+`failed()` and `usage_limit()` are for Codex.
 
 `Reply` is the type of any reply.
 """
@@ -22,9 +26,13 @@ __all__ = [
     "RawReply",
     "Reply",
     "Usage",
+    "apply_patch",
+    "custom_tool_use_block",
     "cut",
     "empty",
     "error",
+    "exec_command",
+    "failed",
     "gated",
     "huge",
     "max_tokens",
@@ -39,6 +47,7 @@ __all__ = [
     "thinking_block",
     "tool_use",
     "tool_use_block",
+    "usage_limit",
 ]
 
 Block: TypeAlias = dict[str, Any]
@@ -59,12 +68,16 @@ ERROR_TYPES: Mapping[int, tuple[str, str]] = {
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Token counts of one message, as the API reports them. `None` means an estimate: one token for four characters."""
+    """Token counts of one message, as the API reports them. `None` means an estimate: one token for four characters.
+
+    `cache_creation_input_tokens` is only in the Messages API, `reasoning_output_tokens` only in the Responses API.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
+    reasoning_output_tokens: int = 0
 
 
 class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,12 +106,13 @@ class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP error in the shape of the Messages API."""
+    """An HTTP error in the shape of the API. `details` are more fields of the error, which only the Responses API sends."""
 
     status: int
     error_type: str
     message: str
     headers: dict[str, str] = {}
+    details: dict[str, Any] = {}
     times: int | None = None
 
 
@@ -127,6 +141,12 @@ def thinking_block(thinking: str, *, signature: str = "ZmFrZQ==") -> Block:
 def tool_use_block(name: str, *, input: Mapping[str, Any] | None = None, id: str | None = None) -> Block:  # noqa: A002 - wire names
     """Make a tool call for `message()`; without `id` each answer gets a new one."""
     block: Block = {"type": "tool_use", "name": name, "input": dict(input or {})}
+    return {**block, "id": id} if id else block
+
+
+def custom_tool_use_block(name: str, input: str, *, id: str | None = None) -> Block:  # noqa: A002 - wire names
+    """Make a tool call whose input is a text, for `message()`: a `custom_tool_call` of the Responses API."""
+    block: Block = {"type": "custom_tool_use", "name": name, "input": input}
     return {**block, "id": id} if id else block
 
 
@@ -161,6 +181,20 @@ def tool_use(
     return message(*before, tool_use_block(name, input=input, id=id), usage=usage, times=times)
 
 
+def exec_command(cmd: str, *, thought: str = "", id: str | None = None, times: int | None = 1, **arguments: Any) -> MessageReply:  # noqa: A002
+    """Let the model of Codex run a shell command, after a `thought` if given. Codex asks again with its output.
+
+    `arguments` are more arguments of the tool `exec_command`, such as `yield_time_ms`.
+    """
+    before = (thinking_block(thought),) if thought else ()
+    return message(*before, tool_use_block("exec_command", input={"cmd": cmd, **arguments}, id=id), times=times)
+
+
+def apply_patch(patch: str, *, id: str | None = None, times: int | None = 1) -> MessageReply:  # noqa: A002 - the wire name
+    """Let the model of Codex change files: `patch` is the text from `*** Begin Patch` to `*** End Patch`."""
+    return message(custom_tool_use_block("apply_patch", patch, id=id), times=times)
+
+
 def thinking(thought: str, *, text: str = "", signature: str = "ZmFrZQ==", usage: Usage | None = None) -> MessageReply:
     """Answer with a thinking block, then `text`. (Without text, CLI 2.1.329 asks again.)"""
     after = (text_block(text),) if text else ()
@@ -193,9 +227,12 @@ def error(
     error_type: str | None = None,
     message: str | None = None,
     headers: Mapping[str, str] | None = None,
+    details: Mapping[str, Any] | None = None,
     times: int | None = None,
 ) -> ErrorReply:
     """Answer with an HTTP error. The error type and a plausible message follow from `status`.
+
+    `details` are more fields of the error in the body; only `FakeResponsesAPI` sends them.
 
     With `times=None` all further requests get it, until the script is replaced. The CLI and the anthropic SDK obey
     `headers={"retry-after": "1"}` and `{"x-should-retry": "false"}`. Raises `ConfigurationError` when `status` is not 400 to 599.
@@ -204,8 +241,28 @@ def error(
         raise ConfigurationError(f"error({status}): an HTTP error status is 400 to 599", option="status")
     known_type, known_message = ERROR_TYPES.get(status, ("invalid_request_error" if status < 500 else "api_error", "Scripted error."))
     return ErrorReply(
-        status=status, error_type=error_type or known_type, message=message or known_message, headers=dict(headers or {}), times=times
+        status=status,
+        error_type=error_type or known_type,
+        message=message or known_message,
+        headers=dict(headers or {}),
+        details=dict(details or {}),
+        times=times,
     )
+
+
+def usage_limit(*, resets_at: int | None = None, plan_type: str = "plus", times: int | None = None) -> ErrorReply:
+    """Answer as the Responses API does when the usage of a ChatGPT plan is used up: status 429, `usage_limit_reached`.
+
+    `resets_at` is when it ends, in seconds since 1970.
+    """
+    details = {"plan_type": plan_type, **({} if resets_at is None else {"resets_at": resets_at})}
+    said = "The usage limit has been reached"
+    return error(429, error_type="usage_limit_reached", message=said, details=details, times=times)
+
+
+def failed(code: str, *, message: str = "The response failed.", after_events: int = 1, times: int | None = None) -> MessageReply:
+    """Send `response.failed` of the Responses API with this code, after `after_events` SSE events: `context_length_exceeded`, …"""
+    return MessageReply(failure=(code, message), failure_after=after_events, times=times)
 
 
 def cut(reply: MessageReply | str = "This sentence is never", *, after_events: int = 4, times: int | None = 1) -> MessageReply:

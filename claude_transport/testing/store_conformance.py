@@ -101,7 +101,9 @@ async def _order(store: Any) -> None:
 
 @_clause("store.values", "An entry keeps all its fields and values: nested, empty, large, and of any language.")
 async def _values(store: Any) -> None:
-    entry = _entry(uuid="v", deep={"list": [1, 2.5, None, True, {"x": []}]}, text="ü\u2028\n\t\"\\ 漢字 🎉", large="x" * 300_000, number=2**53)
+    entry = _entry(
+        uuid="v", deep={"list": [1, 2.5, None, True, {"x": []}]}, text='ü\u2028\n\t"\\ 漢字 🎉', large="x" * 300_000, number=2**53
+    )
     await store.append(_MAIN, [entry])
     _expect(await store.load(_MAIN), [entry], "load")
 
@@ -187,7 +189,12 @@ async def _list(store: Any) -> None:
         raise Violation(f"mtime must be milliseconds since 1970: {listed}")
 
 
-@_clause("store.summaries", "Summaries are those of all main entries, and no older than the list says.", "list_sessions", "list_session_summaries")
+@_clause(
+    "store.summaries",
+    "Summaries are those of all main entries, and no older than the list says.",
+    "list_sessions",
+    "list_session_summaries",
+)
 async def _summaries(store: Any) -> None:
     batches = [
         [_entry(uuid="1", timestamp="2024-01-01T00:00:00.000Z", message={"content": "Hello"}), _entry(customTitle="first")],

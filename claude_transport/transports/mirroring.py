@@ -23,8 +23,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.backoff import Backoff, RetryPolicy
 from claude_transport.background import BackgroundTask
+from claude_transport.backoff import Backoff, RetryPolicy
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, OutcomeUncertain, SessionInUse
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.framing import OversizedLine

@@ -1,7 +1,7 @@
-"""`SubprocessTransport`: starts a `claude` process from options, talks to it over pipes, and ends it.
+"""`SubprocessTransport`: starts a `claude` or `codex` process from options, talks to it over pipes, and ends it.
 
-What to run is planned in `launch`. The pipes, and how a process is ended, are in `streams/process.py`; a process behind a launcher is in
-`streams/launched.py`. `session_terms` and `options_to_resume` are for every transport that is made from options.
+What to run is planned in `launch`, and in `codex.launch`. The pipes, and how a process is ended, are in `streams/process.py`; a process
+behind a launcher is in `streams/launched.py`. `session_terms` and `options_to_resume` are for every transport that is made from options.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ from claude_transport.transport import Client, PermissionSetting, SessionTerms, 
 from claude_transport.transports.stream import StreamTransport
 
 if TYPE_CHECKING:
+    from claude_transport.codex.options import CodexOptions
     from claude_transport.sessions.materialising import FoundSession, PrivatePlace
     from claude_transport.streams.launched import LaunchedStream
     from claude_transport.transports.mirroring import Mirror
@@ -66,14 +67,15 @@ logger: Logger = getLogger(__name__)
 
 _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 
-_UNKNOWN_OPTION = re.compile(r"error: unknown option '(?P<flag>[^'=\n]+)")  # some versions add the value, which may be a secret
+# Some versions add the value, which may be a secret.
+_UNKNOWN_OPTION = re.compile(r"error: (?:unknown option|unexpected argument) '(?P<flag>[^'=\n]+)")
 
 
 class SubprocessTransport(StreamTransport):
-    """A transport to a child process: the `claude` CLI with `options`, or any program that speaks JSON lines.
+    """A transport to a child process: the `claude` CLI or `codex app-server` with `options`, or any program that speaks JSON lines.
 
     Args:
-        options: how to run the CLI. They are checked before anything is started.
+        options: how to run the CLI: `ClaudeOptions`, or `CodexOptions` for Codex. They are checked before anything is started.
         command: a program and its arguments, to run in place of the CLI. No flag is added to it. `cwd` and the environment still come from
             `options`.
         launcher: where or behind which program to run it: `Launcher.ssh(host)`, `.docker(container)`, `.local(prefix)`, … On another
@@ -94,7 +96,7 @@ class SubprocessTransport(StreamTransport):
 
     def __init__(
         self,
-        options: ClaudeOptions | None = None,
+        options: ClaudeOptions | CodexOptions | None = None,
         *,
         command: Sequence[str | os.PathLike[str]] | None = None,
         launcher: Launcher | None = None,
@@ -103,18 +105,18 @@ class SubprocessTransport(StreamTransport):
         on_stderr: Callable[[str], object] | None = None,
         strict: bool = False,
     ) -> None:
-        if options is not None and not isinstance(options, ClaudeOptions):
-            raise ConfigurationError(f"options must be a ClaudeOptions, not {type(options).__name__}", option="options")
+        codex = _codex_options(options)
         if command is not None and (isinstance(command, str | bytes) or not command):
             raise ConfigurationError(
                 "command must be a sequence of arguments with the program first, not one string or an empty sequence", option="command"
             )
         if launcher is not None and not isinstance(launcher, Launcher):
             raise ConfigurationError(f"launcher must be a Launcher, not {type(launcher).__name__}", option="launcher")
-        if options is not None and options.session_store is not None:
+        if isinstance(options, ClaudeOptions) and options.session_store is not None:
             _check_mirrored(command=command, launcher=launcher)
         super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
-        self._options = ClaudeOptions() if options is None else options
+        self._codex = codex
+        self._options = options if isinstance(options, ClaudeOptions) else ClaudeOptions()  # all at their defaults for Codex
         self._command = None if command is None else [os.fspath(argument) for argument in command]
         self._launcher = launcher
         self._on_stderr = on_stderr
@@ -124,13 +126,13 @@ class SubprocessTransport(StreamTransport):
         self._cli_state: CLIState | None = None
         self._env: Mapping[str, str] | None = None
         self._read_options: ClaudeOptions | None = None  # the options with the settings file read, which is done once
-        self._confidential: SettingsTexts | None = None
+        self._confidential: Sequence[str] | None = None
         self._mirror: Mirror | None = None
 
     @property
-    def options(self) -> ClaudeOptions:
-        """The `ClaudeOptions` that this transport was made with, unchanged."""
-        return self._options
+    def options(self) -> ClaudeOptions | CodexOptions:
+        """The options that this transport was made with, unchanged."""
+        return self._codex or self._options
 
     @property
     def confidential(self) -> Sequence[str] | None:
@@ -140,8 +142,15 @@ class SubprocessTransport(StreamTransport):
         if self._launcher is not None and self._launcher.supervised:
             return None
         if self._confidential is None:
-            self._confidential = SettingsTexts(self._read_options or self._options)
+            self._confidential = self._settings_texts()
         return self._confidential
+
+    def _settings_texts(self) -> Sequence[str]:
+        if self._codex is None:
+            return SettingsTexts(self._read_options or self._options)
+        from claude_transport.codex.configuration import ConfigurationTexts
+
+        return ConfigurationTexts(self._codex)
 
     def attach(self, client: Client) -> SessionTerms:
         """Prepare the next `connect()` for `client`, the layer above (usually a `Query`), and return the `SessionTerms` of the options.
@@ -159,18 +168,22 @@ class SubprocessTransport(StreamTransport):
                 option="permission_prompt_tool_name",
             )
         self._client = client
+        return msgspec.structs.replace(
+            self._terms() if self._codex is None else SessionTerms(billing=self._codex.billing, thread=self._codex.thread_fields),
+            strict=self._strict,
+            on_failure=self._failures,
+            find_cli_version=self._find_cli_version,
+        )
+
+    def _terms(self) -> SessionTerms:
+        """Return what the options for Claude ask of the layer above."""
         delivery = "files" if self._launcher is None else self._launcher.delivery
         if delivery == "files":
             self._read_options = with_settings_read(self._options)
         terms = session_terms(self._read_options or self._options, delivery=delivery)
         if self._command is not None:  # a command gets none of the flags
             terms = SessionTerms(initialize=terms.initialize, verbatim_prompts=terms.verbatim_prompts)
-        return msgspec.structs.replace(
-            terms,
-            strict=self._strict,
-            on_failure=self._failures,
-            find_cli_version=self._find_cli_version,
-        )
+        return terms
 
     async def open(self) -> ProcessStream | LaunchedStream:
         """Start the process and return its stream. `connect()` calls it, and raises the same errors. Do not call it yourself."""
@@ -180,10 +193,11 @@ class SubprocessTransport(StreamTransport):
         from claude_transport.transports.mirroring import prepare_stored  # most sessions have no store
 
         validate_options(options, environment=build_environment(options, environment_now()))
-        self._mirror, found, options = await prepare_stored(options)
+        self._mirror, found, resumed = await prepare_stored(options)
         try:
-            stream = await self._open(options, found=found)
+            stream = await self._open(resumed, found=found)
         except BaseException:
+            self._read_options = options  # for the next attempt
             with anyio.CancelScope(shield=True):  # bounded: it gives the session back
                 await self._mirror.close()
             raise
@@ -195,18 +209,20 @@ class SubprocessTransport(StreamTransport):
         plan = functools.partial(
             _plan,
             options,
+            codex=self._codex,
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
             trace={name.upper(): value for name, value in client.trace.items()},
         )
         # else in a thread, because looking for the binary and reading files may meet a slow disk
-        is_quick = _is_quick(options, command=self._command, launcher=self._launcher)
+        is_quick = self._codex is None and _is_quick(options, command=self._command, launcher=self._launcher)
         self._read_options, planned = plan() if is_quick else await _in_thread(plan)
         launch, self._cli = planned.launch, planned.cli
         if self._cli is not None:
             self._cli_state = read_cli_state(self._cli)
             self._cli_version = version_in_state(self._cli_state)
+        if self._cli is not None and self._codex is None:
             check_range(self._cli_version)
             require(*needs_of(planned.launch), version=self._cli_version)
         if self._options.pin_cli and self._cli is not None and planned.remote is None:
@@ -241,7 +257,8 @@ class SubprocessTransport(StreamTransport):
         remote = planned.remote is not None
         launch = planned.for_this_machine(planned.launch if remote else payloads.make(planned.launch), mark=mark)
         self._env = env = _shared(launch.env)
-        diagnose = functools.partial(_diagnose, cli=None if remote else self._cli, env=env)
+        name = "claude" if self._codex is None else "codex"
+        diagnose = functools.partial(_diagnose, cli=None if remote else self._cli, env=env, name=name)
         process = ProcessConnectable(
             launch.argv,
             cwd=launch.cwd,
@@ -251,7 +268,7 @@ class SubprocessTransport(StreamTransport):
             close_timeout=self._close_timeout,
             diagnose=None if remote else diagnose,
             on_gone=payloads.remove,
-            confidential=(self._options, self.confidential),
+            confidential=(self.options, self.confidential),
         )
         if not remote:
             return await process.connect()
@@ -264,7 +281,7 @@ class SubprocessTransport(StreamTransport):
             instructions=planned.instructions(mark=mark),
             program=planned.launch.argv[0],
             cwd=planned.launch.cwd,
-            on_banner=lambda line: self._failures(DecodeFailure(kind="noise", error="came before claude", raw=line)),
+            on_banner=lambda line: self._failures(DecodeFailure(kind="noise", error=f"came before {name}", raw=line)),
             diagnose=diagnose,
         )
         stream = await launched.connect()
@@ -392,6 +409,17 @@ def _is_quick(options: ClaudeOptions, *, command: Sequence[str] | None, launcher
     return command is not None or is_cli_known(options.cli_path or os.environ.get(PATH_VARIABLE))
 
 
+def _codex_options(options: object) -> CodexOptions | None:
+    """Return `options` when they are for Codex, and None when they are for Claude. Raises `ConfigurationError` for anything else."""
+    if options is None or isinstance(options, ClaudeOptions):
+        return None
+    from claude_transport.codex.options import CodexOptions  # not loaded for Claude
+
+    if not isinstance(options, CodexOptions):
+        raise ConfigurationError(f"options must be a ClaudeOptions or a CodexOptions, not {type(options).__name__}", option="options")
+    return options
+
+
 async def _in_thread(plan: Callable[[], tuple[ClaudeOptions, PlannedLaunch]]) -> tuple[ClaudeOptions, PlannedLaunch]:
     try:
         return await anyio.to_thread.run_sync(plan)
@@ -402,22 +430,29 @@ async def _in_thread(plan: Callable[[], tuple[ClaudeOptions, PlannedLaunch]]) ->
 def _plan(
     options: ClaudeOptions,
     *,
+    codex: CodexOptions | None,
     command: Sequence[str] | None,
     launcher: Launcher | None,
     permission_prompt: str | None,
     trace: Mapping[str, str],
 ) -> tuple[ClaudeOptions, PlannedLaunch]:
-    """Return the options with their settings file read, and what to run.
+    """Return the options with their settings file read, and what to run: Codex, if there are options for it.
 
     Not a method: a thread must not hold the last reference to the transport, or it would finalise it.
     """
     inherited = environment_now()
-    if launcher is None or launcher.delivery == "files":
-        options = with_settings_read(options)
-    planned = plan_launch(
-        options, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
-    )
-    launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, trace, given=options.env))
+    if codex is not None:
+        from claude_transport.codex.launch import plan_codex
+
+        planned = plan_codex(codex, inherited=inherited, command=command, launcher=launcher, trace=trace)
+    else:
+        if launcher is None or launcher.delivery == "files":
+            options = with_settings_read(options)
+        planned = plan_launch(
+            options, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
+        )
+    given = options.env if codex is None else codex.env
+    launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, trace, given=given))
     return options, msgspec.structs.replace(planned, launch=launch)
 
 
@@ -448,14 +483,14 @@ def _with_trace(env: Mapping[str, str], trace: Mapping[str, str], *, given: Mapp
     return {**trace, **kept}
 
 
-async def _diagnose(error: ProcessError, *, cli: CLI | None, env: Mapping[str, str]) -> ProcessError:
+async def _diagnose(error: ProcessError, *, cli: CLI | None, env: Mapping[str, str], name: str) -> ProcessError:
     """Return `error`, or a `CLIVersionMismatch` that explains it. Not a method: the stream must not keep its transport alive."""
     match = _UNKNOWN_OPTION.search(error.stderr_tail)
     if match is None:
         return error
     version = await _ask_version(cli, env)
     return CLIVersionMismatch(
-        f"this claude ({version or 'of unknown version'}) does not know the option {match['flag']}: update claude, or leave the option out",
+        f"this {name} ({version or 'of unknown version'}) does not know the option {match['flag']}: update {name}, or leave the option out",
         flag=match["flag"],
         version=version,
         exit_code=error.exit_code,

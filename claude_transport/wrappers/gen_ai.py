@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from claude_transport.codex.watch import CodexTurnEnd
+from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
 
@@ -28,7 +30,10 @@ def model_label(name: str) -> str:
 Attributes = dict[str, str | bool | int | float | tuple[str, ...]]
 
 # `gen_ai.system` was the name of `gen_ai.provider.name` until 1.36; many dashboards still use it
-PROVIDER: Attributes = {"gen_ai.provider.name": "anthropic", "gen_ai.system": "anthropic"}
+_PROVIDERS: Final[dict[Dialect, Attributes]] = {
+    Dialect.CLAUDE: {"gen_ai.provider.name": "anthropic", "gen_ai.system": "anthropic"},
+    Dialect.CODEX: {"gen_ai.provider.name": "openai", "gen_ai.system": "openai"},
+}
 
 _MAX_VALUE = 200
 """The most characters of a name that the peer chooses. Real names are far shorter."""
@@ -39,9 +44,9 @@ def limited(value: str) -> str:
     return _redact(value[: 2 * _MAX_VALUE])[:_MAX_VALUE].encode("utf-8", "replace").decode("utf-8")
 
 
-def of_turn(*, session_id: str | None, model: str | None) -> Attributes:
+def of_turn(*, session_id: str | None, model: str | None, agent: Dialect = Dialect.CLAUDE) -> Attributes:
     """Return what is known about a turn at its beginning."""
-    attributes: Attributes = {**PROVIDER, "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "claude"}
+    attributes: Attributes = {**_PROVIDERS[agent], "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent.value}
     if session_id:
         attributes["gen_ai.conversation.id"] = limited(session_id)
     if model:
@@ -82,7 +87,8 @@ def of_tool(*, name: str, call_id: str, session_id: str | None) -> Attributes:
 
 def measured(result: ResultMessage) -> Attributes:
     """Return the attributes of a duration. They have few values, so that many sessions make few time series."""
-    attributes: Attributes = {**PROVIDER, "gen_ai.operation.name": "invoke_agent"}
+    agent = Dialect.CODEX if isinstance(result, CodexTurnEnd) else Dialect.CLAUDE
+    attributes: Attributes = {**_PROVIDERS[agent], "gen_ai.operation.name": "invoke_agent"}
     models = list(result.model_usage_since_last_result or result.model_usage)
     if len(models) == 1:
         attributes["gen_ai.request.model"] = model_label(models[0])

@@ -196,6 +196,9 @@ class _Envelope(msgspec.Struct):
     request_id: Any = None
     request: msgspec.Raw = msgspec.Raw(b"null")
     response: msgspec.Raw = msgspec.Raw(b"null")
+    method: Any = None
+    id: Any = None
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)
@@ -203,11 +206,17 @@ _inners = msgspec.json.Decoder(_Inner | None)
 
 
 def _names_in(line: bytes) -> dict[str, str]:
-    """Return the type, subtype, uuid and request id of a message, as far as it has them; nothing for a line without a message."""
+    """Return the type, subtype, uuid and request id of a message, as far as it has them; nothing for a line without a message.
+
+    For a line of Codex, the type is the method, `answer` or `error`, and the request id is the `id`, also when it is a number.
+    """
     try:
         envelope = _envelopes.decode(line)
         names = {"type": envelope.type, "subtype": envelope.subtype, "uuid": envelope.uuid, "request_id": envelope.request_id}
-        if envelope.type in ("control_request", "control_response"):
+        if envelope.type is None and (envelope.method is not None or envelope.id is not None):
+            names["type"] = envelope.method or ("error" if isinstance(envelope.error, msgspec.Raw) else "answer")
+            names["request_id"] = None if envelope.id is None else str(envelope.id)
+        elif envelope.type in ("control_request", "control_response"):
             # control messages get the names of the request or response inside
             inner = _inners.decode(envelope.request if envelope.type == "control_request" else envelope.response)
             if inner is not None:

@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import anyio
 import msgspec
 
+from claude_transport.codex.messages import decode_message as decode_codex
+from claude_transport.codex.watch import APIAnswered, ModelSpoke, TurnEnded
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.conversation import Settle
+from claude_transport.protocol.dialect import Dialect, DialectFinder
 from claude_transport.protocol.envelope import DecodeFailure, Message, ModelUsage, OversizedMessage, Usage
 from claude_transport.protocol.messages import APIMessage, AssistantMessage, ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
+from claude_transport.wrappers.codex_prompts import CodexHead, CodexPrompts, without_codex_deltas
 from claude_transport.wrappers.gen_ai import OTHER_MODEL, measured, model_label
 from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, counter_families, prometheus_text
 from claude_transport.wrappers.prompt_watch import PromptWatch, size_of, without_deltas
@@ -40,6 +45,11 @@ _MAX_TYPES = 100
 _FOLLOWED: Final = frozenset({"result", "command_lifecycle", "conversation_reset", "rate_limit_event"})
 """Types that decide about a prompt, besides `assistant` and `system/init`. Messages of other types are counted and not decoded."""
 
+_FOLLOWED_OF_CODEX: Final = frozenset(
+    {"turn/started", "turn/completed", "thread/tokenUsage/updated", "thread/closed", "item/started", "item/completed", "answer", "error"}
+)
+"""Methods that decide about a prompt of Codex, and its answers. Messages of other methods are counted and not decoded."""
+
 _REMEMBERED = 4096
 """API messages remembered, so that another block of the same one is not counted again. Their blocks come close together."""
 
@@ -50,7 +60,7 @@ _MAX_MODELS = 100
 """Models counted separately. A peer that makes up more of them must not grow the memory or a dashboard."""
 
 OnResult: TypeAlias = Callable[[float, ResultMessage], None]
-"""Called with the seconds since a prompt was written, and with its result."""
+"""Called with the seconds since a prompt was written, and with its result. For a turn of Codex, a `ResultMessage` describes its end."""
 
 
 class MetricsTransport(ObservingWrapper):
@@ -140,7 +150,8 @@ class Metrics:
         self._results: dict[str, int] = {}
         self._deltas = 0
         self._tokens = TokenLedger()
-        self._watch = PromptWatch()
+        self._dialects = DialectFinder()
+        self._watch: PromptWatch | CodexPrompts = PromptWatch()
         self._asked: dict[str, float] = {}  # prompts without a result, and when they were written
         self._last_result: str | None = None
         self._silent: set[str] = set()  # those that the model has not begun to answer
@@ -151,7 +162,8 @@ class Metrics:
         """Return the counts of this session until now, as a `MetricsSnapshot` that no longer changes. May be called from any thread."""
         read = dict(self._read)
         if self._deltas:
-            read["stream_event"] = read.get("stream_event", 0) + self._deltas
+            kind = "stream_event" if self._dialects.dialect is Dialect.CLAUDE else "item/agentMessage/delta"
+            read[kind] = read.get(kind, 0) + self._deltas
         return MetricsSnapshot(
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
@@ -192,7 +204,7 @@ class Metrics:
 
     def begin_connection(self) -> None:
         """Begin a new connection: forget the open prompts, which the new peer does not know. Called by each new `MetricsTransport`."""
-        self._watch = PromptWatch()
+        self._watch = PromptWatch() if self._dialects.dialect is Dialect.CLAUDE else CodexPrompts()
         self._tokens.begin_process()
         self._asked.clear()
         self._silent.clear()
@@ -206,6 +218,8 @@ class Metrics:
 
         `written()` or `not_written()` must follow. The answer may come before that.
         """
+        if not self._dialects.is_decided:
+            self._find_dialect((data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).split(b"\n"))
         for prompt in self._watch.writing(data):
             self._asked[prompt.uuid] = self._clock()
             self._silent.add(prompt.uuid)
@@ -217,7 +231,8 @@ class Metrics:
         for line in raw.removesuffix(b"\n").split(b"\n"):
             self._lines_written += 1
             try:
-                kind = _decode_head(line).type
+                is_claude = self._dialects.dialect is Dialect.CLAUDE
+                kind = _decode_head(line).type if is_claude else _decode_codex_head(line).kind
             except _REFUSED:
                 kind = decode_message(line).type
             _count(self._written, kind)
@@ -230,17 +245,67 @@ class Metrics:
 
     def read(self, lines: Sequence[bytes]) -> None:
         """Count `lines`, which were read, and the messages, results, tokens and costs on them. Called by `MetricsTransport`."""
-        telling = without_deltas(lines)
+        if not self._dialects.is_decided:
+            self._find_dialect(lines)
+        is_claude = self._dialects.dialect is Dialect.CLAUDE
+        telling = without_deltas(lines) if is_claude else without_codex_deltas(lines)
         self._bytes_read += size_of(lines)
         self._lines_read += len(lines)
         self._deltas += len(lines) - len(telling)
+        look_at = self._look_at if is_claude else self._look_at_codex
         for line in telling:
-            self._look_at(line)
+            look_at(line)
 
     def ended(self) -> None:
         """Stop measuring the prompts without a result, because nothing more will be read. Called by `MetricsTransport`."""
         for settled in self._watch.ended():
             self._forget(settled.uuid)
+
+    def _find_dialect(self, lines: Sequence[bytes]) -> None:
+        if self._dialects.look(lines) is Dialect.CODEX:
+            self._watch = CodexPrompts()
+
+    def _look_at_codex(self, line: bytes) -> None:
+        try:
+            if line.__class__ is not bytes:
+                raise ValueError("only the head of a line")
+            kind = _decode_codex_head(line).kind
+        except _REFUSED:
+            message = decode_codex(line)
+            if isinstance(message, DecodeFailure | OversizedMessage):
+                self._unreadable += 1
+                return
+            kind = message.type
+        _count(self._read, kind)
+        if kind in _FOLLOWED_OF_CODEX:
+            self._follow_codex(line)
+
+    def _follow_codex(self, line: bytes) -> None:
+        """Count what a message of Codex means for the prompts and turns."""
+        watch = self._watch
+        if not isinstance(watch, CodexPrompts):
+            return
+        for event in watch.received(decode_codex(line)):
+            if isinstance(event, ModelSpoke):
+                for owner in watch.owners_of(event)[:1]:
+                    self._spoke(owner)
+            elif isinstance(event, APIAnswered):
+                self._tokens.message(f"{event.turn.id}/{event.turn.requests}", event.usage, is_subagent=False)
+            elif isinstance(event, TurnEnded):
+                answers = [f"{event.turn.id}/{number}" for number in range(1, event.turn.requests + 1)]
+                self._tokens.result(event.result, answers=answers)
+                code = event.result.outcome.code
+                self._results[code] = self._results.get(code, 0) + 1
+            self._settle(watch.settled_by(event))
+
+    def _settle(self, prompts: Iterable[Settle]) -> None:
+        """Stop measuring prompts that have reached their final state, and tell the listeners about those with a result."""
+        for settled in prompts:
+            asked = self._forget(settled.uuid)
+            if asked is not None and settled.result is not None:
+                seconds = self._clock() - asked
+                self._result = _timed(self._result, seconds)
+                self._listeners.tell(seconds, settled.result)
 
     def _look_at(self, line: bytes) -> None:
         message: Message | None
@@ -266,6 +331,8 @@ class Metrics:
             self._tokens.message(api.id, api.usage, is_subagent=message.parent_tool_use_id is not None)
         elif isinstance(message, StreamEvent):
             self._follow_event(message)
+        if not isinstance(self._watch, PromptWatch):
+            return
         verdict = self._watch.received(message)
         if isinstance(message, AssistantMessage | StreamEvent) and self._silent and verdict.owners[:1]:
             self._spoke(verdict.owners[0])
@@ -274,12 +341,7 @@ class Metrics:
             self._tokens.result(message)
             code = message.outcome.code
             self._results[code] = self._results.get(code, 0) + 1
-        for settled in verdict.settled:
-            asked = self._forget(settled.uuid)
-            if asked is not None and settled.result is not None:
-                seconds = self._clock() - asked
-                self._result = _timed(self._result, seconds)
-                self._listeners.tell(seconds, settled.result)
+        self._settle(verdict.settled)
 
     def _follow_event(self, message: StreamEvent) -> None:
         """Count the two events of an API message that have a usage: the first one and the last but one."""
@@ -495,10 +557,11 @@ class TokenLedger:
         counts = token_counts(usage)
         self._open[message_id] = TokenCounts(**{name: max(getattr(known, name), getattr(counts, name)) for name in names})
 
-    def result(self, result: ResultMessage) -> None:
-        """Count the result of a turn."""
+    def result(self, result: ResultMessage, *, answers: Sequence[str] | None = None) -> None:
+        """Count the result of a turn. `answers` are the ids of its API messages; None is for all, where one turn runs at a time."""
         self._settled = self._settled.plus(token_counts(result.usage))
-        self._open.clear()
+        for message_id in tuple(self._open) if answers is None else answers:
+            self._open.pop(message_id, None)
         before, cost_before = self._cumulative, self._cumulative_cost
         self._cumulative = {model: _counts(used) for model, used in result.model_usage.items()}
         self._cumulative_cost = _dollars(result.total_cost_usd)
@@ -609,10 +672,11 @@ class _Envelope(msgspec.Struct, gc=False):
     parent_tool_use_id: str | None = None
 
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
-"""The shape of a message type."""
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}|[a-z][A-Za-z0-9]{0,49}(?:/[a-z][A-Za-z0-9]{0,49}){0,3}")
+"""The shape of a message type, and of a method."""
 
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_codex_head: Final = msgspec.json.Decoder(CodexHead).decode
 _decode_api: Final = msgspec.json.Decoder(_APIHead).decode
 _decode_event: Final = msgspec.json.Decoder(_EventHead).decode
 _decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode

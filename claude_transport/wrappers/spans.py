@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from opentelemetry.context import Context
@@ -17,14 +17,18 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.conversation import Settle, TurnState
+from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.envelope import Message, to_wire
 from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage, UserMessage
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.wrappers import gen_ai
+from claude_transport.wrappers.codex_prompts import CodexPrompts
 from claude_transport.wrappers.gen_ai import Attributes
 from claude_transport.wrappers.prompt_watch import Prompt, PromptWatch
 
-_STATE: Final = "claude_transport.turn.state"
+STATE: Final = "claude_transport.turn.state"
+"""The attribute with the final state of a prompt."""
+
 _UNASKED: Final = ""
 """Stands for the uuid of the prompt in a turn that no prompt began, for example one that a background task began."""
 
@@ -48,10 +52,12 @@ class _Tool(msgspec.Struct):
 class SessionSpans:
     """Starts and ends spans as `TracingTransport` reports prompts and messages, in order. Without `content`, spans contain no texts."""
 
+    agent: ClassVar[Dialect] = Dialect.CLAUDE
+
     def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
         self._tracer = tracer
         self._content = content
-        self._watch = PromptWatch()
+        self._watch: PromptWatch | CodexPrompts = PromptWatch()
         self._turns: dict[str, Span] = {}
         self._noted: dict[str, Context] = {}
         self._tools: dict[str, _Tool] = {}
@@ -80,6 +86,8 @@ class SessionSpans:
 
     def received(self, message: Message, *, context: Context | None = None) -> None:
         """Begin, change and end spans as `message` requires. `context` is the parent of a turn that no prompt began."""
+        if not isinstance(self._watch, PromptWatch):
+            return
         verdict = self._watch.received(message)
         match message:
             case InitMessage():
@@ -104,16 +112,16 @@ class SessionSpans:
         for tool in self._tools.values():
             self._end_with_error(tool.span, error)
         for span in self._turns.values():
-            span.set_attribute(_STATE, TurnState.LOST.value)
+            span.set_attribute(STATE, TurnState.LOST.value)
             self._end_with_error(span, error)
         self._tools.clear()
         self._turns.clear()
 
     def _begin(self, uuid: str, *, context: Context | None, prompt: Prompt | None = None) -> Span:
-        attributes = gen_ai.of_turn(session_id=self._watch.session_id, model=self._model)
+        attributes = gen_ai.of_turn(session_id=self._watch.session_id, model=self._model, agent=self.agent)
         if self._content is not None and prompt is not None:
             attributes |= self._content.of_prompt(prompt.message)
-        span = self._tracer.start_span("invoke_agent claude", context=context, kind=SpanKind.CLIENT, attributes=attributes)
+        span = self._tracer.start_span(f"invoke_agent {self.agent}", context=context, kind=SpanKind.CLIENT, attributes=attributes)
         self._turns[uuid] = span
         return span
 
@@ -133,7 +141,7 @@ class SessionSpans:
         self._end_tools_of(settled.uuid)
         if span is None:
             return
-        span.set_attribute(_STATE, settled.state.value)
+        span.set_attribute(STATE, settled.state.value)
         if settled.state is TurnState.LOST:
             self._end_with_error(span, None)
             return

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from claude_transport.codex.messages import decode_message as decode_codex
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.dialect import Dialect, DialectFinder
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import Client, SessionTerms, TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
+from claude_transport.wrappers.codex_prompts import without_codex_deltas
 from claude_transport.wrappers.prompt_watch import without_deltas
 from claude_transport.wrappers.redactor import redactor_for
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import TracerProvider
 
+    from claude_transport.wrappers.codex_spans import CodexSpans
     from claude_transport.wrappers.spans import SessionSpans
 
 
@@ -45,10 +49,10 @@ class TracingTransport(ObservingWrapper):
         redactor: the `Redactor` for them. The default one removes what looks secret, and the secrets in this process's environment and in
             the transport's options.
 
-    A span `invoke_agent claude` lasts from a prompt to its result. Its parent is the span that is current where the prompt is sent, or else
-    the one that was current at `connect()`. Below it is a span `execute_tool NAME` for each tool call; calls of a subagent are below the
-    call that started it. A turn that failed or was lost has the status ERROR and `error.type`. Attributes have the names of OpenTelemetry's
-    conventions for generative AI.
+    A span `invoke_agent claude` lasts from a prompt to its result; for Codex it is `invoke_agent codex`. Its parent is the span that is
+    current where the prompt is sent, or else the one that was current at `connect()`. Below it is a span `execute_tool NAME` for each tool
+    call; calls of a subagent are below the call that started it. A turn that failed or was lost has the status ERROR and `error.type`.
+    Attributes have the names of OpenTelemetry's conventions for generative AI.
 
     The span that is current at `connect()` becomes the parent of the spans that the CLI makes: a child process gets `TRACEPARENT` and
     `TRACESTATE`.
@@ -79,6 +83,8 @@ class TracingTransport(ObservingWrapper):
         self._client = Client(initializes=False)
         self._attached: Client | None = None
         self._spans: SessionSpans | None = None
+        self._codex: CodexSpans | None = None  # the same as `_spans`, once the lines have told that they are those of Codex
+        self._dialects = DialectFinder()
         try:
             from opentelemetry import trace
         except ImportError:
@@ -86,7 +92,9 @@ class TracingTransport(ObservingWrapper):
         from claude_transport.wrappers.spans import SessionSpans, SpanContent
 
         said = SpanContent(redactor=redactor or redactor_for(transport), limit=max_content_chars) if content else None
-        self._spans = SessionSpans(trace.get_tracer(_SCOPE, tracer_provider=tracer_provider), content=said)
+        self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
+        self._content = said
+        self._spans = SessionSpans(self._tracer, content=said)
 
     @property
     def is_idle(self) -> bool:
@@ -127,6 +135,8 @@ class TracingTransport(ObservingWrapper):
 
     def on_writing(self, data: str | bytes) -> None:
         """Begin a span for each prompt in `data`. Called by `write()` before it writes."""
+        if self._spans is not None and not self._dialects.is_decided:
+            self._find_dialect((data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).split(b"\n"))
         if self._spans is not None:
             self._spans.writing(data, context=_current_context() or self._context)
 
@@ -142,8 +152,14 @@ class TracingTransport(ObservingWrapper):
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
         """Begin and end the spans of the turns and tool calls that `lines` are about. Called when a reader gets lines."""
-        spans = self._spans
+        if self._spans is not None and not self._dialects.is_decided:
+            self._find_dialect(lines)
+        spans, codex = self._spans, self._codex
         if spans is None:
+            return
+        if codex is not None:
+            for line in without_codex_deltas(lines):
+                self._tell(codex.heard, decode_codex(line), context=self._context)
             return
         for line in without_deltas(lines):
             if not line.startswith(_SILENT):
@@ -164,6 +180,13 @@ class TracingTransport(ObservingWrapper):
         """
         if self._spans is not None:
             self._spans.ended(error)
+
+    def _find_dialect(self, lines: Sequence[bytes]) -> None:
+        """Make spans for Codex from now on, when the lines tell that they are its. No span was made before."""
+        if self._dialects.look(lines) is Dialect.CODEX:
+            from claude_transport.wrappers.codex_spans import CodexSpans
+
+            self._spans = self._codex = CodexSpans(self._tracer, content=self._content)
 
     def _remember(self, uuid: str) -> None:
         context = _current_context()

@@ -96,7 +96,9 @@ def known(api: FakeMessagesAPI) -> str:
     return str(api.conversation[-1].body["messages"])
 
 
-AGENT = replies.tool_use("Agent", {"description": "do it", "prompt": "SUB", "subagent_type": "helper", "run_in_background": False}, id="toolu_agent")
+AGENT = replies.tool_use(
+    "Agent", {"description": "do it", "prompt": "SUB", "subagent_type": "helper", "run_in_background": False}, id="toolu_agent"
+)
 
 
 @pytest.mark.needs("--session-mirror")
@@ -302,7 +304,9 @@ async def test_a_slow_store_does_not_hold_up_the_conversation(machines: Iterator
 
 
 @pytest.mark.needs("--session-mirror")
-async def test_a_start_that_fails_leaves_no_files_and_holds_no_session(machines: Iterator[Machine], temporary: Path, tmp_path: Path) -> None:
+async def test_a_start_that_fails_leaves_no_files_and_holds_no_session(
+    machines: Iterator[Machine], temporary: Path, tmp_path: Path
+) -> None:
     one, store = next(machines), sessions.SQLiteSessionStore(tmp_path / "store.db")
     original = await begun(store, one)
     async with FakeMessagesAPI(["Back."]) as api:

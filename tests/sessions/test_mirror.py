@@ -352,7 +352,9 @@ async def test_a_store_that_cannot_be_used_is_refused_before_anything_is_started
     assert caught.value.option == "session_store"
 
 
-@pytest.mark.parametrize("arguments", [{"command": ["cat"]}, {"launcher": ct.Launcher.ssh("host")}, {"launcher": ct.Launcher.docker("box")}])
+@pytest.mark.parametrize(
+    "arguments", [{"command": ["cat"]}, {"launcher": ct.Launcher.ssh("host")}, {"launcher": ct.Launcher.docker("box")}]
+)
 def test_a_transport_that_sees_no_frames_or_no_files_refuses_a_store(arguments: Any) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         ct.SubprocessTransport(ClaudeOptions(session_store=sessions.InMemorySessionStore()), **arguments)

@@ -98,7 +98,11 @@ def conversation(session: str) -> list[Any]:
     for number, text in enumerate(said):
         role = "assistant" if number % 2 else "user"
         message = {"role": role, "content": [{"type": "text", "text": text}] if number % 2 else text}
-        stamp = {"timestamp": f"2026-01-01T00:00:0{number}.000Z", "uuid": uuids[number], "parentUuid": uuids[number - 1] if number else None}
+        stamp = {
+            "timestamp": f"2026-01-01T00:00:0{number}.000Z",
+            "uuid": uuids[number],
+            "parentUuid": uuids[number - 1] if number else None,
+        }
         lines.append({"type": role, "message": message, **stamp, **common})
     return [*lines, {"type": "last-prompt", "lastPrompt": "And now?", "sessionId": session}]
 
@@ -188,7 +192,10 @@ async def test_a_store_with_only_the_required_methods_is_a_store(tmp_path: Path)
     assert len(await sessions.get_session_messages_from_store(store, key["session_id"], tmp_path)) == 4
     assert len(await sessions.get_subagent_messages_from_store(store, key["session_id"], "one", tmp_path)) == 4
     await sessions.delete_session_via_store(store, key["session_id"], tmp_path)  # does nothing, as in the official SDK
-    for call in (sessions.list_sessions_from_store(store, tmp_path), sessions.list_subagents_from_store(store, key["session_id"], tmp_path)):
+    for call in (
+        sessions.list_sessions_from_store(store, tmp_path),
+        sessions.list_subagents_from_store(store, key["session_id"], tmp_path),
+    ):
         with pytest.raises(errors.SessionArgumentError, match="Minimal"):
             await call
 

@@ -191,7 +191,9 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     OptionRow("output_format", "`ClaudeOptions.output_format`", "Anything but a JSON schema is left out, as there."),
     _same("enable_file_checkpointing"),
     _same("session_store", _STORE),
-    OptionRow("session_store_flush", "nothing", "What comes while the store is busy is stored together; nothing waits for the end of a turn."),
+    OptionRow(
+        "session_store_flush", "nothing", "What comes while the store is busy is stored together, without a wait for the end of a turn."
+    ),
     OptionRow("load_timeout_ms", "nothing", "A store gets 60 seconds for each answer, which is the default there."),
     _same("task_budget"),
     _same("client_app", "None sends no name; it is not derived from the running program."),

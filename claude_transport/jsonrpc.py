@@ -1,0 +1,827 @@
+"""`JSONRPCPeer`: a JSON-RPC 2.0 conversation over any transport, with requests in both directions.
+
+Codex, ACP agents and stdio MCP servers are driven with it. What a line means is decided in `protocol.jsonrpc`; here are the tasks, the
+waits and their bounds. Nothing here knows what the methods are.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from claude_transport.background import BackgroundTask, HostLoop, start_in
+from claude_transport.client.connection import Batches
+from claude_transport.client.reports import (
+    CallbackFailures,
+    check_callback,
+    check_number,
+    check_seconds,
+    check_transport,
+    guarded,
+    meant_for_the_program,
+    raised_again,
+    refuse_stray,
+    translated,
+    without_cancellation,
+)
+from claude_transport.errors import (
+    Busy,
+    ClaudeTransportError,
+    CLIConnectionError,
+    ConfigurationError,
+    ConnectionLost,
+    ConnectTimeout,
+    ControlTimeout,
+    JSONRPCError,
+    NotConnected,
+    ProtocolError,
+    TransportClosed,
+    UsageError,
+)
+from claude_transport.protocol.jsonrpc import (
+    ACP_CANCEL,
+    BUSY,
+    INTERNAL_ERROR,
+    JSONRPC,
+    MCP_CANCEL,
+    METHOD_NOT_FOUND,
+    Answer,
+    CancelNotification,
+    JSONRPCCounters,
+    NoMessage,
+    Notification,
+    Params,
+    Refusal,
+    Request,
+    RequestId,
+    Withdrawal,
+)
+from claude_transport.protocol.redaction import redactor_knowing
+from claude_transport.streams.inflow import Flag, Wakeup
+from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, info_of, read_lines_of
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+__all__ = [
+    "ACP_CANCEL",
+    "MCP_CANCEL",
+    "CancelNotification",
+    "JSONRPCCounters",
+    "JSONRPCError",
+    "JSONRPCPeer",
+    "Notification",
+    "Request",
+]
+
+DEFAULT_TIMEOUT: Final = 60.0
+"""Seconds for the answer to a request, for connecting, and for closing the transport."""
+
+MAX_WAITING_BYTES: Final = 64 * 2**20
+"""Bytes of notifications that wait for their reader, of requests that are being worked on, and of lines that wait for the peer."""
+
+_OVERHEAD: Final = 1000
+"""Bytes that a waiting notification takes beside its line."""
+
+_FAIRNESS: Final = 128
+"""Notifications read in a row before other tasks run."""
+
+_BATCH_BYTES: Final = 2**20
+"""Bytes joined into one write at most."""
+
+_LAST_WORDS: Final = 1.0
+"""Seconds for the answer to the request whose callback ends the conversation."""
+
+_VERDICT_GRACE: Final = 1.0
+"""Seconds that the reader gets to find out why a write failed. How the peer ended says more than a broken pipe."""
+
+OnRequest: TypeAlias = Callable[[Request], Awaitable[Any]]
+OnNotification: TypeAlias = Callable[[Notification], object]
+
+
+T = TypeVar("T")
+
+
+class _Line:
+    """One line on its way to the peer. It is settled once."""
+
+    __slots__ = ("data", "error", "settled")
+
+    def __init__(self, data: bytes) -> None:
+        self.data: bytes = data
+        self.error: ClaudeTransportError | None = None
+        self.settled: Flag = Flag()
+
+    def settle(self, error: ClaudeTransportError | None) -> None:
+        if not self.settled.is_set():
+            self.error = error
+            self.settled.set()
+
+
+class _Waiter:
+    """A request of this end that waits for its outcome."""
+
+    __slots__ = ("error", "result", "settled")
+
+    def __init__(self) -> None:
+        self.result: Any = None
+        self.error: ClaudeTransportError | None = None
+        self.settled: Flag = Flag()
+
+    def settle(self, result: Any, error: ClaudeTransportError | None) -> None:
+        if not self.settled.is_set():
+            self.result, self.error = result, error
+            self.settled.set()
+
+
+_calling_back: ContextVar[tuple[JSONRPCPeer, ...]] = ContextVar("_calling_back", default=())
+
+
+class JSONRPCPeer:
+    """One end of a JSON-RPC 2.0 conversation, over any transport. Use it with `async with`; the end of the block closes the transport.
+
+    The peer may ask, too: `await on_request(request)` returns the result, or raises `JSONRPCError` to refuse. Another exception is logged
+    and answered with a plain "internal error". Requests are worked on at the same time, up to `max_requests`; more are refused at once,
+    so that answers and cancellations are always read.
+
+    Notifications are read with `notifications()`, or handed to `on_notification` in their order. A plain function is called before what the
+    peer said next is looked at, and must not wait; an async function is awaited apart from that, one call after the other.
+
+    While notifications wait for their reader, at most `max_notifications` are kept, and then the peer is not read until there is room.
+    While a request waits for its answer, up to 64 MiB are kept instead. Before the first `notifications()`, the oldest are dropped, and
+    counted.
+
+    Args:
+        transport: connected by this object when it is not yet, and closed by it.
+        on_request: called for each request of the peer; without it they are refused as unknown methods.
+        on_notification: called for each notification.
+        with_version: write the member `jsonrpc`; Codex leaves it out. It is never required of the peer.
+        cancel: how the dialect withdraws a request, for example `MCP_CANCEL`. It is sent for a request that is cancelled or late, and
+            cancels the callback of a request that the peer withdraws.
+        timeout: seconds that a request waits for its answer, unless it says otherwise.
+        connect_timeout: seconds for connecting.
+        transport_close_timeout: seconds for the transport's own `close()`. After that, the peer closes without waiting for it.
+        max_requests: requests of the peer that are worked on at the same time.
+        max_notifications: notifications that wait for their reader.
+
+    Raises:
+        ConfigurationError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        transport: TransportLike,
+        *,
+        on_request: OnRequest | None = None,
+        on_notification: OnNotification | None = None,
+        with_version: bool = True,
+        cancel: CancelNotification | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        connect_timeout: float = DEFAULT_TIMEOUT,
+        transport_close_timeout: float = DEFAULT_TIMEOUT,
+        max_requests: int = 256,
+        max_notifications: int = 10_000,
+    ) -> None:
+        check_transport(transport)
+        check_callback("on_request", on_request)
+        check_callback("on_notification", on_notification)
+        check_number("timeout", timeout, positive=True)
+        check_number("connect_timeout", connect_timeout, positive=True)
+        check_number("transport_close_timeout", transport_close_timeout, positive=False)
+        for option, value in {"max_requests": max_requests, "max_notifications": max_notifications}.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigurationError(f"{option} must be a whole number of at least 1, not {value!r}", option=option)
+        self._transport = transport
+        self._is_ours = isinstance(transport, Transport)
+        self._on_request = on_request or _refuse
+        self._on_notification = on_notification
+        self._dialect = (with_version, cancel)
+        self._machine = JSONRPC(with_version=with_version, cancel=cancel)
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._close_timeout = transport_close_timeout
+        self._max_requests = max_requests
+        self._terms = SessionTerms()
+        self._failures = CallbackFailures(lambda: redactor_knowing([os.environ]))
+        self._loop: HostLoop | None = None
+        self._task: BackgroundTask | None = None
+        self._tasks: TaskGroup | None = None
+        self._reading: TaskGroup | None = None
+        self._ready = Flag()
+        self._start_error: ClaudeTransportError | None = None
+        self._closing = Flag()
+        self._ended = Flag()
+        self._error: ClaudeTransportError | None = None
+        self._waiters: dict[int, _Waiter] = {}
+        self._outbox = _Outbox(self._write, joins=isinstance(transport, Transport))
+        self._inbox: _Inbox[Notification] = _Inbox(max_notifications, is_read=on_notification is not None)
+        self._outcomes: _Inbox[tuple[Notification, Awaitable[object]]] = _Inbox(max_notifications, is_read=True)
+        self._scopes: dict[RequestId, anyio.CancelScope] = {}
+        self._working = 0
+        self._working_bytes = 0
+
+    # The start and the end
+
+    async def start(self) -> None:
+        """Connect the transport, unless it is connected, and begin to read. `async with` calls it.
+
+        Raises:
+            CLIConnectionError: the transport could not connect (`ConnectTimeout`: not in time). It is closed then.
+            ConfigurationError: the transport cannot be used in this way.
+            UsageError: the peer was started before (`TransportClosed`: closed before).
+        """
+        if self._closing.is_set():
+            raise TransportClosed("the JSON-RPC peer is closed")
+        if self._task is not None:
+            raise UsageError("this JSON-RPC peer was started before")
+        self._loop = HostLoop()
+        self._task = BackgroundTask.spawn(self._live, name="JSON-RPC peer", at_end=self._note_end)
+        try:
+            await self._ready.wait()
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._start_error is not None:
+            await self._task.join()
+            raise raised_again(self._start_error)
+
+    async def aclose(self) -> None:
+        """Close the transport. Requests that wait get `TransportClosed`, and callbacks are cancelled.
+
+        Callable from any task, and more than once. Inside a callback it does not wait for the end. Bounded by `transport_close_timeout`.
+        """
+        self._check_loop()
+        self._closing.set()
+        if self._task is None:
+            self._task = BackgroundTask.spawn(self._close_transport, name="close JSON-RPC peer")
+        else:
+            self._note_end()
+            self._task.cancel()
+        if self not in _calling_back.get():
+            await self._task.join()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def ended(self) -> ClaudeTransportError | None:
+        """Wait until nothing more can come: the peer has ended, or this end is closed. Returns why; None when the peer ended well."""
+        await self._ended.wait()
+        return self._error
+
+    async def _live(self) -> None:
+        """Run the conversation until it is closed. However it ends, nothing is left waiting."""
+        try:
+            await self._connect()
+            self._ready.set()
+            await self._converse()
+        except Exception as exc:
+            if self._ready.is_set():
+                raise
+            self._start_error = translated(exc, "the transport failed")
+        finally:
+            self._note_end()
+            for _, outcome in self._outcomes.rest():
+                if inspect.iscoroutine(outcome):
+                    outcome.close()
+            await self._close_transport()
+
+    async def _connect(self) -> None:
+        self._terms = attach_to(self._transport, Client(initializes=False))
+        with_version, cancel = self._dialect
+        self._machine = JSONRPC(with_version=with_version, cancel=cancel, strict=self._terms.strict)
+        if self._transport.is_ready():
+            return
+        with anyio.move_on_after(self._connect_timeout) as limit:
+            try:
+                await guarded(self._transport.connect())
+            except ClaudeTransportError:
+                raise
+            except Exception as exc:
+                raise CLIConnectionError(f"the transport could not connect: {exc!r}") from exc
+        if limit.cancelled_caught:
+            raise ConnectTimeout(f"not connected in {self._connect_timeout:g} s", waited=self._connect_timeout)
+
+    async def _converse(self) -> None:
+        async with anyio.create_task_group() as self._tasks:
+            start_in(self._tasks, self._outbox.run, self._fail_writing)
+            start_in(self._tasks, self._await_callbacks)
+            async with anyio.create_task_group() as self._reading:
+                self._end(await self._read(self._reading))
+            await self._closing.wait()
+            self._tasks.cancel_scope.cancel()
+
+    async def _close_transport(self) -> None:
+        with anyio.move_on_after(self._close_timeout, shield=True) as limit:
+            await guarded(self._transport.close())
+        if limit.cancelled_caught:
+            logger.warning("the transport did not close in %g s and was given up", self._close_timeout)
+
+    def _note_end(self) -> None:
+        """Note the end by this side, unless the conversation has ended before."""
+        self._end(TransportClosed("the JSON-RPC peer is closed"), by_us=True)
+        if not self._ready.is_set():
+            self._start_error = self._start_error or TransportClosed("the JSON-RPC peer was closed before it was connected")
+            self._ready.set()
+
+    def _end(self, error: ClaudeTransportError | None, *, by_us: bool = False) -> None:
+        """Note that nothing more is read, because of `error` or after a good end. Settles everything that waits."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._error = error
+        cause = error or ConnectionLost("the peer ended before it answered the request")
+        for waiter in self._waiters.values():
+            waiter.settle(None, cause)
+        self._outbox.fail(error if by_us and error is not None else self._gone())
+        self._inbox.end(None if by_us else error)
+        self._outcomes.end(None)
+        if self._reading is not None:
+            self._reading.cancel_scope.cancel()
+
+    def _end_by_crash(self, name: str, crash: BaseException) -> None:
+        """End the conversation, because the callback `name` raised what is no `Exception`."""
+        error = UsageError(
+            f"{name} raised {type(crash).__name__}, which is no Exception and so ends the conversation. Catch it in the callback",
+            code="usage.callback_failed",
+        )
+        error.__cause__ = crash
+        self._end(error)
+        exit_of_program = meant_for_the_program(crash)
+        if exit_of_program is not None and self._tasks is not None:
+            start_in(self._tasks, _raise, exit_of_program)
+
+    def _gone(self) -> TransportClosed:
+        info = self.info
+        gone = TransportClosed("the peer has ended", exit_code=info.exit_code, signal=info.signal, stderr_tail=info.stderr_tail)
+        gone.__cause__ = self._error
+        return gone
+
+    def _check_loop(self) -> None:
+        if self._loop is not None and not self._loop.is_current:
+            raise UsageError("this peer runs in another event loop: call it there", code="usage.wrong_loop")
+
+    def _check_open(self) -> None:
+        self._check_loop()
+        if self._closing.is_set():
+            raise TransportClosed("the JSON-RPC peer is closed")
+        if self._task is None:
+            raise NotConnected("the JSON-RPC peer is not started: use `async with`, or start()")
+        if self._ended.is_set():
+            raise self._gone() from self._error
+        if self._outbox.failure is not None:
+            raise raised_again(self._outbox.failure)
+
+    # What is known
+
+    @property
+    def terms(self) -> SessionTerms:
+        """What the transport asks of the layer above it. Empty before `start()`."""
+        return self._terms
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known of the transport."""
+        return info_of(self._transport)
+
+    @property
+    def counters(self) -> JSONRPCCounters:
+        """How many lines of the peer could not be used, by reason."""
+        return self._machine.counters
+
+    @property
+    def dropped_notifications(self) -> int:
+        """Notifications that were dropped because `notifications()` was not called yet and there was no room for more."""
+        return self._inbox.dropped
+
+    @property
+    def failed_callbacks(self) -> int:
+        """How often `on_request` or `on_notification` has raised an exception, or returned what JSON cannot express. Each is logged."""
+        return self._failures.failed
+
+    @property
+    def pending_requests(self) -> dict[int, str]:
+        """The requests that wait for an answer: id to method."""
+        return dict(self._machine.pending)
+
+    # Asking
+
+    async def request(self, method: str, params: Params | None = None, *, timeout: float | None = None) -> Any:
+        """Send a request and wait for its result.
+
+        A request that is cancelled or late is forgotten. The peer is told so, if the dialect has a notification for that.
+
+        Args:
+            method: the name of the method.
+            params: a mapping or a list; None leaves the member out.
+            timeout: seconds for the answer, instead of those of the peer; `math.inf` for no limit.
+
+        Raises:
+            JSONRPCError: the peer answered with an error.
+            ControlTimeout: it did not answer in time.
+            ProtocolError: its answer is malformed.
+            ConnectionLost, ProcessError, TransportClosed: it ended before it answered, or had ended.
+            UsageError: the params cannot be written as JSON.
+        """
+        limit = self._timeout if timeout is None else timeout
+        check_seconds("timeout", limit)
+        self._check_open()
+        request_id, data = self._machine.request(method, params)
+        waiter = self._waiters[request_id] = _Waiter()
+        line = _Line(data)
+        try:
+            with anyio.move_on_after(limit):
+                self._outbox.put(line)
+                self._let_through()
+                await waiter.settled.wait()
+        finally:
+            del self._waiters[request_id]
+            self._let_through()
+            withdrawal = self._machine.give_up(request_id)
+            if not waiter.settled.is_set() and not self._outbox.take_back(line) and withdrawal is not None:
+                self._outbox.offer(_Line(withdrawal))
+        if waiter.error is not None:
+            raise raised_again(waiter.error)
+        if not waiter.settled.is_set():
+            tail = self.info.stderr_tail
+            text = f"no answer to {method} in {limit:g} s"
+            raise ControlTimeout(text, waited=limit, stderr_tail=tail, subtype=method, request_id=str(request_id))
+        return waiter.result
+
+    async def notify(self, method: str, params: Params | None = None) -> None:
+        """Send a notification. Returns when the transport has taken it, and waits while the peer does not read.
+
+        Raises:
+            TransportClosed, ConnectionLost: the peer has ended.
+            UsageError: the params cannot be written as JSON.
+        """
+        self._check_open()
+        await self._send(self._machine.notification(method, params))
+
+    async def _send(self, data: bytes) -> None:
+        line = _Line(data)
+        self._outbox.put(line)
+        try:
+            await line.settled.wait()
+        except BaseException:
+            self._outbox.take_back(line)
+            raise
+        if line.error is not None:
+            raise raised_again(line.error)
+
+    def notifications(self) -> AsyncIterator[Notification]:
+        """Return an iterator over the notifications of the peer. One task at a time may read; what it leaves, the next one gets.
+
+        It ends when the peer has ended well or this end is closed, and raises why otherwise, after the last notification.
+
+        Raises:
+            UsageError: they are handed to `on_notification`.
+            Busy: another task reads.
+        """
+        if self._on_notification is not None:
+            raise UsageError("the notifications of this peer are handed to on_notification")
+        self._inbox.is_read = True
+        return self._inbox
+
+    # Reading
+
+    async def _read(self, answering: TaskGroup) -> ClaudeTransportError | None:
+        """Read until the peer ends. Returns why, or None after a good end."""
+        arrived: list[Sequence[bytes]] = []
+
+        def take_one(lines: Sequence[bytes]) -> bool:
+            arrived.append(lines)
+            return True
+
+        try:
+            async with Batches(read_lines_of(self._transport)) as batches:
+                while await batches.pour(take_one):
+                    self._take(arrived.pop(), answering)
+                    await self._inbox.room()
+                    await self._outcomes.room()
+        except ClaudeTransportError as exc:
+            return exc
+        except Exception as exc:  # noqa: BLE001 - a transport of another library may raise anything
+            return translated(exc, "the transport could not read")
+        return None
+
+    def _take(self, lines: Sequence[bytes], answering: TaskGroup) -> None:
+        for line in lines:
+            event = self._machine.receive(line)
+            match event:
+                case Notification():
+                    self._notified(event)
+                case Answer(id=request_id, result=result, error=error):
+                    self._waiters[request_id].settle(result, error)
+                case Request():
+                    self._accept(event, answering)
+                case Withdrawal(id=request_id):
+                    if (scope := self._scopes.get(request_id)) is not None:
+                        scope.cancel()
+                case Refusal(reply=reply):
+                    self._outbox.offer_or_raise(_Line(reply))
+                case NoMessage(failure=failure) if self._terms.on_failure is not None:
+                    self._terms.on_failure(failure)
+
+    def _notified(self, notification: Notification) -> None:
+        size = len(notification.raw) + _OVERHEAD
+        if self._on_notification is None:
+            self._inbox.add(notification, size)
+            return
+        try:
+            outcome = self._on_notification(notification)
+        except BaseException as exc:  # noqa: BLE001 - a failure costs that notification only; what is no failure ends the conversation
+            self._note_failure(notification, exc)
+        else:
+            if inspect.isawaitable(outcome):
+                self._outcomes.add((notification, outcome), size)
+
+    async def _await_callbacks(self) -> None:
+        """Await what `on_notification` returned, one after the other."""
+        _calling_back.set((*_calling_back.get(), self))
+        async for notification, outcome in self._outcomes:
+            try:
+                await guarded(outcome)
+            except BaseException as exc:
+                if without_cancellation(exc) is None:
+                    raise
+                self._note_failure(notification, exc)
+
+    def _note_failure(self, notification: Notification, exc: BaseException) -> None:
+        """Note what `on_notification` raised."""
+        self._failures.note(f"on_notification, given {notification.method!r},", exc)
+        error = without_cancellation(exc)
+        if error is not None and not isinstance(error, Exception):
+            self._end_by_crash("on_notification", error)
+
+    def _let_through(self) -> None:
+        """Have the peer read on while a request waits for its answer, although the reader of the notifications is behind."""
+        for inbox in (self._inbox, self._outcomes):
+            inbox.let_through(bool(self._waiters))
+
+    def _accept(self, request: Request, answering: TaskGroup) -> None:
+        """Work on a request, unless there are too many."""
+        size = len(request.raw)
+        if self._working >= self._max_requests or (self._working and self._working_bytes + size > MAX_WAITING_BYTES):
+            error = JSONRPCError(f"too many open requests: at most {self._max_requests} are worked on", rpc_code=BUSY)
+            if (line := self._machine.error(request.id, error)) is not None:
+                self._outbox.offer_or_raise(_Line(line))
+            return
+        self._working += 1
+        self._working_bytes += size
+        self._scopes[request.id] = anyio.CancelScope()  # before the task begins, so that it can be withdrawn from now on
+        start_in(answering, self._answer, request)
+
+    async def _answer(self, request: Request) -> None:
+        _calling_back.set((*_calling_back.get(), self))
+        scope = self._scopes[request.id]
+        line, crash = None, None
+        try:
+            with scope:
+                line, crash = await self._line_for(request)
+            if line is None:
+                line = self._machine.withdrawn(request.id)
+            del self._scopes[request.id]
+            if line is not None:
+                with anyio.move_on_after(math.inf if crash is None else _LAST_WORDS):
+                    await self._send(line)
+        except ClaudeTransportError:
+            pass  # the peer takes no more lines: that is told to those who wait for it
+        finally:
+            self._working -= 1
+            self._working_bytes -= len(request.raw)
+        if crash is not None:
+            self._end_by_crash("on_request", crash)
+
+    async def _line_for(self, request: Request) -> tuple[bytes | None, BaseException | None]:
+        """Call `on_request`. Returns the line of the answer, and what it raised that is no `Exception`."""
+        name = f"on_request, asked {request.method!r},"
+        refusal, crash = JSONRPCError("internal error", rpc_code=INTERNAL_ERROR), None
+        try:
+            return self._machine.result(request.id, await guarded(self._on_request(request))), None
+        except JSONRPCError as exc:
+            refusal = exc
+        except BaseException as exc:
+            error = without_cancellation(exc)
+            if error is None:
+                raise
+            self._failures.note(name, error)
+            crash = None if isinstance(error, Exception) else error
+        try:
+            return self._machine.error(request.id, refusal), crash
+        except UsageError as exc:  # its data cannot be written as JSON
+            self._failures.note(name, exc)
+            return self._machine.error(request.id, JSONRPCError("internal error", rpc_code=INTERNAL_ERROR)), crash
+
+    # Writing
+
+    async def _write(self, data: bytes) -> None:
+        # a transport written for the official SDK expects text
+        await self._transport.write(data if self._is_ours else data.decode())  # type: ignore[arg-type]
+
+    async def _fail_writing(self, error: Exception) -> None:
+        """Settle everything that waits for the peer, which takes no more lines."""
+        with anyio.move_on_after(_VERDICT_GRACE):
+            await self._ended.wait()
+        cause = self._error if self._error is not None else translated(error, "the transport could not write")
+        self._outbox.fail(cause)
+        for waiter in self._waiters.values():
+            waiter.settle(None, cause)
+
+
+async def _refuse(request: Request) -> Any:
+    """Answer for a peer without `on_request`."""
+    raise JSONRPCError("method not found", rpc_code=METHOD_NOT_FOUND)
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+class _Outbox:
+    """The lines that wait for the peer, in order. One task writes them, so that a cancelled sender never leaves half a line.
+
+    Args:
+        write: writes bytes to the transport.
+        joins: several lines may be written at once. A transport written for the official SDK may frame each write.
+    """
+
+    def __init__(self, write: Callable[[bytes], Awaitable[None]], *, joins: bool) -> None:
+        self._write = write
+        self._batch_bytes = _BATCH_BYTES if joins else 0
+        self._lines: deque[_Line] = deque()
+        self._in_flight: list[_Line] = []
+        self._size = 0
+        self._arrival = Wakeup()
+        self.failure: ClaudeTransportError | None = None
+        """Why no line is written any more."""
+
+    def put(self, line: _Line) -> None:
+        """Add a line. Its sender waits for `line.settled`, which bounds how many there are."""
+        if self.failure is not None:
+            line.settle(self.failure)
+            return
+        self._lines.append(line)
+        self._size += len(line.data)
+        self._arrival.fire()
+
+    def offer(self, line: _Line) -> bool:
+        """Add a line for which nothing waits, if there is room."""
+        if self._size > MAX_WAITING_BYTES:
+            return False
+        self.put(line)
+        return True
+
+    def offer_or_raise(self, line: _Line) -> None:
+        """Add an answer for which nothing waits. Raises `ProtocolError` for a peer that goes on asking and does not read the answers."""
+        if not self.offer(line):
+            raise ProtocolError(f"the peer goes on asking and does not read the answers: {self._size} bytes wait for it")
+
+    def take_back(self, line: _Line) -> bool:
+        """Remove a line that is not being written yet. Returns False when it is too late."""
+        try:
+            self._lines.remove(line)
+        except ValueError:
+            return False
+        self._size -= len(line.data)
+        return True
+
+    def fail(self, error: ClaudeTransportError) -> None:
+        """Settle every line with `error`, now and from now on."""
+        if self.failure is None:
+            self.failure = error
+        lines = [*self._in_flight, *self._lines]
+        self._lines.clear()
+        self._size = 0
+        for line in lines:
+            line.settle(self.failure)
+
+    async def run(self, on_failure: Callable[[Exception], Awaitable[None]]) -> None:
+        """Write what is added, until cancelled, or until writing fails: then `on_failure` gets why."""
+        try:
+            while True:
+                while not self._lines:
+                    await self._arrival.wait()
+                self._in_flight = self._next_batch()
+                try:
+                    await self._write(b"".join([line.data for line in self._in_flight]))
+                except anyio.get_cancelled_exc_class() as exc:
+                    refuse_stray(exc)
+                    raise
+                for line in self._in_flight:
+                    line.settle(None)
+                self._in_flight = []
+        except Exception as exc:  # noqa: BLE001 - a transport of another library may raise anything; it is translated
+            await on_failure(exc)
+
+    def _next_batch(self) -> list[_Line]:
+        batch = [self._lines.popleft()]
+        size = len(batch[0].data)
+        while self._lines and size + len(self._lines[0].data) <= self._batch_bytes:
+            batch.append(self._lines.popleft())
+            size += len(batch[-1].data)
+        self._size -= size
+        return batch
+
+
+class _Inbox(Generic[T]):
+    """What the peer has said and its reader has not taken yet. The reader iterates over it.
+
+    Args:
+        limit: items that are kept.
+        is_read: something reads from the beginning, so that nothing is dropped.
+    """
+
+    def __init__(self, limit: int, *, is_read: bool) -> None:
+        self._limit = limit
+        self._waiting: deque[tuple[T, int]] = deque()
+        self._size = 0
+        self._arrival = Wakeup()
+        self._room = Wakeup()
+        self._is_over = False
+        self._error: ClaudeTransportError | None = None
+        self._reading = False
+        self._lets_through = False
+        self._unpaced = 0
+        self.is_read: bool = is_read
+        self.dropped: int = 0
+
+    def add(self, item: T, size: int) -> None:
+        """Keep an item of `size` bytes. Drops the oldest ones when there is no room, and nothing reads."""
+        self._waiting.append((item, size))
+        self._size += size
+        while not self.is_read and len(self._waiting) > 1 and self._is_over_limits():
+            self._size -= self._waiting.popleft()[1]
+            self.dropped += 1
+        self._arrival.fire()
+
+    def _is_over_limits(self) -> bool:
+        return len(self._waiting) > self._limit or self._size > MAX_WAITING_BYTES
+
+    @property
+    def _is_full(self) -> bool:
+        if not self.is_read or self._is_over:
+            return False
+        return self._size > MAX_WAITING_BYTES if self._lets_through else self._is_over_limits()
+
+    def let_through(self, anyway: bool) -> None:
+        """Say whether more is taken although the reader is behind."""
+        self._lets_through = anyway
+        self._room.fire()
+
+    async def room(self) -> None:
+        """Wait until there is room. The reader, `let_through()` or the end of the conversation ends the wait."""
+        while self._is_full:
+            await self._room.wait()
+
+    def end(self, error: ClaudeTransportError | None) -> None:
+        """End the iteration after the last item, with `error` if there is one."""
+        self._is_over = True
+        self._error = error
+        self._arrival.fire()
+        self._room.fire()
+
+    def rest(self) -> list[T]:
+        """Take everything that is left."""
+        items = [item for item, _ in self._waiting]
+        self._waiting.clear()
+        self._size = 0
+        return items
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._reading:
+            raise Busy("another task is already reading the notifications of this peer")
+        self._reading = True
+        try:
+            if self._unpaced >= _FAIRNESS or not self._waiting:
+                self._unpaced = 0
+                await anyio.lowlevel.checkpoint()
+            self._unpaced += 1
+            while not self._waiting:
+                if self._error is not None:
+                    raise raised_again(self._error)
+                if self._is_over:
+                    raise StopAsyncIteration
+                await self._arrival.wait()
+            item, size = self._waiting.popleft()
+            self._size -= size
+            self._room.fire()
+            return item
+        finally:
+            self._reading = False

@@ -1,0 +1,193 @@
+"""`Dialect`: what differs between the agents whose lines a transport carries. `ClaudeTurns` follows the turns of Claude's stream-json.
+
+Transports carry lines and know no dialect. A gateway, a tape, metrics and traces need three facts more: when a turn runs, what ends it, and
+how a session is ended without losing it. `find_dialect` tells the dialect from the first line that holds a message. The turns of Codex are
+followed in `codex_turns.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from claude_transport.protocol.framing import LineBlock, OversizedLine
+
+
+class Dialect(StrEnum):
+    """The language of the lines. Each is a string: `Dialect.CODEX == "codex"`."""
+
+    CLAUDE = "claude"
+    """The stream-json of `claude`: every message has a `type`."""
+    CODEX = "codex"
+    """The JSON-RPC of `codex app-server`: a message has a `method`, or it is the answer to one. Also the events of `codex exec --json`."""
+
+
+class TurnTracker(ABC):
+    """Follows the turns of one session: give it the lines of both directions in order, and `busy` says whether a turn runs.
+
+    It looks at bytes, and decodes no line that neither begins nor ends a turn. How the lines are cut into batches changes nothing.
+    """
+
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """True while a turn runs."""
+
+    @abstractmethod
+    def said(self, lines: Sequence[bytes]) -> None:
+        """Look at lines from the client, which may begin a turn."""
+
+    @abstractmethod
+    def heard(self, block: LineBlock, *, exactly: bool = False) -> None:
+        """Look at lines from the agent, which may end a turn. With `exactly`, an end in the middle of a burst is noticed at once."""
+
+    @abstractmethod
+    def rest(self) -> None:
+        """Forget the running turns: they are over, or will not go on."""
+
+    def interrupts(self) -> list[bytes]:
+        """Return the lines, with newlines, that end the running turns before the input may end. Each turn is named once.
+
+        It is empty for an agent that finishes its turn when its input ends, as Claude does. Then the input may end at any time.
+        """
+        return []
+
+    @property
+    def drops_turns(self) -> bool:
+        """True when a turn is running that the end of the input would drop."""
+        return False
+
+
+_PROMPT = re.compile(rb'"type"\s*:\s*"user"')
+_RESULT = re.compile(rb'"type"\s*:\s*"result"')
+_STATE = b'"session_state_changed"'
+_IDLE = re.compile(rb'"state"\s*:\s*"idle"')
+_TAIL_BYTES: Final = 16 * 2**10
+
+
+class ClaudeTurns(TurnTracker):
+    """Follows the turns of `claude`: from a prompt until the CLI reports `idle`, or until a result where it reports no states.
+
+    It searches the bytes and decodes nothing. In JSON the quotes inside a string are escaped, so these patterns never match text of a
+    user. A match in a nested object can only make a drain end earlier or later, and the drain is bounded.
+
+    Where the CLI reports its state, only the last 16 KiB of each block are searched for it, unless `exactly` is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._busy = False
+        self._reports_states = False
+
+    @property
+    def busy(self) -> bool:
+        """True from a prompt until the end of its turn."""
+        return self._busy
+
+    def said(self, lines: Sequence[bytes]) -> None:
+        """Look for a prompt in lines from the client."""
+        if not self._busy and any(_PROMPT.search(line) for line in lines):
+            self._busy = True
+
+    def heard(self, block: LineBlock, *, exactly: bool = False) -> None:
+        """Look for a result or for the state `idle` in lines from the CLI."""
+        if self._reports_states:
+            if not self._busy:
+                return  # no line can change anything
+            # Searching all of a burst would cost it a quarter of its speed, and a process is silent after the end of a turn.
+            tail = block.size if exactly else _TAIL_BYTES
+            if not block.has(_STATE, tail=tail):
+                return
+        # one search over a block of hundreds of lines takes a third of the time of one for each line
+        elif not block.has(_STATE) and (not self._busy or not block.has(b'"result"')):
+            return
+        for line in bytes(block).split(b"\n"):
+            if _STATE in line:
+                self._reports_states = True
+                if _IDLE.search(line):
+                    self._busy = False
+            elif self._busy and not self._reports_states and _RESULT.search(line):
+                self._busy = False
+
+    def rest(self) -> None:
+        """Forget the running turn."""
+        self._busy = False
+
+
+_UNDECIDED_LINES: Final = 16
+"""Lines without a message after which a session counts as Claude's."""
+
+_LONG_LINE: Final = 2**20
+"""Bytes of a line that is not read to find the dialect. The first line of Codex is short; Claude's may be a prompt with images."""
+
+
+_EXEC_TYPES: Final = (b'"thread.', b'"turn.', b'"item.')
+"""The beginnings of the types of `codex exec --json`. No type of Claude has a dot."""
+
+
+class _Shape(msgspec.Struct, gc=False):
+    """The fields of a line that tell its dialect. The decoder skips the rest."""
+
+    type: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    method: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode_shape: Final = msgspec.json.Decoder(_Shape).decode
+
+
+def dialect_of(line: bytes) -> Dialect | None:
+    """Return the dialect of one line; None when the line does not tell, because it holds no message.
+
+    A message with a `type` is Claude's, unless the type is one of `codex exec --json` (`thread.started`). Without a `type`, a `method`, or
+    an `id` with a `result` or an `error`, is Codex's.
+    """
+    if len(line) > _LONG_LINE or isinstance(line, OversizedLine):
+        return None
+    try:
+        shape = _decode_shape(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if isinstance(shape.type, msgspec.Raw):
+        return Dialect.CODEX if bytes(shape.type).startswith(_EXEC_TYPES) else Dialect.CLAUDE
+    answers = shape.id is not msgspec.UNSET and (shape.result is not msgspec.UNSET or shape.error is not msgspec.UNSET)
+    return Dialect.CODEX if answers or shape.method is not msgspec.UNSET else None
+
+
+class DialectFinder:
+    """Finds the dialect of a session from its first lines, in whichever direction they go.
+
+    `dialect` is `Dialect.CLAUDE` until a line tells otherwise. `is_decided` is True when no later line can change it: a line has told, or
+    16 lines have told nothing.
+    """
+
+    def __init__(self) -> None:
+        self.dialect: Dialect = Dialect.CLAUDE
+        self.is_decided: bool = False
+        self._left = _UNDECIDED_LINES
+
+    def look(self, lines: Iterable[bytes]) -> Dialect:
+        """Look at the next lines, and return the dialect as far as it is known. Does nothing once it is decided."""
+        if self.is_decided:
+            return self.dialect
+        for line in lines:
+            if not line.strip():
+                continue
+            self._left -= 1
+            found = dialect_of(line)
+            if found is not None or self._left <= 0:
+                self.dialect = found or Dialect.CLAUDE
+                self.is_decided = True
+                break
+        return self.dialect
+
+
+def find_dialect(lines: Iterable[bytes]) -> Dialect:
+    """Return the dialect of a conversation from its lines, of both directions; `Dialect.CLAUDE` when they do not tell."""
+    return DialectFinder().look(lines)

@@ -1,0 +1,256 @@
+"""`TapeLines`: how the lines of a live host are matched with those of a recorded one, in each dialect. `tape.Playback` plays by it.
+
+A live host writes the same requests as the recorded one, in its own words and with its own ids. Which words may differ depends on the
+dialect: `ClaudeLines` and `CodexLines` know.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from claude_transport.protocol.envelope import JSONTextError, encode_json, parse_json
+
+Key = tuple[str, str]
+"""The kind of a line: its type, and the subtype of a request or the id of the question that it answers."""
+
+MALFORMED: Final[Key] = ("malformed", "")
+IGNORED: Final[Key] = ("ignored", "")
+"""The kind of a line without effect: it need not be written again."""
+
+_STRING = re.compile(rb'"([^"\\]{1,200})"')
+_MIN_NAME: Final = 8
+"""Minimum characters of an id that is replaced wherever it stands: a shorter one could be any string of the message."""
+
+
+class TapeLines(ABC):
+    """The matching of one tape. It is fed all recorded lines first, then those of the live host."""
+
+    agent: ClassVar[str]
+    """The name of the agent, for messages."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, bytes] = {}  # recorded -> live
+
+    @abstractmethod
+    def read(self, line: bytes) -> tuple[Key, Any]:
+        """Return the key and the message of a line of a host; the line itself as text when it has no message."""
+
+    @abstractmethod
+    def recorded(self, line: bytes) -> None:
+        """Note a recorded line of the agent, when it stands before the next line of the host."""
+
+    @abstractmethod
+    def is_needed(self, key: Key) -> bool:
+        """Return whether the live host must write a line of this kind, which the recorded host wrote at this place of the tape."""
+
+    @abstractmethod
+    def learn(self, recorded: Any, live: Any) -> None:
+        """Note that the live host has written the message `live` where the recorded one wrote `recorded`."""
+
+    @abstractmethod
+    def relive(self, line: bytes) -> bytes:
+        """Return a recorded line of the agent with the ids of the live host."""
+
+    @abstractmethod
+    def answer(self, key: Key, message: Any) -> bytes | None:
+        """Return the answer to a line that is not on the tape and is answered all the same; None for every other line."""
+
+    def _rename(self, recorded: Any, live: Any) -> None:
+        """Replace the id `recorded` by `live` in later lines."""
+        if isinstance(recorded, str) and isinstance(live, str) and recorded != live and len(recorded) >= _MIN_NAME:
+            self._names[recorded.encode()] = live.encode()
+
+    def _renamed(self, line: bytes) -> bytes:
+        if not any(old in line for old in self._names):
+            return line
+        return _STRING.sub(lambda match: b'"%s"' % self._names.get(match[1], match[1]), line)
+
+
+class ClaudeLines(TapeLines):
+    """Lines of `claude`: the type, the subtype of a request, and the question that an answer belongs to must match."""
+
+    agent = "claude"
+    _HEEDED: Final = frozenset({"user", "control_request", "control_response"})
+    # Types of lines to which the CLI reacts. Lines of other types need not be sent again (recordings 18d to 18z).
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._questions: set[str] = set()
+        self._request_ids: dict[object, deque[str | None]] = {}  # recorded id -> live ids; a request may have no id [18l]
+
+    def read(self, line: bytes) -> tuple[Key, Any]:
+        """Return the key and the message of a line of a host."""
+        if not line.strip():
+            return IGNORED, line
+        try:
+            message, _ = parse_json(line)
+        except JSONTextError:
+            return MALFORMED, line.decode("utf-8", "replace")
+        if not isinstance(message, dict) or message.get("type") not in self._HEEDED:
+            return IGNORED, message
+        kind = str(message["type"])
+        name, field = {"control_request": ("request", "subtype"), "control_response": ("response", "request_id")}.get(kind, ("", ""))
+        body = message.get(name)
+        return (kind, str(body.get(field)) if isinstance(body, dict) else ""), message
+
+    def recorded(self, line: bytes) -> None:
+        """Note a question of the CLI."""
+        if b'"control_request"' in line:
+            _, message = self.read(line)
+            if isinstance(message, dict) and message.get("type") == "control_request":
+                self._questions.add(str(message.get("request_id")))
+
+    def is_needed(self, key: Key) -> bool:
+        """Return whether the CLI reacts to a line of this kind."""
+        # the CLI ignores an answer to a question that it did not ask [18o]
+        return key != IGNORED and (key[0] != "control_response" or key[1] in self._questions)
+
+    def learn(self, recorded: Any, live: Any) -> None:
+        """Note the live id of a request, or the live uuid of a prompt."""
+        if not isinstance(recorded, dict) or not isinstance(live, dict):
+            return
+        if recorded.get("type") == "control_request":
+            identity = live.get("request_id")
+            self._request_ids.setdefault(recorded.get("request_id"), deque()).append(identity)
+        elif recorded.get("type") == "user":
+            self._rename(recorded.get("uuid"), live.get("uuid"))
+
+    def answer(self, key: Key, message: Any) -> bytes | None:
+        """Answer `initialize`: a host may send it to a tape whose host did not."""
+        if key != ("control_request", "initialize"):
+            return None
+        reply = {"subtype": "success", "request_id": message.get("request_id"), "response": {}}
+        return encode_json({"type": "control_response", "response": reply})
+
+    def relive(self, line: bytes) -> bytes:
+        """Return a recorded line of the CLI with the live ids of requests and uuids of prompts."""
+        if b"request_id" in line or None in self._request_ids:
+            line = self._with_live_request_id(line)
+        return self._renamed(line)
+
+    def _with_live_request_id(self, line: bytes) -> bytes:
+        """Replace the recorded request id in the answer to a request of the host by the live one."""
+        try:
+            message = msgspec.json.decode(line, type=dict[str, Any])
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return line
+        kind = message.get("type")
+        holder = message.get("response") if kind == "control_response" else message
+        if kind not in ("control_response", "system") or not isinstance(holder, dict):
+            return line
+        old = holder.get("request_id")
+        waiting = self._request_ids.get(old) if isinstance(old, str | None) else None
+        if not waiting or (old is None and kind != "control_response"):
+            return line
+        # an id that was used twice is answered twice [08e]
+        new = waiting.popleft() if kind == "control_response" and len(waiting) > 1 else waiting[0]
+        if new == old:
+            return line
+        if not isinstance(old, str) or new is None:
+            holder.pop("request_id", None)
+            if new is not None:
+                holder["request_id"] = new
+            return encode_json(message)
+        quoted = msgspec.json.encode(new)
+        pattern = rb'("request_id"\s*:\s*)"%s"' % re.escape(msgspec.json.encode(old)[1:-1])
+        return re.sub(pattern, lambda match: match[1] + quoted, line, count=1)
+
+
+class CodexLines(TapeLines):
+    """Lines of `codex app-server`: the method of a request, and the question that an answer belongs to must match."""
+
+    agent = "codex"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._questions: set[str] = set()  # asked on the tape and not resolved yet
+        self._request_ids: dict[str, deque[Any]] = {}  # recorded id, as JSON -> live ids
+
+    def read(self, line: bytes) -> tuple[Key, Any]:
+        """Return the key and the message of a line of a host. Codex answers nothing to a line that is no object: it is ignored."""
+        try:
+            message, _ = parse_json(line)
+        except JSONTextError:
+            return IGNORED, line.decode("utf-8", "replace")
+        if not isinstance(message, dict):
+            return IGNORED, message
+        method = message.get("method")
+        if isinstance(method, str):
+            # a notification of the host changes nothing that comes back
+            return (("request", method) if "id" in message else IGNORED), message
+        if "id" in message and ("result" in message or "error" in message):
+            return ("answer", _as_json(message["id"])), message
+        return IGNORED, message
+
+    def recorded(self, line: bytes) -> None:
+        """Note a question of Codex, and that one needs no answer any more."""
+        if b'"serverRequest/resolved"' not in line and not (b'"id"' in line and b'"method"' in line):
+            return
+        _, message = self.read(line)
+        if not isinstance(message, dict):
+            return
+        params = message.get("params")
+        if message.get("method") == "serverRequest/resolved" and isinstance(params, dict):
+            self._questions.discard(_as_json(params.get("requestId")))
+        elif isinstance(message.get("method"), str) and "id" in message:
+            self._questions.add(_as_json(message["id"]))
+
+    def is_needed(self, key: Key) -> bool:
+        """Return whether Codex reacts to a line of this kind: it ignores an answer that nothing waits for."""
+        return key != IGNORED and (key[0] != "answer" or key[1] in self._questions)
+
+    def learn(self, recorded: Any, live: Any) -> None:
+        """Note the live id of a request, and of a thread that is resumed."""
+        if not isinstance(recorded, dict) or not isinstance(live, dict) or "method" not in recorded:
+            return
+        self._request_ids.setdefault(_as_json(recorded.get("id")), deque()).append(live.get("id"))
+        if recorded["method"] == "thread/resume":
+            self._rename(_thread_in(recorded), _thread_in(live))
+
+    def answer(self, key: Key, message: Any) -> bytes | None:
+        """Answer `initialize`: a host may send it to a tape whose host did not."""
+        if key != ("request", "initialize"):
+            return None
+        return encode_json(
+            {"id": message.get("id"), "result": {"userAgent": "tape", "codexHome": "", "platformFamily": "", "platformOs": ""}}
+        )
+
+    def relive(self, line: bytes) -> bytes:
+        """Return a recorded line of Codex with the live ids of requests and of a resumed thread."""
+        if b'"id"' in line and (b'"result"' in line or b'"error"' in line):
+            line = self._with_live_request_id(line)
+        return self._renamed(line)
+
+    def _with_live_request_id(self, line: bytes) -> bytes:
+        """Replace the recorded id in the answer to a request of the host by the live one."""
+        try:
+            message = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return line
+        if "method" in message or "id" not in message:
+            return line
+        old = bytes(message["id"]).decode()
+        waiting = self._request_ids.get(old)
+        if not waiting:
+            return line
+        new = waiting.popleft() if len(waiting) > 1 else waiting[0]
+        if _as_json(new) == old:
+            return line
+        return msgspec.json.encode({**message, "id": new})
+
+
+def _thread_in(message: dict[str, Any]) -> Any:
+    params = message.get("params")
+    return params.get("threadId") if isinstance(params, dict) else None
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return ""

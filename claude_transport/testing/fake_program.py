@@ -1,0 +1,158 @@
+"""The files of a fake program and the journal of its runs, whatever it plays: the base of `FakeClaude` and `FakeCodex`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from claude_transport.errors import UsageError
+
+
+class FakeCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a fake program: how it was started, what it has received, and how it ended. `calls()` of the fake returns it.
+
+    * `argv`: the arguments that the host added. `cwd`: its working directory.
+    * `env`: the values of the variables in `record_env`. `env_names`: the names of all variables.
+    * `stdin`: the received lines (at most 1 MiB of each; undecodable bytes as `\\xNN`).
+    * `signals`: the numbers of the signals that it has caught. `grandchildren`: ids of the processes that it has started.
+    * `exit_code`: None while the process runs, and after a death by signal. `killed_by`: the signal number of a `DieBySignal` step.
+    """
+
+    pid: int
+    argv: list[str]
+    cwd: str
+    env_names: list[str]
+    env: dict[str, str]
+    stdin: list[str]
+    signals: list[int]
+    grandchildren: list[int]
+    exit_code: int | None
+    killed_by: int | None
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The lines that this run has received and that are JSON objects, decoded, in order."""
+        decoded = [_decoded(line) for line in self.stdin]
+        return [message for message in decoded if isinstance(message, dict)]
+
+
+Call = TypeVar("Call", bound=FakeCall)
+
+
+class FakeProgram:
+    """A private directory with a scenario, a program that plays it, and the journal of its runs."""
+
+    def __init__(self, scenario: msgspec.Struct, *, name: str, player: Path, record_env: Sequence[str], python: str) -> None:
+        self._name = name
+        self._directory = Path(tempfile.mkdtemp(prefix=f"fake-{name}-"))
+        # bound to the class, not to self: the files of `FakeClaude(…).command` must outlive that object
+        self._remove = weakref.finalize(type(self), shutil.rmtree, self._directory, ignore_errors=True)
+        (self._directory / "journal").mkdir()
+        (self._directory / "scenario.json").write_bytes(msgspec.json.encode({"scenario": scenario, "record_env": list(record_env)}))
+        # -I and -S: the environment and installed packages must not change the fake or slow it down
+        self._command = [python, "-I", "-S", str(player), str(self._directory)]
+        self._path = self._write_executable()
+
+    @property
+    def directory(self) -> Path:
+        """The private directory of this fake. Relative paths in the steps of the scenario start here.
+
+        Raises `UsageError` after `close()`.
+        """
+        self._check_open()
+        return self._directory
+
+    @property
+    def command(self) -> list[str]:
+        """The command line that starts a run of the fake, program first. It accepts any further flags and records them.
+
+        Raises `UsageError` after `close()`.
+        """
+        self._check_open()
+        return list(self._command)
+
+    @property
+    def path(self) -> Path:
+        """The path of an executable file that starts a run of the fake, for arguments such as `cli_path` or `codex_path`.
+
+        Raises `UsageError` after `close()`.
+        """
+        self._check_open()
+        return self._path
+
+    def _write_executable(self) -> Path:
+        # a shell line, because a shebang with the interpreter would be cut at 127 bytes and split at spaces
+        if os.name == "nt":
+            path = self._directory / f"{self._name}.cmd"
+            path.write_text("@" + " ".join(f'"{word}"' for word in self._command) + " %*\r\n", "utf-8")
+        else:
+            path = self._directory / self._name
+            path.write_text(f'#!/bin/sh\nexec {shlex.join(self._command)} "$@"\n', "utf-8")
+            path.chmod(0o700)
+        return path
+
+    def open_gate(self, name: str) -> None:
+        """Let every step `WaitForFile(name)` of the scenario continue, in runs that wait at it now and in those that reach it later.
+
+        Raises `UsageError` after `close()`.
+        """
+        self.directory.joinpath(name).touch()
+
+    def _calls(self, kind: type[Call]) -> list[Call]:
+        runs = [_read_run(path, kind) for path in sorted(self.directory.joinpath("journal").iterdir())]
+        return [run for run in runs if run is not None]
+
+    def close(self) -> None:
+        """Delete the private directory with the program and its journal. A second call does nothing.
+
+        Runs that are still alive are not ended.
+        """
+        self._remove()
+
+    def _check_open(self) -> None:
+        if not self._remove.alive:
+            raise UsageError(f"this {type(self).__name__} is closed and its files are deleted; make a new one")
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+
+def _decoded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _read_run(path: Path, kind: type[Call]) -> Call | None:
+    events = [event for event in (_decoded(line) for line in path.read_text("utf-8").splitlines()) if isinstance(event, dict)]
+    if not events:
+        return None  # the run is just starting
+    start = events[0]
+    of_kind = {name: [event for event in events if event["event"] == name] for name in ("stdin", "signal", "grandchild", "exit", "dies")}
+    return kind(
+        pid=start["pid"],
+        argv=start["argv"],
+        cwd=start["cwd"],
+        env_names=start["env_names"],
+        env=start["env"],
+        stdin=[event["line"] for event in of_kind["stdin"]],
+        signals=[event["number"] for event in of_kind["signal"]],
+        grandchildren=[event["pid"] for event in of_kind["grandchild"]],
+        exit_code=of_kind["exit"][-1]["code"] if of_kind["exit"] else None,
+        killed_by=of_kind["dies"][-1]["signal"] if of_kind["dies"] else None,
+    )

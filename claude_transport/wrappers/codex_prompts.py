@@ -1,0 +1,136 @@
+"""`CodexPrompts`: what `PromptWatch` is for Claude, for Codex: which prompts a message belongs to, and which it settles.
+
+Metrics and tracing use either, by the dialect of the first line. `codex.watch` follows the turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from claude_transport.codex.messages import CodexMessage, decode_message
+from claude_transport.codex.watch import (
+    APIAnswered,
+    CodexWatch,
+    ModelSpoke,
+    PromptJoined,
+    PromptRefused,
+    RunningTurn,
+    SentPrompt,
+    TurnBegan,
+    TurnEnded,
+    WatchEvent,
+)
+from claude_transport.protocol.conversation import Settle, TurnState
+from claude_transport.protocol.messages import UserContent, UserMessage
+from claude_transport.wrappers.prompt_watch import Prompt
+
+_MARKS: Final = (b'"turn/start"', b'"turn/steer"')
+
+
+class CodexPrompts:
+    """Follows one connection to `codex app-server`. The uuid of a prompt is `prompt-` and its number."""
+
+    def __init__(self) -> None:
+        self._watch = CodexWatch()
+        self._names: dict[SentPrompt, str] = {}
+        self._count = 0
+        self._in_flight: list[tuple[str | bytes, list[tuple[Prompt, SentPrompt]]]] = []
+
+    @property
+    def session_id(self) -> str | None:
+        """The thread of the last message."""
+        return self._watch.last_thread
+
+    def turn(self, turn_id: str) -> RunningTurn | None:
+        """Return the running turn with this id, or None."""
+        return self._watch.turn(turn_id)
+
+    def writing(self, data: str | bytes) -> list[Prompt]:
+        """Return the prompts in `data`, which is about to be written."""
+        raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        found: list[tuple[Prompt, SentPrompt]] = []
+        for line in raw.split(b"\n") if any(mark in raw for mark in _MARKS) else ():
+            sent = self._watch.said(decode_message(line)) if any(mark in line for mark in _MARKS) else None
+            if sent is not None:
+                self._count += 1
+                self._names[sent] = f"prompt-{self._count}"
+                found.append((Prompt(self._names[sent], UserMessage(message=UserContent(content=sent.text))), sent))
+        if found:
+            self._in_flight.append((data, found))
+        return [prompt for prompt, _ in found]
+
+    def written(self, data: str | bytes) -> list[Prompt]:
+        """Return the prompts in `data`, which has been written."""
+        return [prompt for prompt, _ in self._landed(data)]
+
+    def not_written(self, data: str | bytes) -> list[Prompt]:
+        """Forget and return the prompts in `data`, whose write has failed."""
+        landed = self._landed(data)
+        for _, sent in landed:
+            self._watch.unsaid(sent)
+            self._names.pop(sent, None)
+        return [prompt for prompt, _ in landed]
+
+    def _landed(self, data: str | bytes) -> list[tuple[Prompt, SentPrompt]]:
+        for index, (other, found) in enumerate(self._in_flight):
+            if other is data:
+                del self._in_flight[index]
+                return found
+        return []
+
+    def received(self, message: CodexMessage) -> list[WatchEvent]:
+        """Return what `message` means for the prompts and turns."""
+        return self._watch.heard(message)
+
+    def owners_of(self, event: TurnBegan | PromptJoined | ModelSpoke | APIAnswered | TurnEnded) -> list[str]:
+        """Return the uuids of the prompts of the event's turn, the one that began it first."""
+        return self.names_of(event.turn)
+
+    def names_of(self, turn: RunningTurn) -> list[str]:
+        """Return the uuids of the prompts of a turn, the one that began it first."""
+        return [self._names[prompt] for prompt in turn.prompts if prompt in self._names]
+
+    def settled_by(self, event: WatchEvent) -> list[Settle]:
+        """Return the prompts that an event settles: all prompts of a turn that is over, and one that was refused."""
+        if isinstance(event, PromptRefused):
+            return [Settle(name, TurnState.DROPPED, None) for name in self._forget([event.prompt])]
+        if not isinstance(event, TurnEnded):
+            return []
+        names = self._forget(event.turn.prompts)
+        return [Settle(name, TurnState.FOLDED if rank else TurnState.DONE, event.result) for rank, name in enumerate(names)]
+
+    def ended(self) -> tuple[Settle, ...]:
+        """Return the prompts that are lost, because nothing more will come."""
+        turns, prompts = self._watch.ended()
+        lost = self._forget([prompt for turn in turns for prompt in turn.prompts] + prompts)
+        return tuple(Settle(name, TurnState.LOST, None) for name in lost)
+
+    def _forget(self, prompts: Sequence[SentPrompt]) -> list[str]:
+        return [name for prompt in prompts if (name := self._names.pop(prompt, None)) is not None]
+
+
+_DELTA: Final = b'{"method":"item/agentMessage/delta",'
+_AFTER_DELTA: Final = _DELTA[:-1] + b"-"
+
+
+def without_codex_deltas(lines: Sequence[bytes]) -> list[bytes]:
+    """Return the lines without those that certainly are a piece of a message, in order."""
+    return [line for line in lines if not _DELTA < line < _AFTER_DELTA]
+
+
+class CodexHead(msgspec.Struct, gc=False):
+    """The fields of a line that tell what it is. The decoder skips the rest."""
+
+    method: str = ""
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def kind(self) -> str:
+        """The method; for an answer `answer`, or `error` when it has none but an error."""
+        if self.method:
+            return self.method
+        return "error" if isinstance(self.error, msgspec.Raw) else "answer" if isinstance(self.id, msgspec.Raw) else ""

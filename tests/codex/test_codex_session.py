@@ -1,0 +1,710 @@
+"""`CodexSession` over a connection in memory: with the Codex of the recordings, and with one that misbehaves."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from codex_player import PATIENCE, Codex, acting, connected, playing
+from codex_recordings import entries_of
+
+from claude_transport import MockTransport, StreamTransport, SubprocessTransport, errors
+from claude_transport.bridge import HostTool
+from claude_transport.client import InterruptOutcome
+from claude_transport.codex import (
+    AgentMessageDelta,
+    ApprovalRequest,
+    CodexNotification,
+    CodexSession,
+    CodexTurn,
+    CommandApproval,
+    FileChangeApproval,
+    TurnCompleted,
+)
+from claude_transport.streams.memory import MemoryConnectable
+
+# The recordings
+
+
+async def test_a_recorded_conversation_is_played_again() -> None:
+    async with playing("app_text") as (session, codex):
+        for prompt in ("Say hello", "And again"):
+            turn = await session.send(prompt)
+            deltas = [message.delta async for message in turn if isinstance(message, AgentMessageDelta)]
+            assert (deltas, (await turn.result()).text) == (["Hello", ", ", "world"], "Hello, world")
+    recorded = [json.loads(entry["line"]) for entry in entries_of("app_text") if entry["dir"] == "in"]
+    for heard, wrote in zip(codex.heard[3:], recorded[3:], strict=True):  # the prompts, as the recorded host wrote them
+        assert heard["params"] == wrote["params"]
+    assert all("jsonrpc" not in message for message in codex.heard)
+
+
+@pytest.mark.parametrize("name", ["app_401", "app_429", "app_500", "app_response_failed_context"])
+async def test_a_recorded_failure_is_a_result_and_not_raised(name: str) -> None:
+    async with playing(name) as (session, _):
+        result = await (await session.send("Say hello")).result()
+    assert result.status == "failed"
+    assert isinstance(result.error, errors.ResultError)
+
+
+RECORDED_DECISIONS = {"app_command_accept": "accept", "app_command_decline": "decline", "app_command_cancel": "cancel"}
+
+
+@pytest.mark.parametrize("name", RECORDED_DECISIONS)
+async def test_a_recorded_question_is_answered_as_the_recorded_host_did(name: str) -> None:
+    asked: list[ApprovalRequest] = []
+
+    async def on_approval(request: ApprovalRequest) -> Any:
+        asked.append(request)
+        return RECORDED_DECISIONS[name]
+
+    async with playing(name, on_approval=on_approval) as (session, codex):
+        await (await session.send("Make a file")).result()
+    assert isinstance(asked[0], CommandApproval)
+    assert {"id": 0, "result": {"decision": RECORDED_DECISIONS[name]}} in codex.heard
+
+
+async def test_a_recorded_file_change_is_accepted() -> None:
+    asked: list[ApprovalRequest] = []
+
+    async def on_approval(request: ApprovalRequest) -> Any:
+        asked.append(request)
+        return "accept"
+
+    async with playing("app_file_accept", on_approval=on_approval) as (session, _):
+        assert (await (await session.send("Make a file")).result()).ok
+    assert isinstance(asked[0], FileChangeApproval)
+    assert [change.path for change in asked[0].changes] == ["/home/user/work/made.txt"]
+    assert "changes" not in str(asked[0].to_dict())
+
+
+NUMBERS = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
+
+
+def tool(call: Callable[[dict[str, Any], Any], Awaitable[Any]], name: str = "add") -> HostTool:
+    return HostTool(name=name, call=call, description="Adds two numbers", input_schema=NUMBERS)
+
+
+async def add(arguments: dict[str, Any], _: Any) -> str:
+    return str(arguments["a"] + arguments["b"])
+
+
+async def test_a_recorded_tool_call_is_answered_as_the_recorded_host_did() -> None:
+    async with playing("app_dynamic_tool", tools=[tool(add)]) as (session, codex):
+        assert (await (await session.send("Add")).result()).text == "Hello, world"
+    assert {"id": 0, "result": {"success": True, "contentItems": [{"type": "inputText", "text": "3"}]}} in codex.heard
+    assert codex.heard[0]["params"]["capabilities"] == {"experimentalApi": True}
+    (told,) = codex.heard[2]["params"]["dynamicTools"]
+    assert told == {"type": "function", "name": "add", "description": "Adds two numbers", "inputSchema": NUMBERS}
+
+
+async def test_a_recorded_interrupt_and_one_without_a_turn() -> None:
+    async with playing("app_interrupt") as (session, codex):
+        turn = await session.send("Count")
+        async for message in turn:
+            if isinstance(message, AgentMessageDelta):
+                assert await session.interrupt() is InterruptOutcome.ACKNOWLEDGED
+        assert (await turn.result()).status == "interrupted"
+        assert await session.interrupt() is InterruptOutcome.NOT_RUNNING  # not even asked
+        stale = {"threadId": session.thread_id, "turnId": turn.turn_id}
+        with pytest.raises(errors.JSONRPCError, match="no active turn to interrupt") as caught:
+            await session.request("turn/interrupt", stale)
+        assert caught.value.rpc_code == -32600
+        assert (await (await session.send("And now?")).result()).text == "Hello, world"
+    assert codex.heard[4]["params"] == stale
+
+
+async def test_two_recorded_threads_run_at_once() -> None:
+    turns: dict[str, CodexTurn] = {}
+    async with playing("app_two_threads_at_once") as (session, codex):
+
+        async def first() -> None:
+            turns["One"] = await session.send("One")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first)
+            while len(codex.heard) < 4:  # the recorded host asked for the second thread before its prompt was answered
+                await anyio.lowlevel.checkpoint()
+            other = await session.start_thread(cwd="/home/user/work")
+            turns["Two"] = await other.send("Two")
+        results = [await turns[name].result() for name in ("One", "Two")]
+    assert [result.thread_id for result in results] == [session.thread_id, other.thread_id]
+    assert [result.text for result in results] == ["slow slow slow slow slow "] * 2
+
+
+async def test_a_recorded_thread_is_resumed_read_listed_and_forked() -> None:
+    asked = next(entry["line"] for entry in entries_of("app_resume_2") if "thread/resume" in entry["line"])
+    resume = json.loads(asked)["params"]["threadId"]
+    async with playing("app_resume_2", resume=resume) as (session, codex):
+        assert session.thread_id == resume
+        result = await (await session.send("Second")).result()
+        assert (result.text, result.usage.total_tokens, result.thread_usage.total_tokens) == ("again", 107, 214)
+        await session.request("thread/read", {"threadId": resume, "includeTurns": True})
+        await session.request("thread/list")
+        with pytest.raises(errors.ConfigurationError, match="there is no thread"):
+            await session.resume_thread("00000000-0000-7000-8000-000000000000")
+        branch = await session.fork()
+        assert branch.data.forked_from_id == resume
+    assert codex.heard[2]["params"] == {"threadId": resume, "excludeTurns": True}
+
+
+async def test_a_recorded_prompt_over_the_limit_is_refused_with_the_same_error_on_both_sides() -> None:
+    async with playing("app_large_lines") as (session, codex):
+        with pytest.raises(errors.PromptTooLong, match="3,000,000") as here:
+            await session.send("x" * 3_000_000)
+        with pytest.raises(errors.PromptTooLong, match="3,000,000") as there:
+            await session.request("turn/start", {"threadId": session.thread_id, "input": []})
+        assert here.value.code == there.value.code == "result.prompt_too_long"
+        assert isinstance(there.value.__cause__, errors.JSONRPCError)
+        assert (await (await session.send("x" * 900_000)).result()).ok
+    assert len(codex.heard) == 5  # initialize, initialized, thread/start, and two prompts
+
+
+@pytest.mark.parametrize("name", ["app_eof_during_turn", "app_sigterm_during_turn"])
+async def test_a_turn_that_codex_drops_raises_and_does_not_hang(name: str) -> None:
+    async with playing(name, to_the_end=False) as (session, _):
+        turn = await session.send("Count")
+        with pytest.raises(errors.ConnectionLost, match="codex ended"):
+            await turn.result()
+        with pytest.raises(errors.ConnectionLost):
+            [message async for message in turn]
+        assert turn.text == "slow "
+        assert await session.interrupt() is InterruptOutcome.DEAD
+        report = await session.aclose()
+    assert report.lost_turns == (turn.turn_id,)
+
+
+# Messages
+
+
+async def test_messages_has_what_came_before_it_and_everything_after() -> None:
+    async with connected() as (session, codex):
+        await codex.say({"method": "configWarning", "params": {"summary": "early"}})
+        turn_of: list[CodexTurn] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keep, session.send, "Hi", turn_of)
+            await codex.turn()
+        messages = session.messages()
+        await codex.complete()
+        await codex.say({"method": "brand/new", "params": {"x": 1}})
+        seen = [await anext(messages) for _ in range(4)]
+        late = session.messages()  # a second reader has only what comes after it
+        await codex.say({"method": "brand/new", "params": {"x": 2}})
+        assert (await anext(late)).to_dict()["params"] == {"x": 2}
+        await session.aclose(timeout=0.1)
+        assert [message.type async for message in messages] == ["brand/new"]
+    assert [message.type for message in seen] == ["configWarning", "turn/started", "turn/completed", "brand/new"]
+    assert seen[3].to_dict() == {"method": "brand/new", "params": {"x": 1}}
+
+
+async def keep(call: Callable[..., Awaitable[Any]], argument: Any, kept: list[Any]) -> None:
+    kept.append(await call(argument))
+
+
+async def begun(session: CodexSession, codex: Codex, prompt: Any = "Hi", turn: str = "U") -> CodexTurn:
+    """Send a prompt, and have Codex take it."""
+    kept: list[CodexTurn] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep, session.send, prompt, kept)
+        await codex.turn(turn)
+    return kept[0]
+
+
+async def test_a_turn_that_comes_with_the_answer_to_its_prompt_has_its_messages_and_its_result() -> None:
+    async with connected() as (session, codex):
+        kept: list[CodexTurn] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keep, session.send, "Hi", kept)
+            request = await codex.hear()
+            end = {"threadId": "T", "turn": {"id": "U", "status": "completed", "items": []}}
+            begin = {"threadId": "T", "turn": {"id": "U", "status": "inProgress"}}
+            text = {"threadId": "T", "turnId": "U", "itemId": "m", "delta": "Hello"}
+            await codex.say(
+                {"id": request["id"], "result": {"turn": {"id": "U"}}},
+                {"method": "turn/started", "params": begin},
+                {"method": "item/agentMessage/delta", "params": text},
+                {"method": "turn/completed", "params": end},
+            )
+        result = await kept[0].result()
+        assert (result.status, result.text) == ("completed", "Hello")
+        seen = [message.type async for message in kept[0]]
+        assert seen == ["turn/started", "item/agentMessage/delta", "turn/completed"]
+
+
+INPUTS = [{"type": "text", "text": "Look", "text_elements": []}, {"type": "localImage", "path": "/x.png"}]
+
+
+async def test_a_prompt_may_be_a_list_of_inputs_and_have_more_fields() -> None:
+    async with connected() as (session, codex):
+        kept: list[CodexTurn] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keep, lambda inputs: session.send(inputs, effort="low"), INPUTS, kept)
+            request = await codex.turn()
+        assert request["params"] == {"threadId": "T", "input": INPUTS, "effort": "low"}
+
+
+@pytest.mark.parametrize("content", [None, 7, b"bytes", ["text"], {"type": "text"}])
+async def test_a_prompt_that_is_none_is_refused(content: Any) -> None:
+    async with connected() as (session, _):
+        with pytest.raises(errors.UsageError, match="a prompt is a text or a list of inputs"):
+            await session.send(content)
+
+
+# Approvals and tools
+
+ASKED = {"threadId": "T", "turnId": "U", "itemId": "call_1", "command": "rm -r /", "cwd": "/"}
+APPROVAL = {"id": 0, "method": "item/commandExecution/requestApproval", "params": ASKED}
+
+
+async def cancels_itself(_: ApprovalRequest) -> Any:
+    raise anyio.get_cancelled_exc_class()
+
+
+async def raises(_: ApprovalRequest) -> Any:
+    raise ValueError("broken")
+
+
+async def raises_a_group(_: ApprovalRequest) -> Any:
+    async with anyio.create_task_group():
+        raise ValueError("broken")
+
+
+def answers_without_waiting(_: ApprovalRequest) -> Any:
+    return "accept"
+
+
+def returning(value: Any) -> Callable[[ApprovalRequest], Awaitable[Any]]:
+    async def on_approval(_: ApprovalRequest) -> Any:
+        return value
+
+    return on_approval
+
+
+FAILING: dict[str, Any] = {
+    "it raises": raises,
+    "it raises a group": raises_a_group,
+    "it cancels itself": cancels_itself,
+    "it is not async": answers_without_waiting,
+    "it returns nothing": returning(None),
+    "it returns True": returning(True),
+    "it returns an unknown word": returning("yes"),
+    "it returns the word of the wire": returning("acceptForSession"),
+    "it returns a list": returning(["accept"]),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+async def test_a_callback_that_fails_declines(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with connected(on_approval=FAILING[name]) as (session, codex):
+        await codex.say(APPROVAL)
+        assert await codex.hear() == {"id": 0, "result": {"decision": "decline"}}
+        assert session.failed_callbacks == 1
+    assert "on_approval" in caplog.text
+
+
+async def test_without_a_callback_everything_is_declined() -> None:
+    async with connected() as (session, codex):
+        await codex.say(APPROVAL)
+        assert await codex.hear() == {"id": 0, "result": {"decision": "decline"}}
+        assert session.failed_callbacks == 0
+
+
+@pytest.mark.parametrize(
+    ("decision", "wire"),
+    [("accept", "accept"), ("accept_for_session", "acceptForSession"), ("decline", "decline"), ("cancel", "cancel")],
+)
+async def test_each_decision_has_its_word_on_the_wire(decision: str, wire: str) -> None:
+    async with connected(on_approval=returning(decision)) as (_, codex):
+        await codex.say(APPROVAL)
+        assert await codex.hear() == {"id": 0, "result": {"decision": wire}}
+
+
+async def test_a_question_that_became_moot_cancels_its_callback() -> None:
+    asked, cancelled = anyio.Event(), anyio.Event()
+
+    async def on_approval(_: ApprovalRequest) -> Any:
+        asked.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    async with connected(on_approval=on_approval) as (session, codex):
+        await codex.say(APPROVAL)
+        await asked.wait()
+        assert [request.item_id for request in session.pending_approvals] == ["call_1"]
+        await codex.tell("serverRequest/resolved", requestId=0)
+        await cancelled.wait()
+        assert await codex.hear() == {"id": 0, "result": {"decision": "decline"}}
+        assert session.pending_approvals == ()
+
+
+async def test_a_callback_may_close_the_session() -> None:
+    sessions: list[CodexSession] = []
+
+    async def on_approval(_: ApprovalRequest) -> Any:
+        await sessions[0].aclose(timeout=0.05)
+        return "accept"
+
+    async with connected(on_approval=on_approval) as (session, codex):
+        sessions.append(session)
+        await codex.say(APPROVAL)
+        await session.aclose(timeout=0.05)
+
+
+OTHERS = [
+    "item/permissions/requestApproval",
+    "item/tool/requestUserInput",
+    "mcpServer/elicitation/request",
+    "account/chatgptAuthTokens/refresh",
+    "item/tool/call",
+    "brand/new",
+]
+
+
+@pytest.mark.parametrize("method", OTHERS)
+async def test_other_requests_are_refused_and_logged_once(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with connected(on_approval=returning("accept")) as (_, codex):
+        for number in (0, 1):
+            await codex.say({"id": number, "method": method, "params": {"threadId": "T"}})
+            refusal = await codex.hear()
+            assert refusal["id"] == number
+            assert refusal["error"]["code"] == -32601
+    assert caplog.text.count(method) == 1
+
+
+async def fails(_: dict[str, Any], __: Any) -> Any:
+    raise ValueError("no such number")
+
+
+def giving(value: Any) -> Callable[[dict[str, Any], Any], Awaitable[Any]]:
+    async def call(_: dict[str, Any], __: Any) -> Any:
+        return value
+
+    return call
+
+
+PICTURE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+TOOL_RESULTS: dict[str, tuple[Any, bool, list[dict[str, Any]]]] = {
+    "text": (giving("3"), True, [{"type": "inputText", "text": "3"}]),
+    "nothing": (giving(None), True, []),
+    "a mapping": (giving({"sum": 3}), True, [{"type": "inputText", "text": '{"sum": 3}'}]),
+    "blocks of MCP": (
+        giving([{"type": "text", "text": "3"}, PICTURE]),
+        True,
+        [{"type": "inputText", "text": "3"}, {"type": "inputImage", "imageUrl": "data:image/png;base64,AAAA"}],
+    ),
+    "blocks of Codex": (giving([{"type": "inputText", "text": "3"}]), True, [{"type": "inputText", "text": "3"}]),
+    "it raises": (fails, False, [{"type": "inputText", "text": "no such number"}]),
+}
+
+
+@pytest.mark.parametrize("name", TOOL_RESULTS)
+async def test_what_a_tool_returns_is_given_to_the_model(name: str) -> None:
+    call, success, content = TOOL_RESULTS[name]
+    async with connected(tools=[tool(call)]) as (_, codex):
+        await codex.say({"id": 0, "method": "item/tool/call", "params": called()})
+        assert await codex.hear() == {"id": 0, "result": {"success": success, "contentItems": content}}
+
+
+def called(**fields: Any) -> dict[str, Any]:
+    return {"threadId": "T", "turnId": "U", "callId": "c", "namespace": None, "tool": "add", "arguments": {"a": 1, "b": 2}} | fields
+
+
+WRONG_CALLS = [
+    (called(tool="subtract"), "there is no tool 'subtract'"),
+    (called(namespace="other"), "there is no tool"),
+    (called(arguments={"a": 1}), "add needs b"),
+    (called(arguments=[1, 2]), "must be an object"),
+]
+
+
+@pytest.mark.parametrize(("params", "why"), WRONG_CALLS)
+async def test_a_wrong_call_of_a_tool_fails_and_says_why(params: dict[str, Any], why: str) -> None:
+    async with connected(tools=[tool(add)]) as (_, codex):
+        await codex.say({"id": 0, "method": "item/tool/call", "params": params})
+        result = (await codex.hear())["result"]
+        assert result["success"] is False
+        assert why in result["contentItems"][0]["text"]
+
+
+@pytest.mark.parametrize("value", [7, object(), [{"type": "resource"}], [1]])
+async def test_a_tool_that_returns_what_codex_cannot_take_has_failed(value: Any) -> None:
+    async with connected(tools=[tool(giving(value))]) as (session, codex):
+        await codex.say({"id": 0, "method": "item/tool/call", "params": called()})
+        assert (await codex.hear())["result"]["success"] is False
+        assert session.failed_callbacks == 1
+
+
+# Closing
+
+
+async def test_closing_interrupts_the_running_turn_before_the_input_ends() -> None:
+    async with connected() as (session, codex):
+        turn = await begun(session, codex)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(codex.until_the_end_of_input)
+            report = await session.aclose()
+        result = await turn.result()
+    assert codex.heard[-1] == {"id": 4, "method": "turn/interrupt", "params": {"threadId": "T", "turnId": "U"}}
+    assert (result.status, report.interrupted_turns, report.lost_turns) == ("interrupted", ("U",), ())
+    assert report.ended_by_itself
+
+
+async def test_closing_does_not_wait_for_a_codex_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async with connected() as (session, codex):
+        turn = await begun(session, codex)
+        report = await session.aclose(timeout=0.05)
+        with pytest.raises(errors.MissingResult, match="closed"):
+            await turn.result()
+        with pytest.raises(errors.MissingResult):
+            [message async for message in turn if message.type == "turn/completed"]
+    assert (report.interrupted_turns, report.lost_turns, report.ended_by_itself) == (("U",), ("U",), False)
+    assert "while a turn was running: U" in caplog.text
+
+
+async def test_a_cancelled_close_still_closes() -> None:
+    connectable = MemoryConnectable(capacity=2**20)
+    transport = StreamTransport(connectable)
+    session = CodexSession(transport)
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+
+            async def part() -> None:
+                await Codex(await connectable.accept()).begin()
+
+            tasks.start_soon(part)
+            await session.start()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await session.aclose(timeout=0.05)
+    assert not transport.is_ready()
+
+
+async def test_a_closed_session_says_so() -> None:
+    async with connected() as (session, codex):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(codex.until_the_end_of_input)
+            report = await session.aclose()
+        assert report == await session.aclose()
+        for call in (lambda: session.send("Hi"), lambda: session.request("model/list"), session.start_thread, session.fork):
+            with pytest.raises(errors.TransportClosed):
+                await call()
+        assert await session.interrupt() is InterruptOutcome.DEAD
+        with pytest.raises(errors.UsageError):
+            await session.start()
+
+
+async def test_a_session_that_was_not_started_says_so() -> None:
+    session = CodexSession(MockTransport())
+    with pytest.raises(errors.NotConnected):
+        await session.send("Hi")
+    with pytest.raises(errors.NotConnected):
+        assert session.thread_id
+    assert (await session.aclose()).interrupted_turns == ()
+
+
+WRONG_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"on_approval": "accept"}, "on_approval"),
+    ({"tools": "add"}, "tools"),
+    ({"tools": [add]}, "tools"),
+    ({"tools": [tool(add), tool(add)]}, "tools"),
+    ({"resume": 7}, "resume"),
+    ({"resume": ""}, "resume"),
+    ({"thread": [1]}, "thread"),
+    ({"timeout": 0}, "timeout"),
+    ({"initialize_timeout": "soon"}, "initialize_timeout"),
+    ({"max_buffered_bytes": -1}, "max_buffered_bytes"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "option"), WRONG_ARGUMENTS)
+def test_an_argument_that_cannot_work_is_refused_at_once(arguments: dict[str, Any], option: str) -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        CodexSession(MockTransport(), **arguments)
+    assert caught.value.option == option
+
+
+# A Codex that misbehaves
+
+
+async def start_with(part: Callable[[Codex], Awaitable[None]], **arguments: Any) -> errors.ClaudeTransportError:
+    """Start a session with a Codex that plays a part, which must fail. Returns the error; nothing is left open."""
+    connectable = MemoryConnectable(capacity=2**16)
+    transport = StreamTransport(connectable)
+
+    async def act() -> None:
+        await part(Codex(await connectable.accept()))
+
+    failures: list[errors.ClaudeTransportError] = []
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(act)
+            try:
+                await CodexSession(transport, **arguments).start()
+            except errors.ClaudeTransportError as exc:
+                failures.append(exc)
+            tasks.cancel_scope.cancel()
+    assert not transport.is_ready()
+    return failures[0]
+
+
+async def hangs_up(codex: Codex) -> None:
+    await codex.hear()
+    await codex.stream.aclose()
+
+
+async def says_nothing(_: Codex) -> None:
+    await anyio.sleep_forever()
+
+
+async def refuses(codex: Codex) -> None:
+    request = await codex.hear()
+    await codex.say({"id": request["id"], "error": {"code": -32600, "message": "Not today"}})
+
+
+async def names_no_thread(codex: Codex) -> None:
+    await codex.answer({}, method="initialize")
+    await codex.hear()
+    await codex.answer({"thread": {"id": 7}}, method="thread/start")
+
+
+async def says_a_lone_line(codex: Codex) -> None:
+    await codex.say(b"hello")
+    await codex.hear()
+    await codex.stream.aclose()
+
+
+MISBEHAVING: dict[str, tuple[Callable[[Codex], Awaitable[None]], type[Exception]]] = {
+    "it hangs up": (hangs_up, errors.ConnectionLost),
+    "it says nothing": (says_nothing, errors.ConnectTimeout),
+    "it refuses": (refuses, errors.JSONRPCError),
+    "it names no thread": (names_no_thread, errors.ProtocolError),
+    "it says a lone line": (says_a_lone_line, errors.ConnectionLost),
+}
+
+
+@pytest.mark.parametrize("name", MISBEHAVING)
+async def test_a_codex_that_cannot_be_started_is_a_typed_error_and_nothing_is_left(name: str) -> None:
+    part, kind = MISBEHAVING[name]
+    assert isinstance(await start_with(part, initialize_timeout=0.2), kind)
+
+
+SCRIPTS = {
+    "a lone line": ("print('hello')", errors.ConnectionLost),
+    "a failure": ("import sys; print('it broke', file=sys.stderr); sys.exit(3)", errors.ProcessError),
+    "a half line": ("print('{', end='')", errors.TruncatedStream),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_a_program_that_is_no_codex_is_a_typed_error(name: str) -> None:
+    script, kind = SCRIPTS[name]
+    transport = SubprocessTransport(command=[sys.executable, "-c", script])
+    with anyio.fail_after(PATIENCE), pytest.raises(kind) as caught:
+        await CodexSession(transport).start()
+    assert not transport.is_ready()
+    if isinstance(caught.value, errors.ProcessError):
+        assert caught.value.exit_code == transport.info.exit_code
+        assert caught.value.stderr_tail == transport.info.stderr_tail
+
+
+async def test_lines_that_hold_no_message_cost_nothing_but_themselves() -> None:
+    async with connected() as (session, codex):
+        turn = await begun(session, codex)
+        await codex.say(b"a lone line", b"[1, 2]", b"", b'{"id": 99, "result": {}}', b'{"method": 7}')
+        await codex.tell("item/agentMessage/delta", turnId="U", itemId="m", delta="Hello")
+        await codex.say(b'{"method": "item/agentMessage/delta", "params": [1]}', b'{"method": "turn/completed"}')
+        await codex.complete()
+        assert (await turn.result()).text == "Hello"
+
+
+async def test_a_prompt_into_a_full_pipe_times_out_and_the_session_closes() -> None:
+    async with acting(Codex.begin, capacity=2**14, timeout=0.2) as (session, _):
+        with pytest.raises(errors.ControlTimeout, match="turn/start"):
+            await session.send("x" * 1_000_000)
+        report = await session.aclose(timeout=0.05)
+    assert not report.ended_by_itself
+
+
+async def test_a_prompt_that_is_refused_leaves_the_thread_as_it_was() -> None:
+    async with connected() as (session, codex):
+        kept: list[errors.JSONRPCError] = []
+
+        async def send() -> None:
+            with pytest.raises(errors.JSONRPCError, match="not now") as caught:
+                await session.send("Hi")
+            kept.append(caught.value)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            request = await codex.hear()
+            await codex.say({"id": request["id"], "error": {"code": -32600, "message": "not now"}})
+        assert session.running_turns == ()
+        turn = await begun(session, codex)
+        await codex.complete()
+        assert (await turn.result()).ok
+
+
+# Messages that nothing reads
+
+
+async def flood(codex: Codex, count: int, sent: list[int] | None = None) -> None:
+    for number in range(count):
+        await codex.tell("item/agentMessage/delta", turnId="U", itemId="m", delta=f"{number} ")
+        if sent is not None:
+            sent.append(number)
+    await codex.complete()
+
+
+async def test_a_slow_reader_slows_codex_down_and_gets_everything() -> None:
+    async with acting(Codex.begin, capacity=2**12, max_buffered_bytes=100_000) as (session, codex):
+        turn = await begun(session, codex)
+        async with anyio.create_task_group() as tasks:
+            sent: list[int] = []
+            tasks.start_soon(flood, codex, 5000, sent)
+            await anyio.wait_all_tasks_blocked()
+            assert 0 < len(sent) < 1000  # nothing is taken, so Codex has to wait
+            seen = [message async for message in turn]
+        assert session.dropped_messages == 0
+        deltas = [message.delta for message in seen if isinstance(message, AgentMessageDelta)]
+        assert deltas == [f"{number} " for number in range(5000)]
+        await session.aclose(timeout=0.05)
+
+
+async def test_what_nothing_reads_is_bounded_while_the_result_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    async with acting(Codex.begin, capacity=2**12, max_buffered_bytes=100_000) as (session, codex):
+        turn = await begun(session, codex)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(flood, codex, 5000)
+            result = await turn.result()
+        assert result.text == "".join(f"{number} " for number in range(5000))
+        assert session.buffered_bytes <= 100_000
+        rest: list[CodexNotification] = [message async for message in turn]
+        assert isinstance(rest[-1], TurnCompleted)
+        assert session.dropped_messages + len(rest) == 5002
+        await session.aclose(timeout=0.05)
+    assert "dropped_messages" in caplog.text
+
+
+async def test_a_handle_that_is_dropped_keeps_nothing() -> None:
+    async with acting(Codex.begin, max_buffered_bytes=50_000) as (session, codex):
+        await begun(session, codex)
+        await flood(codex, 1000)
+        turn = await begun(session, codex, turn="V")
+        await codex.complete("V")
+        assert (await turn.result()).ok
+        assert session.dropped_messages == 0
+        await session.aclose(timeout=0.05)
+
+
+@pytest.mark.parametrize("level", [logging.WARNING])
+async def test_the_log_of_a_good_conversation_is_empty(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with playing("app_text") as (session, _):
+        for prompt in ("Say hello", "And again"):
+            await (await session.send(prompt)).result()
+    assert [record for record in caplog.records if record.levelno >= level] == []

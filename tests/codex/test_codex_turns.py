@@ -1,0 +1,255 @@
+"""`CodexTurns` follows the turns of Codex from the bytes, and the first line of a conversation tells its dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import pytest
+from codex_recordings import NAMES, entries_of, object_on
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claude_transport.protocol.codex_turns import CodexTurns
+from claude_transport.protocol.dialect import ClaudeTurns, Dialect, TurnTracker, dialect_of, find_dialect
+from claude_transport.protocol.framing import LineBlock, OversizedLine
+
+SPOKEN = tuple(name for name in NAMES if name.startswith("app_") and any(entry["dir"] == "in" for entry in entries_of(name)))
+"""The recordings in which a host speaks with the app server."""
+
+Way = tuple[str, bytes]
+
+
+def ways_of(name: str) -> list[Way]:
+    return [(entry["dir"], entry["line"].encode()) for entry in entries_of(name) if entry["dir"] in ("in", "out")]
+
+
+def feed(turns: TurnTracker, way: str, lines: Sequence[bytes]) -> None:
+    if way == "in":
+        turns.said(lines)
+    else:
+        turns.heard(LineBlock.of(lines))
+
+
+def story_of(ways: Sequence[Way], turns: TurnTracker) -> list[bool]:
+    """Whether it is busy after each line, when every line comes alone."""
+    story = []
+    for way, line in ways:
+        feed(turns, way, [line])
+        story.append(turns.busy)
+    return story
+
+
+def told(ways: Sequence[Way]) -> Iterator[bool]:
+    """The same story, found by decoding every line: the oracle."""
+    asked: set[object] = set()
+    running: set[object] = set()
+    for way, line in ways:
+        message = object_on(line) or {}
+        params = message.get("params") or {}
+        if way == "in" and message.get("method") == "turn/start":
+            asked.add(message["id"])
+        elif way == "out" and "method" not in message and message.get("id") in asked:
+            asked.discard(message["id"])
+            if "result" in message:
+                running.add(message["result"]["turn"]["id"])
+        elif way == "out" and message.get("method") == "turn/started":
+            running.add(params["turn"]["id"])
+        elif way == "out" and message.get("method") == "turn/completed":
+            running.discard(params["turn"]["id"])
+        yield bool(asked or running)
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_a_recording_is_busy_exactly_while_a_prompt_or_a_turn_has_no_end(name: str) -> None:
+    ways = ways_of(name)
+    assert story_of(ways, CodexTurns()) == list(told(ways))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_however_the_lines_are_cut_into_batches_the_story_is_the_same(data: st.DataObject) -> None:
+    ways = ways_of(data.draw(st.sampled_from(SPOKEN)))
+    alone, batched = story_of(ways, CodexTurns()), CodexTurns()
+    at = 0
+    while at < len(ways):
+        run = next((end for end in range(at, len(ways)) if ways[end][0] != ways[at][0]), len(ways))
+        size = data.draw(st.integers(1, run - at))
+        feed(batched, ways[at][0], [line for _, line in ways[at : at + size]])
+        at += size
+        assert batched.busy == alone[at - 1]
+
+
+@pytest.mark.parametrize(
+    "words", [b"", b"{", b"[]", b"null", b'"turn/completed"', b'{"method":"turn/completed"}', b'{"method":"turn/completed","params":7}']
+)
+def test_a_line_that_names_no_turn_ends_none(words: bytes) -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}', words])
+    assert turns.busy
+
+
+def test_what_a_message_says_about_turns_begins_and_ends_nothing() -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":1,"method":"thread/start","params":{"x":["turn/start"]}}'])
+    assert not turns.busy
+    feed(turns, "in", [b'{"id":2,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":2,"result":{"turn":{"id":"one"}}}'])
+    says = {"method": "item/agentMessage/delta", "params": {"delta": '"turn/completed","params":{"turn":{"id":"one"}}'}}
+    feed(turns, "out", [json.dumps(says).encode(), b'{"method":"x","params":{"method":"turn/completed","turn":{"id":"one"}}}'])
+    assert turns.busy
+
+
+def test_a_prompt_that_is_refused_begins_no_turn() -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":"a","method":"turn/start","params":{"threadId":"t"}}'])
+    assert turns.busy
+    feed(turns, "out", [b'{"error":{"code":-32600,"message":"thread not found"},"id":"a"}'])
+    assert not turns.busy
+
+
+def test_an_answer_that_comes_after_the_end_of_its_turn_does_not_begin_it_again() -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"method":"turn/completed","params":{"turn":{"id":"one"}}}', b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    assert not turns.busy
+
+
+def test_the_request_of_codex_with_the_same_id_answers_nothing() -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":0,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"method":"item/tool/call","id":0,"params":{}}'])
+    feed(turns, "out", [b'{"id":0,"error":{"code":1,"message":"no"}}'])
+    assert not turns.busy
+
+
+def test_a_client_that_does_not_want_the_end_of_turns_is_followed_by_the_status_of_its_threads() -> None:
+    turns = CodexTurns()
+    wish = {"capabilities": {"optOutNotificationMethods": ["turn/completed"]}}
+    feed(turns, "in", [json.dumps({"id": 0, "method": "initialize", "params": wish}).encode()])
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    feed(turns, "out", [b'{"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"active"}}}'])
+    assert turns.busy
+    feed(turns, "out", [b'{"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}'])
+    assert not turns.busy
+
+
+def test_a_client_that_wants_to_be_told_about_no_end_at_all_counts_as_idle() -> None:
+    turns = CodexTurns()
+    wish = {"capabilities": {"optOutNotificationMethods": ["turn/completed", "thread/status/changed", 7]}}
+    feed(turns, "in", [json.dumps({"id": 0, "method": "initialize", "params": wish}).encode()])
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    assert not turns.busy
+
+
+def test_the_turns_of_a_thread_that_is_closed_are_over() -> None:
+    turns = CodexTurns()
+    feed(
+        turns,
+        "out",
+        [b'{"method":"turn/started","params":{"threadId":"%s","turn":{"id":"%s"}}}' % pair for pair in ((b"t", b"1"), (b"u", b"2"))],
+    )
+    feed(turns, "out", [b'{"method":"thread/closed","params":{"threadId":"t"}}'])
+    assert turns.busy
+    feed(turns, "out", [b'{"method":"thread/closed","params":{"threadId":"u"}}'])
+    assert not turns.busy
+
+
+def test_every_running_turn_is_interrupted_once() -> None:
+    turns = CodexTurns()
+    assert turns.interrupts() == []
+    feed(turns, "out", [b'{"method":"turn/started","params":{"threadId":"t","turn":{"id":"one"}}}'])
+    (line,) = turns.interrupts()
+    assert line.endswith(b"\n")
+    assert json.loads(line) == {
+        "id": "claude-transport-end-1",
+        "method": "turn/interrupt",
+        "params": {"threadId": "t", "turnId": "one"},
+    }
+    assert turns.interrupts() == []
+    feed(turns, "out", [b'{"method":"turn/started","params":{"threadId":"u","turn":{"id":"two"}}}'])
+    assert [json.loads(line)["params"]["turnId"] for line in turns.interrupts()] == ["two"]
+    assert turns.drops_turns
+
+
+def test_a_turn_is_not_interrupted_before_codex_would_take_it() -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    assert turns.drops_turns
+    assert turns.interrupts() == []
+    feed(turns, "out", [b'{"method":"turn/started","params":{"threadId":"t","turn":{"id":"one"}}}'])
+    assert len(turns.interrupts()) == 1
+
+
+def test_a_client_that_does_not_want_to_know_of_starts_is_interrupted_all_the_same() -> None:
+    turns = CodexTurns()
+    wish = {"capabilities": {"optOutNotificationMethods": ["turn/started"]}}
+    feed(turns, "in", [json.dumps({"id": 0, "method": "initialize", "params": wish}).encode()])
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    assert len(turns.interrupts()) == 1
+
+
+def test_claude_needs_no_interrupt_before_its_input_ends() -> None:
+    turns = ClaudeTurns()
+    turns.said([b'{"type":"user","message":{"role":"user","content":"go"}}'])
+    assert turns.busy
+    assert not turns.drops_turns
+    assert turns.interrupts() == []
+
+
+def test_a_client_that_floods_it_with_prompts_costs_bounded_memory() -> None:
+    turns = CodexTurns()
+    for number in range(3000):
+        feed(turns, "in", [b'{"id":%d,"method":"turn/start","params":{"threadId":"t"}}' % number])
+    for number in range(3000):
+        feed(turns, "out", [b'{"method":"turn/started","params":{"threadId":"t","turn":{"id":"%d"}}}' % number])
+    assert turns.busy
+    assert len(turns.interrupts()) == 1000
+    turns.rest()
+    assert not turns.busy
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_every_line_of_a_recorded_app_server_tells_that_it_is_codex(name: str) -> None:
+    assert find_dialect([line for _, line in ways_of(name)]) is Dialect.CODEX
+    told_by = {dialect_of(line) for _, line in ways_of(name)}
+    assert Dialect.CODEX in told_by
+    assert Dialect.CLAUDE not in told_by
+
+
+@pytest.mark.parametrize(
+    ("line", "dialect"),
+    [
+        (b'{"type":"user","message":{}}', Dialect.CLAUDE),
+        (b'{"type":"control_request","request":{"subtype":"mcp_message","message":{"method":"x","id":1}}}', Dialect.CLAUDE),
+        (b'{"id":0,"method":"initialize","params":{"type":"user"}}', Dialect.CODEX),
+        (b'{"jsonrpc":"2.0","method":"initialized"}', Dialect.CODEX),
+        (b'{"id":1,"result":null}', Dialect.CODEX),
+        (b'{"error":{},"id":1}', Dialect.CODEX),
+        (b'{"type":"thread.started","thread_id":"t"}', Dialect.CODEX),
+        (b'{"id":1}', None),
+        (b"{}", None),
+        (b"[]", None),
+        (b"7", None),
+        (b"not JSON", None),
+        (b'{"type":', None),
+        (b"\xff\xfe", None),
+        (b"[" * 100_000, None),
+        (OversizedLine(b'{"type":"user"', size=10**9, limit=14), None),
+        (b'{"method":"' + b"x" * 2**21 + b'"}', None),
+    ],
+)
+def test_the_dialect_of_a_line(line: bytes, dialect: Dialect | None) -> None:
+    assert dialect_of(line) is dialect
+
+
+def test_lines_without_a_message_do_not_decide_and_many_of_them_mean_claude() -> None:
+    codex = b'{"method":"initialized"}'
+    assert find_dialect([b"", b"noise", codex]) is Dialect.CODEX
+    assert find_dialect([*[b"noise"] * 16, codex]) is Dialect.CLAUDE
+    assert find_dialect([]) is Dialect.CLAUDE
