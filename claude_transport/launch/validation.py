@@ -272,9 +272,7 @@ def _check_store(options: ClaudeOptions) -> None:
     if options.enable_file_checkpointing:
         refuse("session_store", "enable_file_checkpointing keeps its copies on this machine, and no store has them; remove one of the two")
     if options.user is not None:
-        refuse(
-            "session_store", "the files of a session cannot be handed to another user; remove user, or run this program as that user"
-        )
+        refuse("session_store", "the files of a session cannot be handed to another user; remove user, or run this program as that user")
 
 
 def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Mapping[str, str]) -> None:

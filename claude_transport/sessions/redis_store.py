@@ -136,7 +136,7 @@ class RedisSessionStore(SessionStore):
     async def _summarise(self, client: Any, names: Mapping[str, str], key: SessionKey, mtime: int) -> None:
         """Fold what is new into the summary. Of two hosts at once, the one that has folded more wins."""
         kept = await client.hget(names["summaries"], key["session_id"])
-        before = msgspec.json.decode(kept) if kept else {"count": 0, "data": {}}
+        before: dict[str, Any] = msgspec.json.decode(kept) if kept else {"count": 0, "data": {}}
         count = before["count"]
         prev: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": mtime, "data": before["data"]}
         while lines := await client.lrange(names["entries"], count, count + _PAGE - 1):

@@ -28,8 +28,8 @@ _EDITOR_TAGS: Final = ("ide_opened_file", "ide_selection")
 def fold_session_summary(prev: SessionSummaryEntry | None, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> SessionSummaryEntry:
     """Return the summary of a session after `entries`, from its summary before (None: there is none). Changes neither.
 
-    A store calls it in `append` for keys without a `subpath`, keeps the result, and sets `mtime` to the time of its own write: here it stays
-    as it was, or 0.
+    A store calls it in `append` for keys without a `subpath`, keeps the result, and sets `mtime` to the time of its own write. Here it
+    stays as it was, or 0.
     """
     data: dict[str, Any] = {} if prev is None else dict(prev["data"])
     for entry in cast("Sequence[Any]", entries):

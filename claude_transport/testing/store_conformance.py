@@ -231,7 +231,7 @@ async def _delete(store: Any) -> None:
     _expect([await store.load(key) for key in (_MAIN, _PART)], [None, None], "load of what was deleted")
     _expect([await store.load(key) for key in others], [[_entry(uuid="a")]] * 2, "load of the others")
     for method in ("list_sessions", "list_session_summaries"):
-        if has_method(store, method):  # type: ignore[arg-type]
+        if has_method(store, method):
             _expect([each["session_id"] for each in await getattr(store, method)("project")], ["session2"], method)
     await store.append(_MAIN, [_entry(uuid="a")])
     _expect(await store.load(_MAIN), [_entry(uuid="a")], "load of what was written again")

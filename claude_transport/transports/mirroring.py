@@ -217,7 +217,7 @@ class Mirror:
         if not await self._is_ours(key, renew=True):
             holder = await self._ask_for(key)
             raise SessionInUse(
-                f"the session {key['session_id']} is in use by another host ({holder}): wait for its end, or set fork_session=True for a copy",
+                f"session {key['session_id']} is in use by another host ({holder}): wait for its end, or set fork_session=True for a copy",
                 session_id=key["session_id"],
             )
 

@@ -1,4 +1,4 @@
-"""Sessions of the real CLI that outlive their machine: mirrored into a store, and resumed from it where no file of the first run is seen."""
+"""Sessions of the real CLI that outlive their machine: mirrored into a store, and resumed from it without a file of the first run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import anyio.lowlevel
 import claude_agent_sdk
 import pytest
 from live_session import PATIENCE, from_subagent
+from redis_server import redis_server
 
 import claude_transport as ct
 from claude_transport import errors, sessions
@@ -25,16 +26,20 @@ SID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 MakeStore = Callable[[], Any]
 
 
-@pytest.fixture(params=["memory", "file", "sqlite", "official"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(params=["memory", "file", "sqlite", "redis", "official"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A store of each kind, empty."""
+    if request.param == "redis":
+        with redis_server(tmp_path / "redis") as url:
+            yield sessions.RedisSessionStore(url)
+        return
     made: dict[str, MakeStore] = {
         "memory": sessions.InMemorySessionStore,
         "file": lambda: sessions.FileSessionStore(tmp_path / "store"),
         "sqlite": lambda: sessions.SQLiteSessionStore(tmp_path / "store.db"),
         "official": claude_agent_sdk.InMemorySessionStore,
     }
-    return made[request.param]()
+    yield made[request.param]()
 
 
 @pytest.fixture
@@ -107,7 +112,7 @@ async def test_a_session_goes_on_on_another_machine_with_its_subagents(store: An
     one, other = next(machines), next(machines)
     async with FakeMessagesAPI(by_speaker([AGENT, "The word is xyzzy.", "It was xyzzy.", "Still."], ["Sub says plugh."])) as api:
         async with one.session(api, session_store=store) as query:
-            assert (first := await ask(query, "Tell me a word")).result == "The word is xyzzy."
+            first = await ask(query, "Tell me a word")
         written = {"directory": one.project}
         said = await sessions.get_session_messages_from_store(store, first.session_id, **written)
         assert "xyzzy" in str(said[-1].message)
@@ -195,7 +200,7 @@ async def test_a_session_that_was_begun_without_a_store_is_stored_whole_once_it_
 
 
 @pytest.mark.needs("--session-mirror")
-@pytest.mark.parametrize("store", ["memory", "file", "sqlite"], indirect=True)
+@pytest.mark.parametrize("store", ["memory", "file", "sqlite", "redis"], indirect=True)
 async def test_of_two_hosts_that_resume_a_session_the_second_is_refused_or_forks(
     store: Any, machines: Iterator[Machine], temporary: Path
 ) -> None:
@@ -315,3 +320,49 @@ async def test_a_start_that_fails_leaves_no_files_and_holds_no_session(
         assert list(temporary.iterdir()) == []
         async with one.session(api, session_store=store, resume=original) as query:
             assert (await ask(query, "Back?")).session_id == original
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_gateway_with_a_store_mirrors_and_resumes_for_its_clients(
+    machines: Iterator[Machine], temporary: Path, tmp_path: Path
+) -> None:
+    one, store = next(machines), sessions.SQLiteSessionStore(tmp_path / "store.db")
+    async with FakeMessagesAPI(["The word is xyzzy.", "It was xyzzy."]) as api:
+        gateways = []
+        for machine in (one, next(machines)):
+            options = machine.options(api, session_store=store)
+            gateways.append(ct.Gateway(options, listen=["tcp://127.0.0.1:0"], tokens={"a": "token"}, choices=["resume"]))
+        heard = []
+        resumed: str | None = None
+        for gateway in gateways:
+            with anyio.fail_after(PATIENCE):
+                async with gateway:
+                    chosen = {} if resumed is None else {"resume": resumed}
+                    async with ct.Query(ct.NetworkTransport(gateway.urls[0], token="token", options=chosen)) as query:
+                        heard.append(await ask(query, "Tell me a word"))
+                    resumed = heard[0].session_id
+            if one.root.exists():
+                one.vanish()
+        assert heard[0].session_id == heard[1].session_id
+        assert "The word is xyzzy." in known(api)
+    assert list(temporary.glob("claude-transport-session-*")) == []
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_host_that_is_killed_leaves_a_session_that_can_be_resumed_elsewhere(
+    machines: Iterator[Machine], temporary: Path, tmp_path: Path
+) -> None:
+    """What was stored before the kill is there, and the place in which the session ran is removed by the next start."""
+    one, other, path = next(machines), next(machines), tmp_path / "store.db"
+    store = sessions.SQLiteSessionStore(path)
+    original = await begun(store, one)
+    left = temporary / "claude-transport-session-left"
+    left.mkdir()
+    (left / "in-use").touch()  # as a killed host leaves it: no process has the lock
+    key: Any = {"project_key": sessions.project_key_for_directory(one.project), "session_id": original}
+    await store.append(key, [{"type": "user"}])
+    await store.claim(key, owner="a killed host", seconds=0.0)
+    async with FakeMessagesAPI(["It was xyzzy."]) as api, other.session(api, session_store=store, resume=original) as query:
+        assert not left.exists()
+        assert (await ask(query, "Which one?")).session_id == original
+        assert "The word is xyzzy." in known(api)
