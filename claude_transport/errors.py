@@ -225,8 +225,8 @@ class SessionNotFound(UsageError, FileNotFoundError):
 
 
 class SessionInUse(UsageError):
-    """The session `session_id` is run by another process, so it cannot be deleted or resumed. End that process first. `pid` is its id, where
-    it runs on this machine.
+    """The session `session_id` is run by another process, so it cannot be deleted or resumed. End that process first. `pid` is its id, if
+    it is known.
     """
 
     code = "session.in_use"

@@ -331,14 +331,14 @@ async def test_a_gateway_with_a_store_mirrors_and_resumes_for_its_clients(
         gateways = []
         for machine in (one, next(machines)):
             options = machine.options(api, session_store=store)
-            gateways.append(ct.Gateway(options, listen=["tcp://127.0.0.1:0"], tokens={"a": "token"}, choices=["resume"]))
+            gateways.append(ct.Gateway(options, listen=["tcp://127.0.0.1:0"], tokens={"a": "a-token-for-the-store"}, choices=["resume"]))
         heard = []
         resumed: str | None = None
         for gateway in gateways:
             with anyio.fail_after(PATIENCE):
                 async with gateway:
                     chosen = {} if resumed is None else {"resume": resumed}
-                    async with ct.Query(ct.NetworkTransport(gateway.urls[0], token="token", options=chosen)) as query:
+                    async with ct.Query(ct.NetworkTransport(gateway.urls[0], token="a-token-for-the-store", options=chosen)) as query:
                         heard.append(await ask(query, "Tell me a word"))
                     resumed = heard[0].session_id
             if one.root.exists():
