@@ -140,6 +140,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.fake_codex_process.turns": "How steps are played; it changes with the steps.",
     "testing.fake_responses_api": "The words of the Responses API; they change with that API.",
     "testing.mock_claude": "What a fixture of the plugin gives; loaded when the fixture is used.",
+    "testing.store_conformance": "Public behind its door; the clauses of stores, which change with their contract.",
     "testing.tape_shelf": "What a fixture of the plugin gives; loaded when the fixture is used.",
     "transports.forwarding": "Public behind its door; no transport imports it.",
     "transports.mirroring": "What a session with a store needs, and no other one loads.",
