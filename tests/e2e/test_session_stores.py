@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class Machine:
         return ct.ClaudeOptions(cli_path=self.cli, cwd=self.project, env=env, env_mode="exact", allowed_tools=["Agent"], **more)
 
     @asynccontextmanager
-    async def session(self, api: FakeMessagesAPI, **more: Any) -> Any:
+    async def session(self, api: FakeMessagesAPI, **more: Any) -> AsyncIterator[ct.Query]:
         """A session here."""
         with anyio.fail_after(PATIENCE):
             async with ct.Query(ct.SubprocessTransport(self.options(api, **more)), agents=HELPER) as query:

@@ -295,7 +295,8 @@ async def test_names_that_would_leave_the_place_are_left_out() -> None:
     store = Hostile()
     key: Any = {"project_key": sessions.project_key_for_directory(), "session_id": SID}
     await store.append(key, [{"type": "user"}])
-    await store.append({**key, "subpath": "subagents/agent-x"}, [{"type": "user"}])
+    part: Any = {**key, "subpath": "subagents/agent-x"}
+    await store.append(part, [{"type": "user"}])
     found = await find_session(store, resume=SID, cwd=None)
     assert found is not None
     assert sorted(map(str, found.transcripts)) == ["None", "subagents/agent-x"]

@@ -281,7 +281,8 @@ async def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
     await anyio.to_thread.run_sync(locked.wait)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store.append, KEY, [{"type": "user", "uuid": "2"}])
+            entries: Any = [{"type": "user", "uuid": "2"}]
+            tasks.start_soon(store.append, KEY, entries)
             await anyio.lowlevel.checkpoint()
             done.set()
     finally:
