@@ -80,6 +80,10 @@ class SessionStore(Protocol):
         """List the subpaths of a session, without its main transcript."""
         raise NotImplementedError
 
+
+class SharedSessionStore(SessionStore, Protocol):
+    """A store that also knows which host runs a session, and finds a session without its project. Each of these may be left out, too."""
+
     async def claim(self, key: SessionListSubkeysKey, *, owner: str, seconds: float) -> str | None:
         """Take a session for `owner`, or keep it, for `seconds` from now. Return the owner that has it: `owner`, or another one."""
         raise NotImplementedError

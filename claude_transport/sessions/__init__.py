@@ -11,7 +11,8 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "session_store": "SessionKey SessionListSubkeysKey SessionStore SessionStoreEntry SessionStoreListEntry SessionSummaryEntry",
+        "session_store": "SessionKey SessionListSubkeysKey SessionStore SessionStoreEntry SessionStoreListEntry "
+        "SessionSummaryEntry SharedSessionStore",
         "sessions.changing": "ForkSessionResult delete_session fork_session rename_session tag_session",
         "sessions.file_store": "FileSessionStore",
         "sessions.from_store": "delete_session_via_store fork_session_via_store get_session_info_from_store "

@@ -6,6 +6,7 @@ from claude_transport.session_store import SessionStore as SessionStore
 from claude_transport.session_store import SessionStoreEntry as SessionStoreEntry
 from claude_transport.session_store import SessionStoreListEntry as SessionStoreListEntry
 from claude_transport.session_store import SessionSummaryEntry as SessionSummaryEntry
+from claude_transport.session_store import SharedSessionStore as SharedSessionStore
 from claude_transport.sessions.changing import ForkSessionResult as ForkSessionResult
 from claude_transport.sessions.changing import delete_session as delete_session
 from claude_transport.sessions.changing import fork_session as fork_session
@@ -49,6 +50,7 @@ __all__ = [
     "SessionStoreEntry",
     "SessionStoreListEntry",
     "SessionSummaryEntry",
+    "SharedSessionStore",
     "delete_session",
     "delete_session_via_store",
     "fold_session_summary",

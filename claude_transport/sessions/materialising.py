@@ -14,14 +14,14 @@ import tempfile
 import weakref
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar, cast
 
 import anyio
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError
 from claude_transport.printable import printable
-from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, has_method
+from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.places import is_session_id, project_key_for_directory
 from claude_transport.sessions.store_keys import relative_transcript
 
@@ -64,7 +64,7 @@ async def find_session(
     entries = await asked(store.load({"project_key": own, "session_id": resume}), timeout=timeout)
     project: str | None = own
     if not entries and has_method(store, "find_project"):
-        project = await asked(store.find_project(resume), timeout=timeout)
+        project = await asked(cast("SharedSessionStore", store).find_project(resume), timeout=timeout)
         if project is not None:
             entries = await asked(store.load({"project_key": project, "session_id": resume}), timeout=timeout)
     if not entries or project is None:

@@ -17,7 +17,7 @@ import uuid as uuids
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import anyio.to_thread
@@ -28,7 +28,7 @@ from claude_transport.backoff import Backoff, RetryPolicy
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, OutcomeUncertain, SessionInUse
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.framing import OversizedLine
-from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, has_method
+from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.materialising import FoundSession, asked, find_session, said_by
 from claude_transport.sessions.memory_store import uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
@@ -223,7 +223,9 @@ class Mirror:
 
     async def _ask_for(self, key: SessionKey) -> str | None:
         place: Any = {"project_key": key["project_key"], "session_id": key["session_id"]}
-        return await asked(self._store.claim(place, owner=self._owner, seconds=CLAIM_SECONDS), timeout=self._append_timeout)
+        return await asked(
+            cast("SharedSessionStore", self._store).claim(place, owner=self._owner, seconds=CLAIM_SECONDS), timeout=self._append_timeout
+        )
 
     async def _is_ours(self, key: SessionKey, *, renew: bool = False) -> bool:
         if not has_method(self._store, "claim"):
@@ -247,7 +249,7 @@ class Mirror:
     async def _release(self) -> None:
         for project, session in [place for place, is_ours in self._claims.items() if is_ours]:
             try:
-                await self._store.release({"project_key": project, "session_id": session}, owner=self._owner)
+                await cast("SharedSessionStore", self._store).release({"project_key": project, "session_id": session}, owner=self._owner)
             except Exception as exc:  # noqa: BLE001 - the claim ends by itself
                 logger.info("a session was not given back to the store: %s", said_by(exc))
         self._claims.clear()

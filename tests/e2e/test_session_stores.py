@@ -92,7 +92,7 @@ def machines(tmp_path: Path, claude_cli: str, cli_env: Callable[..., dict[str, s
     return (Machine(tmp_path / f"machine-{number}", claude_cli, cli_env) for number in range(9))
 
 
-async def ask(query: ct.Query, prompt: str) -> ct.ResultMessage:
+async def ask(query: ct.Query, prompt: str) -> Any:
     return await (await query.send(prompt)).result()
 
 
@@ -113,7 +113,7 @@ async def test_a_session_goes_on_on_another_machine_with_its_subagents(store: An
     async with FakeMessagesAPI(by_speaker([AGENT, "The word is xyzzy.", "It was xyzzy.", "Still."], ["Sub says plugh."])) as api:
         async with one.session(api, session_store=store) as query:
             first = await ask(query, "Tell me a word")
-        written = {"directory": one.project}
+        written: Any = {"directory": one.project}
         said = await sessions.get_session_messages_from_store(store, first.session_id, **written)
         assert "xyzzy" in str(said[-1].message)
         (agent,) = await sessions.list_subagents_from_store(store, first.session_id, **written)
