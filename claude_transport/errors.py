@@ -225,7 +225,9 @@ class SessionNotFound(UsageError, FileNotFoundError):
 
 
 class SessionInUse(UsageError):
-    """The session `session_id` cannot be deleted, because the process `pid` runs it. End that process first."""
+    """The session `session_id` is run by another process, so it cannot be deleted or resumed. End that process first. `pid` is its id, if
+    it is known.
+    """
 
     code = "session.in_use"
 

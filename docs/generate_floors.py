@@ -50,6 +50,7 @@ WORDS: Mapping[str, str] = {
     "errors": "one tree: whose fault, and would trying again help",
     "printable": "text from outside, on one line",
     "lazy": "names, loaded late",
+    "session_store": "what a store must do",
 }
 
 STYLE = """\
