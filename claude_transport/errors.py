@@ -8,7 +8,10 @@ ClaudeTransportError                     .code  .category  .retryable
 │   ├── NotConnected
 │   ├── TransportClosed                  .exit_code  .signal  .stderr_tail
 │   ├── InputClosed
-│   └── Busy
+│   ├── Busy
+│   ├── SessionArgumentError             .argument
+│   ├── SessionNotFound                  .session_id
+│   └── SessionInUse                     .session_id  .pid
 ├── CLIConnectionError                   the connection failed before anything was sent
 │   ├── SpawnError                       .path
 │   │   ├── WorkingDirectoryError
@@ -31,6 +34,7 @@ ClaudeTransportError                     .code  .category  .retryable
 │   ├── RateLimited · Overloaded · AuthFailed · BillingFailed · APIFailed · ModelNotFound
 │   ├── MaxTurnsReached · BudgetExceeded · Refused · PromptTooLong · RunInterrupted
 │   └── MissingResult · StructuredOutputMissing
+├── SessionFilesError                    .errno
 └── OutcomeUncertain                     it may have happened: never retried for you
 ```
 
@@ -85,6 +89,10 @@ __all__ = [
     "ReplayGap",
     "ResultError",
     "RunInterrupted",
+    "SessionArgumentError",
+    "SessionFilesError",
+    "SessionInUse",
+    "SessionNotFound",
     "SpawnError",
     "StructuredOutputMissing",
     "TransportClosed",
@@ -190,6 +198,43 @@ class Busy(UsageError):
     """A second task reads (`read_messages()`, `read_lines()`) from a transport while another one is reading. Read in one task at a time."""
 
     code = "usage.busy"
+
+
+class SessionArgumentError(UsageError, ValueError):
+    """An argument about a stored session cannot be used, for example a session id that is no UUID. `argument` is its name. It is also a
+    `ValueError`, as in the official SDK.
+    """
+
+    code = "session.invalid_argument"
+
+    def __init__(self, message: str = "", *, argument: str | None = None, **common: Any) -> None:
+        super().__init__(message, **common)
+        self.argument = argument
+
+
+class SessionNotFound(UsageError, FileNotFoundError):
+    """No stored session has the id `session_id`, or not in the directory that was named. It is also a `FileNotFoundError`, as in the
+    official SDK.
+    """
+
+    code = "session.not_found"
+
+    def __init__(self, message: str = "", *, session_id: str | None = None, **common: Any) -> None:
+        super().__init__(message, **common)
+        self.session_id = session_id
+
+
+class SessionInUse(UsageError):
+    """The session `session_id` is run by another process, so it cannot be deleted or resumed. End that process first. `pid` is its id, if
+    it is known.
+    """
+
+    code = "session.in_use"
+
+    def __init__(self, message: str = "", *, session_id: str | None = None, pid: int | None = None, **common: Any) -> None:
+        super().__init__(message, **common)
+        self.session_id = session_id
+        self.pid = pid
 
 
 class CLIConnectionError(ClaudeTransportError):
@@ -499,6 +544,20 @@ class StructuredOutputMissing(ResultError):
     """A JSON schema was given for the answer, but the result has no `structured_output` that fits it."""
 
     code = "result.structured_output_missing"
+
+
+class SessionFilesError(ClaudeTransportError, OSError):
+    """The files of a stored session cannot be read or written: a permission, a full disk. `errno` is the code of the system. It is also an
+    `OSError`, as in the official SDK.
+    """
+
+    code = "session.files"
+    category = "configuration"
+    errno: int | None = None  # of Python, not the slot of OSError, which pickle would leave out
+
+    def __init__(self, message: str = "", *, errno: int | None = None, **common: Any) -> None:
+        super().__init__(message, **common)
+        self.errno = errno
 
 
 class OutcomeUncertain(ClaudeTransportError):

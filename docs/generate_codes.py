@@ -106,6 +106,7 @@ MEANINGS: Mapping[str, str] = {
     "result.startup_failed": "The session could not be started.",
     "result.structured_output_invalid": "The model did not produce output that fits the schema.",
     "transport.stalled": "A watchdog ended a conversation that made no progress.",
+    "session_store.failed": "The session store failed, or did not answer in time, before a session could be resumed from it.",
     "usage.callback_failed": "A callback raised a `BaseException` that is not an `Exception`, which ended its conversation.",
     "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
     "usage.wrong_loop": "A query, a pool or a JSON-RPC peer was used from another event loop than its own.",

@@ -40,6 +40,7 @@ WORDS: Mapping[str, str] = {
     "transport": "the contract, clause by clause",
     "messages": "their names",
     "hooks": "their names",
+    "sessions": "stored ones",
     "control": "their names",
     "background": "tasks of their own",
     "backoff": "delays",
@@ -49,6 +50,7 @@ WORDS: Mapping[str, str] = {
     "errors": "one tree: whose fault, and would trying again help",
     "printable": "text from outside, on one line",
     "lazy": "names, loaded late",
+    "session_store": "what a store must do",
 }
 
 STYLE = """\

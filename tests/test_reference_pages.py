@@ -42,6 +42,7 @@ HELD = {
     "program": "app/test_program_page_fields.py",
     "protocol": "protocol/test_protocol_page.py",
     "proven-on-the-real-cli": "test_proven_page.py",
+    "sessions": "sessions/test_differences_page.py",
 }
 
 

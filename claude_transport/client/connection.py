@@ -443,6 +443,7 @@ class Connection:
             exit_code=info.exit_code,
             signal=info.signal,
             killed=info.killed,
+            unstored_entries=info.unstored_entries,
         )
 
     @property

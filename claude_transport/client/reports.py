@@ -49,7 +49,8 @@ class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `ended_by_itself` is False when the peer did not end in time, so that it was cut off. `lost_turns` are the uuids of prompts without a
     result. `dropped_tasks` are the background agents that were still at work: task id to description. `exit_code` and `signal` say how the
-    process ended, if there is one; `killed` is True when it had to be ended by a signal.
+    process ended, if there is one; `killed` is True when it had to be ended by a signal. `unstored_entries` counts what the `session_store`
+    did not get of the transcript.
     """
 
     ended_by_itself: bool = True
@@ -58,6 +59,7 @@ class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     killed: bool = False
+    unstored_entries: int = 0
 
 
 class ResumePoint(msgspec.Struct, frozen=True):

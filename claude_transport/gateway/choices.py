@@ -62,7 +62,7 @@ class Choices:
         unknown = sorted(set(allowed).difference(ClaudeOptions.__struct_fields__))
         if unknown:
             raise ConfigurationError(f"choices: ClaudeOptions has no option {', '.join(unknown)}", option="choices")
-        self.allowed: frozenset[str] = frozenset(allowed)
+        self.allowed: frozenset[str] = frozenset(allowed) - {"session_store"}  # an object of this process, which no client can send
 
     def apply(self, options: ClaudeOptions, chosen: Mapping[str, Any]) -> ClaudeOptions:
         """Return the gateway's `options` with the values that the client has chosen, by option name.
@@ -277,7 +277,7 @@ _RULES: Final[tuple[tuple[Rule, str], ...]] = (
     (_text, "system_prompt"),
     (_unless_set, "advisor agent agents billing cli_path config_dir cwd debug_file env env_mode extra_args managed_settings mcp_servers"),
     (_unless_set, "permission_prompt_tool_name permission_prompts plugins project_config_root sandbox settings"),
-    (_unless_set, "sdk_mcp_server_configs tool_aliases user"),
+    (_unless_set, "sdk_mcp_server_configs session_store tool_aliases user"),
 )
 LIMITED: Final[Mapping[str, Rule]] = {name: rule for rule, names in _RULES for name in names.split()}
 """The rule of each option that limits a session. `thinking`, `max_thinking_tokens` and `fallback_model` have rules of their own."""

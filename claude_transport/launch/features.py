@@ -190,6 +190,7 @@ _BEHAVIOURS: Final = _rows(
     ("permission rules with wildcards", 191, 92, "rules such as `Bash(touch *)`; 2.1.92 asks all the same"),
     ("a schema that the model ignores ends the turn", 191, 92, "output_format when the model never answers by it"),
     ("a continued session keeps its id", 191, 92, "continue_conversation; 2.1.92 goes on under a new id"),
+    ("a session is resumed by its title", 191, 92, "the option resume with a title; 2.1.92 takes an id only"),
     ("capabilities", 211, 204, "`capabilities` of `InitMessage`"),
     ("interrupted messages are marked", 275, 257, "`aborted` of `AssistantMessage`"),
     ("agents are in the background by default", 257, 191, "background agents without `run_in_background`"),

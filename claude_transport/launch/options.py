@@ -22,6 +22,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from claude_transport.session_store import SessionStore
+
 PermissionMode: TypeAlias = Literal["default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"]
 """Permission modes that `--permission-mode` takes."""
 Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
@@ -43,6 +45,8 @@ HOST_ONLY: Final[Mapping[str, str]] = {
     "mcp_servers_delivery": "`argv` names a private file with `mcp_servers` on the command line; `initialize` sends them in that request. "
     "Processes that the session starts are not handed them then.",
     "plugin_delivery": "`argv` writes a flag for each of `plugins`; `initialize` sends them in that request (CLI 2.1.261 or newer).",
+    "session_store": "Where the transcript is copied to, and where `resume` and `continue_conversation` find it: an object with the "
+    "methods of `SessionStore`. It stays in this process, and is compared by identity. The CLI gets `--session-mirror`.",
     "user": "The operating-system user to run as (POSIX; needs the privilege to switch).",
     "verbatim_prompts": "Mark every user message `client_composed`: no `@path` expansion, no slash commands. Applied by the sender.",
 }
@@ -62,6 +66,7 @@ REDACTED: Final = frozenset(
         "sandbox",
         "sdk_mcp_server_configs",
         "sdk_mcp_server_manifests",
+        "session_store",
         "settings",
         "system_prompt",
     }
@@ -141,6 +146,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     resume_drops_turn: str | None = None
     no_session_persistence: bool = False
     session_mirror: bool = False
+    session_store: SessionStore | None = None
     name: str | None = None
     title: str | None = None
     enable_file_checkpointing: bool = False
@@ -192,6 +198,16 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     workload: str | None = None
     user: str | None = None
     verbatim_prompts: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the options by their values, but `session_store` by identity."""
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, theirs = (operator.attrgetter(*type(self).__struct_fields__)(each) for each in (self, other))
+        at = type(self).__struct_fields__.index("session_store")
+        return mine[at] is theirs[at] and mine[:at] == theirs[:at] and mine[at + 1 :] == theirs[at + 1 :]
+
+    __hash__ = None  # type: ignore[assignment]  # the mappings in it have none either
 
     def replace(self, **changes: Any) -> ClaudeOptions:
         """Return a copy of these options in which `changes` replace the values of the named options. These options stay as they are.

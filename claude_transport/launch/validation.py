@@ -32,6 +32,7 @@ from claude_transport.launch.options import (
 from claude_transport.launch.payloads import PAYLOADS
 from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools, refuse
 from claude_transport.launch.settings import agent_definitions, is_inline_json, load_settings, read_json_object
+from claude_transport.session_store import is_store
 
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FLAG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
@@ -253,10 +254,25 @@ def _check_session(options: ClaudeOptions) -> None:
         refuse("continue_conversation", "and resume name two different conversations; give only one of the two")  # for the CLI resume wins
     if options.session_id is not None and not options.fork_session and (options.resume is not None or options.continue_conversation):
         refuse("session_id", "a resumed session keeps its own id; add fork_session=True to give the copy this one")
+    _check_store(options)
     if options.resume_session_at is not None and options.resume is None:
         refuse("resume_session_at", "needs resume")
     if options.resume_drops_turn is not None and options.resume_session_at is None:
         refuse("resume_drops_turn", "needs resume_session_at")
+
+
+def _check_store(options: ClaudeOptions) -> None:
+    store: object = options.session_store
+    if store is None:
+        return
+    if not is_store(store):
+        refuse("session_store", f"must be an object with the methods append and load, not {type(store).__name__}")
+    if options.no_session_persistence:
+        refuse("session_store", "no_session_persistence=True writes no transcript that could be stored; remove one of the two")
+    if options.enable_file_checkpointing:
+        refuse("session_store", "enable_file_checkpointing keeps its copies on this machine, and no store has them; remove one of the two")
+    if options.user is not None:
+        refuse("session_store", "the files of a session cannot be handed to another user; remove user, or run this program as that user")
 
 
 def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ Tapes: `Tape`, `TapeHeader`, `TapeRecord` read and write recordings; `Redactor` 
 Faults: `faults` are the classes for `FaultyTransport`.
 The contract: `run_conformance` checks a transport against the `CLAUSES` (each a `Clause`) and returns a `Report`. More is in
     `claude_transport.testing.conformance`.
+Session stores: `run_store_conformance` checks a `SessionStore` against the `STORE_CLAUSES` (each a `StoreClause`) in the same way.
 
 The pytest plugin imports this package at every start of pytest, so each name is loaded when it is first used.
 """
@@ -35,6 +36,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "testing.fake_messages_api": "FakeMessagesAPI",
         "testing.fake_responses_api": "FakeResponsesAPI",
         "testing.scenario": "Answer Rule Scenario ScriptedTurn",
+        "testing.store_conformance": "STORE_CLAUSES StoreClause run_store_conformance",
         "transports.script": "MockScript",
         "wrappers": "faults",
     },

@@ -26,11 +26,15 @@ from claude_transport.testing.scenario import Answer as Answer
 from claude_transport.testing.scenario import Rule as Rule
 from claude_transport.testing.scenario import Scenario as Scenario
 from claude_transport.testing.scenario import ScriptedTurn as ScriptedTurn
+from claude_transport.testing.store_conformance import STORE_CLAUSES as STORE_CLAUSES
+from claude_transport.testing.store_conformance import StoreClause as StoreClause
+from claude_transport.testing.store_conformance import run_store_conformance as run_store_conformance
 from claude_transport.transports.script import MockScript as MockScript
 from claude_transport.wrappers import faults as faults
 
 __all__ = [
     "CLAUSES",
+    "STORE_CLAUSES",
     "Answer",
     "Clause",
     "CodexReply",
@@ -50,9 +54,11 @@ __all__ = [
     "Rule",
     "Scenario",
     "ScriptedTurn",
+    "StoreClause",
     "Tape",
     "TapeHeader",
     "TapeRecord",
     "faults",
     "run_conformance",
+    "run_store_conformance",
 ]

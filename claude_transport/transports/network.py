@@ -224,6 +224,12 @@ def _check(address: Address, *, token: str | None, ssl_context: ssl.SSLContext |
 
 def _chosen(options: ClaudeOptions | Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the chosen options by name. Raises `ConfigurationError` for a value that JSON cannot hold, such as a function or a path."""
+    store = options.session_store if isinstance(options, ClaudeOptions) else (options or {}).get("session_store")
+    if store is not None:  # it may be a dataclass, of which JSON could be made
+        raise ConfigurationError(
+            "session_store is not sent over a network: the gateway owns the store, so give it to the options of the gateway",
+            option="session_store",
+        )
     if isinstance(options, ClaudeOptions):
         defaults = ClaudeOptions()
         fields = {name: getattr(options, name) for name in options.__struct_fields__}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import anyio
@@ -94,6 +94,7 @@ class StreamTransport(Transport):
         "_framer",
         "_input_ended",
         "_is_pipe",
+        "_last_words",
         "_lines_read",
         "_pace",
         "_pending",
@@ -103,6 +104,7 @@ class StreamTransport(Transport):
         "_send_now",
         "_stream",
         "_strict",
+        "_tap",
         "_torn",
         "_write_failure",
         "_write_lock",
@@ -124,6 +126,8 @@ class StreamTransport(Transport):
         self._framer = LineFramer(max_line_bytes=max_line_bytes)
         self._strict = strict
         self._decoder = LineDecoder(strict=strict)
+        self._tap: Callable[[Sequence[bytes]], Sequence[bytes]] | None = None  # of a subclass that takes or adds lines
+        self._last_words: Callable[[], Awaitable[Sequence[bytes]]] | None = None  # what it adds at the end of the stream
         self._pending: deque[bytes] | None = None  # lines that `read_messages()` has read and not handed out yet
         self._failures = FailureCount(type(self).__name__)
         self._connect_lock = Turnstile()
@@ -352,6 +356,8 @@ class StreamTransport(Transport):
                 else:
                     if framed := frame(chunk):
                         return framed
+            if self._last_words is not None and not self._closed and (lines := await self._last_words()):
+                return whole(lines)
         finally:
             self._reading = False
         if self._read_end is not None and self._read_end.error is not None and not self._closed:
@@ -369,7 +375,7 @@ class StreamTransport(Transport):
 
     def _block_of(self, chunk: bytes) -> LineBlock | None:
         """Count a chunk that was read. Return the lines that it completes in one piece, and None when it completes none."""
-        if type(self)._accept is not StreamTransport._accept:  # noqa: SLF001 - it looks at the lines
+        if self._tap is not None or type(self)._accept is not StreamTransport._accept:  # noqa: SLF001 - it looks at the lines
             return LineBlock.of(lines) if (lines := self._batch_of(chunk)) else None
         self._bytes_read += len(chunk)
         block = self._framer.feed_block(chunk)
@@ -415,7 +421,7 @@ class StreamTransport(Transport):
 
     def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Return the lines to hand on, of `lines` that were just read and counted. For a subclass that takes some of them for itself."""
-        return lines
+        return lines if self._tap is None else self._tap(lines)
 
     def _last_lines(self) -> Sequence[bytes]:
         """Return a whole last line without its newline. A torn one becomes the error of the stream, or its cause."""

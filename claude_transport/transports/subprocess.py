@@ -47,7 +47,7 @@ from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
 from claude_transport.launch.settings import ReadSettings, SettingsTexts, permission_settings, with_settings_read
-from claude_transport.launch.validation import UUID
+from claude_transport.launch.validation import UUID, validate_options
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
@@ -58,7 +58,9 @@ from claude_transport.transports.stream import StreamTransport
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions
+    from claude_transport.sessions.materialising import FoundSession, PrivatePlace
     from claude_transport.streams.launched import LaunchedStream
+    from claude_transport.transports.mirroring import Mirror
 
 
 logger: Logger = getLogger(__name__)
@@ -110,6 +112,8 @@ class SubprocessTransport(StreamTransport):
             )
         if launcher is not None and not isinstance(launcher, Launcher):
             raise ConfigurationError(f"launcher must be a Launcher, not {type(launcher).__name__}", option="launcher")
+        if isinstance(options, ClaudeOptions) and options.session_store is not None:
+            _check_mirrored(command=command, launcher=launcher)
         super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
         self._codex = codex
         self._options = options if isinstance(options, ClaudeOptions) else ClaudeOptions()  # all at their defaults for Codex
@@ -123,6 +127,7 @@ class SubprocessTransport(StreamTransport):
         self._env: Mapping[str, str] | None = None
         self._read_options: ClaudeOptions | None = None  # the options with the settings file read, which is done once
         self._confidential: Sequence[str] | None = None
+        self._mirror: Mirror | None = None
 
     @property
     def options(self) -> ClaudeOptions | CodexOptions:
@@ -183,8 +188,25 @@ class SubprocessTransport(StreamTransport):
 
     async def open(self) -> ProcessStream | LaunchedStream:
         """Start the process and return its stream. `connect()` calls it, and raises the same errors. Do not call it yourself."""
-        client = self._client or Client(initializes=False)
         options = self._read_options or self._options
+        if options.session_store is None:
+            return await self._open(options)
+        from claude_transport.transports.mirroring import prepare_stored  # most sessions have no store
+
+        validate_options(options, environment=build_environment(options, environment_now()))
+        self._mirror, found, resumed = await prepare_stored(options)
+        try:
+            stream = await self._open(resumed, found=found)
+        except BaseException:
+            self._read_options = options  # for the next attempt
+            with anyio.CancelScope(shield=True):  # bounded: it gives the session back
+                await self._mirror.close()
+            raise
+        self._tap, self._last_words = self._mirror.take, self._mirror.drain
+        return stream
+
+    async def _open(self, options: ClaudeOptions, *, found: FoundSession | None = None) -> ProcessStream | LaunchedStream:
+        client = self._client or Client(initializes=False)
         plan = functools.partial(
             _plan,
             options,
@@ -214,6 +236,8 @@ class SubprocessTransport(StreamTransport):
             logger.info("%s", printable(note))
         payloads = _Payloads()
         try:
+            if self._mirror is not None:
+                planned = await _privately(planned, found, mirror=self._mirror, payloads=payloads)
             return await self._connect(planned, payloads)
         except BaseException:
             payloads.remove()
@@ -268,11 +292,53 @@ class SubprocessTransport(StreamTransport):
     def _permission_prompt(self) -> str | None:
         return "stdio" if self._client is not None and "can_use_tool" in self._client.answers else self._options.permission_prompt_tool_name
 
+    async def close(self) -> None:
+        """End the input, and then the process group, in bounded time. A session store gets 10 seconds more for the rest of the transcript.
+
+        Later calls wait for the first one.
+        """
+        try:
+            await super().close()
+        finally:
+            if self._mirror is not None:
+                await self._mirror.close()
+
     @property
     def info(self) -> TransportInfo:
         """What is known about the process and the connection now, including the path and the version of the CLI."""
         path = None if self._cli is None else self._cli.path
-        return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version)
+        lost = 0 if self._mirror is None else self._mirror.lost
+        return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version, unstored_entries=lost)
+
+
+def _check_mirrored(*, command: object, launcher: Launcher | None) -> None:
+    if command is not None:
+        raise ConfigurationError("session_store needs the CLI, and command runs another program", option="session_store")
+    if launcher is not None and launcher.delivery != "files":
+        raise ConfigurationError(
+            f"session_store: the files of a session are not seen behind {launcher.name}; run a gateway there, and give it the store",
+            option="session_store",
+        )
+
+
+async def _privately(planned: PlannedLaunch, found: FoundSession | None, *, mirror: Mirror, payloads: _Payloads) -> PlannedLaunch:
+    """Start the mirror. Return the launch with a private configuration directory, in which the session of the store is."""
+    if found is None:
+        mirror.start()
+        return planned
+    from claude_transport.sessions.materialising import PrivatePlace, configuration_of
+
+    launch = planned.launch
+    configuration = configuration_of(launch.env, is_isolated=bool(launch.directories))
+    make = functools.partial(PrivatePlace, cwd=launch.cwd, found=found, configuration=configuration)
+    try:
+        place = await anyio.to_thread.run_sync(make)
+    except OSError as exc:
+        raise SpawnError(f"the session cannot be written to the temporary directory: {exc}", path=launch.argv[0]) from exc
+    payloads.place = place
+    mirror.start(at_end=functools.partial(place.let_go, "mirror"))
+    env = {**launch.env, "CLAUDE_CONFIG_DIR": str(place.path)}
+    return msgspec.structs.replace(planned, launch=msgspec.structs.replace(launch, env=env, directories=()))
 
 
 def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> SessionTerms:
@@ -463,6 +529,8 @@ class _Payloads:
 
     def __init__(self) -> None:
         self._remove: weakref.finalize[..., _Payloads] | None = None
+        self.place: PrivatePlace | None = None
+        """Where the session of a store is, which the mirror needs, too."""
 
     def make(self, launch: Launch) -> Launch:
         """Write the files that `launch` plans, readable only by its user, and return the launch with their paths."""
@@ -505,6 +573,8 @@ class _Payloads:
 
     def remove(self) -> None:
         """Delete everything, once. What cannot be deleted now is deleted when the interpreter ends."""
+        if self.place is not None:
+            self.place.let_go("process")
         if self._remove is not None and (planned := self._remove.peek()) is not None:
             _, delete, arguments, _ = planned
             if delete(*arguments):

@@ -96,15 +96,14 @@ def test_skills_become_rules_for_the_official_client_which_sends_the_filter_itse
         assert (transport.options.skills, transport.options.allowed_tools) == (None, rules)
 
 
-def test_a_session_store_has_no_counterpart_but_the_official_client_may_keep_its_own() -> None:
+def test_a_session_store_goes_on_working_and_the_official_client_keeps_its_own() -> None:
     store = sdk.InMemorySessionStore()
-    with pytest.raises(errors.ConfigurationError) as caught:
-        options_from(official(session_store=store))
-    assert caught.value.option == "session_store"
+    assert options_from(official(session_store=store)).options.session_store is store
     transport = transport_from(official(session_store=store)).transport
     assert isinstance(transport, ct.SubprocessTransport)
     assert isinstance(transport.options, ct.ClaudeOptions)
     assert transport.options.session_mirror
+    assert transport.options.session_store is None
 
 
 def test_an_option_of_a_newer_sdk_is_refused_once_it_is_set() -> None:

@@ -123,7 +123,7 @@ def _same(option: str, note: str = "") -> OptionRow:
     return OptionRow(option, f"`ClaudeOptions.{option}`", note, is_same=True)
 
 
-_STORE = "Refused by `options_from`: this library does not mirror transcripts. `transport_from` leaves it to the official client."
+_STORE = "Stores of both packages work here and there. `transport_from` leaves it to the official client."
 
 OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("tools"),
@@ -190,9 +190,11 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("effort"),
     OptionRow("output_format", "`ClaudeOptions.output_format`", "Anything but a JSON schema is left out, as there."),
     _same("enable_file_checkpointing"),
-    OptionRow("session_store", "nothing", _STORE),
-    OptionRow("session_store_flush", "nothing", "Goes with `session_store`."),
-    OptionRow("load_timeout_ms", "nothing", "Goes with `session_store`."),
+    _same("session_store", _STORE),
+    OptionRow(
+        "session_store_flush", "nothing", "What comes while the store is busy is stored together, without a wait for the end of a turn."
+    ),
+    OptionRow("load_timeout_ms", "nothing", "A store gets 60 seconds for each answer, which is the default there."),
     _same("task_budget"),
     _same("client_app", "None sends no name; it is not derived from the running program."),
 )
@@ -236,12 +238,10 @@ def options_from(options: claude_agent_sdk.ClaudeAgentOptions) -> MovedOptions:
     The how-to "Move from the official SDK" has a row for each option.
 
     Raises:
-        ConfigurationError: an option has no counterpart here (`session_store`), or is newer than this table.
+        ConfigurationError: an option is newer than this table.
         ImportError: `claude_agent_sdk` is not installed.
     """
     _check(options)
-    if options.session_store is not None:
-        raise ConfigurationError("session_store is not supported; mirror the transcripts yourself", option="session_store")
     servers, own = _servers(options)
     query_options: QueryOptions = {}
     if options.can_use_tool is not None:
@@ -281,6 +281,7 @@ def transport_from(options: claude_agent_sdk.ClaudeAgentOptions, *, launcher: La
         skills=None,
         verbatim_prompts=False,
         session_mirror=options.session_store is not None,
+        session_store=None,
     )
     if unsent := initialize_fields(ours):
         raise ConfigurationError(f"the official client does not send {', '.join(unsent)} of `initialize`", option="output_format")

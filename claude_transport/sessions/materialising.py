@@ -1,0 +1,267 @@
+"""A session out of a store, as the files that the CLI resumes from, in a private place that goes away.
+
+`find_session` asks the store. `PrivatePlace` is a configuration directory for one process: the user's own, except for the transcripts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar, cast
+
+import anyio
+import msgspec
+
+from claude_transport.errors import CLIConnectionError, ConfigurationError
+from claude_transport.printable import printable
+from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
+from claude_transport.sessions.places import is_session_id, project_key_for_directory
+from claude_transport.sessions.store_keys import relative_transcript
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+LOAD_TIMEOUT: Final = 60.0
+"""Seconds for each question to a store before the start of a session."""
+
+_PREFIX: Final = "claude-transport-session-"
+_LOCK: Final = "in-use"
+_METADATA: Final = "agent_metadata"
+
+_T = TypeVar("_T")
+
+
+class FoundSession(msgspec.Struct, frozen=True):
+    """A session of a store: its id, the project that the store has it under, and its transcripts by subpath (None: the main one)."""
+
+    session_id: str
+    project_key: str
+    transcripts: Mapping[str | None, list[SessionStoreEntry]]
+
+
+async def find_session(
+    store: SessionStore, *, resume: str | None, cwd: str | os.PathLike[str] | None, timeout: float = LOAD_TIMEOUT
+) -> FoundSession | None:
+    """Load the session `resume`, or with None the latest one of the directory `cwd`. Return None when the store does not have it.
+
+    A session that the store has under another directory is found, too, where the store has `find_project`.
+
+    Raises:
+        CLIConnectionError: the store failed, or took longer than `timeout` seconds for one answer.
+        ConfigurationError: the store cannot list sessions, which a continued conversation needs.
+    """
+    own = project_key_for_directory(cwd)
+    if resume is None:
+        return await _latest(store, own, timeout=timeout)
+    if not is_session_id(resume):
+        return None  # a title, which only the CLI knows
+    entries = await asked(store.load({"project_key": own, "session_id": resume}), timeout=timeout)
+    project: str | None = own
+    if not entries and has_method(store, "find_project"):
+        project = await asked(cast("SharedSessionStore", store).find_project(resume), timeout=timeout)
+        if project is not None:
+            entries = await asked(store.load({"project_key": project, "session_id": resume}), timeout=timeout)
+    if not entries or project is None:
+        return None
+    return await _with_parts(store, project, resume, entries, timeout=timeout)
+
+
+async def _latest(store: SessionStore, project: str, *, timeout: float) -> FoundSession | None:
+    if not has_method(store, "list_sessions"):
+        raise ConfigurationError(
+            f"continue_conversation: {type(store).__name__} cannot list its sessions; name one with resume", option="continue_conversation"
+        )
+    listed = await asked(store.list_sessions(project), timeout=timeout)
+    for each in sorted(listed, key=lambda each: each["mtime"], reverse=True):
+        session = each["session_id"]
+        if not is_session_id(session):
+            continue
+        entries = await asked(store.load({"project_key": project, "session_id": session}), timeout=timeout)
+        if entries and not (isinstance(entries[0], dict) and entries[0].get("isSidechain") is True):  # not that of a subagent
+            return await _with_parts(store, project, session, entries, timeout=timeout)
+    return None
+
+
+async def _with_parts(store: SessionStore, project: str, session: str, entries: list[SessionStoreEntry], *, timeout: float) -> FoundSession:
+    transcripts: dict[str | None, list[SessionStoreEntry]] = {None: entries}
+    if has_method(store, "list_subkeys"):
+        for subpath in await asked(store.list_subkeys({"project_key": project, "session_id": session}), timeout=timeout):
+            if relative_transcript(session, subpath) is None:
+                logger.warning("a transcript with the subpath %s is left out: it would be outside of the session", printable(str(subpath)))
+                continue
+            key: SessionKey = {"project_key": project, "session_id": session, "subpath": subpath}
+            if part := await asked(store.load(key), timeout=timeout):
+                transcripts[subpath] = part
+    return FoundSession(session, project, transcripts)
+
+
+async def asked(answer: Awaitable[_T], *, timeout: float) -> _T:
+    """Return the answer of a store.
+
+    Raises:
+        CLIConnectionError: the store failed, or took longer than `timeout` seconds.
+    """
+    with anyio.move_on_after(timeout):
+        try:
+            return await answer
+        except Exception as exc:
+            raise CLIConnectionError(f"the session store failed: {said_by(exc)}", code="session_store.failed") from exc
+    raise CLIConnectionError(f"the session store did not answer in {timeout:g} s", code="session_store.failed")
+
+
+def said_by(exc: BaseException) -> str:
+    """Return what a store's exception says, on one short line."""
+    return printable(f"{type(exc).__name__}: {exc}"[:500])
+
+
+class PrivatePlace:
+    """A configuration directory for one process, below the temporary directory, with mode 0700.
+
+    `path` is the directory, and `CLAUDE_CONFIG_DIR` names it. It is removed when each of the two holders, `"process"` and `"mirror"`, has
+    let go; at the exit of the interpreter; or by the next host, when this one was killed.
+    """
+
+    def __init__(self, *, cwd: str | os.PathLike[str] | None, found: FoundSession, configuration: Mapping[str, Path]) -> None:
+        """Write the files of `found`, and link the files of the user's `configuration`, by name.
+
+        Raises `OSError` when they cannot be written; nothing is left then.
+        """
+        remove_abandoned()
+        self.path: Path = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
+        self._holders = {"process", "mirror"}
+        try:
+            self._lock: IO[bytes] | None = _locked(self.path)
+        except BaseException:
+            _remove(str(self.path), os.getpid(), None)
+            raise
+        self._remove = weakref.finalize(self, _remove, str(self.path), os.getpid(), self._lock)
+        try:
+            _write(self.path / "projects" / project_key_for_directory(cwd), found)
+            for name, target in configuration.items():
+                _link(self.path / name, target)
+        except BaseException:
+            self._remove()
+            raise
+
+    def let_go(self, holder: str) -> None:
+        """Note that the process is gone, or that the mirror needs the files no more."""
+        self._holders.discard(holder)
+        if not self._holders:
+            self._remove()
+
+    def remove(self) -> None:
+        """Delete the place now. For a start that failed."""
+        self._remove()
+
+
+def configuration_of(env: Mapping[str, str], *, is_isolated: bool) -> dict[str, Path]:
+    """Return what a process with the environment `env` has in its configuration directory, by name, without its transcripts.
+
+    The files are linked, not copied: a login that is renewed stays one login, and no secret is written a second time.
+    """
+    if is_isolated:
+        return {}
+    home, chosen = env.get("HOME"), env.get("CLAUDE_CONFIG_DIR")
+    folder = Path(chosen) if chosen else Path(home, ".claude") if home else None
+    found: dict[str, Path] = {}
+    if folder is not None:
+        with contextlib.suppress(OSError):  # there is none, or it belongs to another user
+            found = {path.name: path.absolute() for path in folder.iterdir() if path.name != "projects"}
+    if not chosen and home and (own := Path(home, ".claude.json")).exists():
+        found[own.name] = own.absolute()
+    return found
+
+
+def _link(place: Path, target: Path) -> None:
+    try:
+        place.symlink_to(target)
+    except OSError as exc:
+        if exc.errno not in (errno.EPERM, errno.EACCES, errno.ENOTSUP, None) and os.name != "nt":
+            raise
+        if target.is_file():  # a system that lets only some users make links
+            shutil.copyfile(target, place)
+            place.chmod(0o600)
+
+
+def _write(folder: Path, found: FoundSession) -> None:
+    for subpath, entries in found.transcripts.items():
+        relative = relative_transcript(found.session_id, subpath)
+        if relative is None:
+            continue
+        path = folder / relative
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        metadata = [entry for entry in entries if _is_metadata(entry)]
+        _write_lines(path, [entry for entry in entries if not _is_metadata(entry)])
+        if metadata:  # the CLI keeps it beside the transcript; the latest counts
+            last: dict[str, Any] = {name: value for name, value in metadata[-1].items() if name != "type"}
+            _write_private(path.with_name(path.name.removesuffix(".jsonl") + ".meta.json"), [msgspec.json.encode(last)])
+
+
+def _is_metadata(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.get("type") == _METADATA
+
+
+def _write_lines(path: Path, entries: Iterable[object]) -> None:
+    _write_private(path, (msgspec.json.encode(entry) + b"\n" for entry in entries))
+
+
+def _write_private(path: Path, parts: Iterable[bytes]) -> None:
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.writelines(parts)
+
+
+# What says that a place is in use: a lock on a file in it, which the system ends with the process that has it.
+
+
+def _locked(folder: Path) -> IO[bytes] | None:
+    try:
+        import fcntl
+    except ImportError:  # Windows: a place of a killed host stays until it is deleted by hand
+        return None
+    draft = folder / f"{_LOCK}.new"
+    lock = draft.open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.rename(folder / _LOCK)  # from now on, others look whether it is locked
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def remove_abandoned() -> None:
+    """Delete the private places of hosts that were killed."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    for folder in _own_places():
+        try:
+            with (folder / _LOCK).open("rb+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # it is in use, or just being made or removed
+
+
+def _own_places() -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+                    yield folder
+
+
+def _remove(folder: str, owner: int, lock: IO[bytes] | None) -> None:
+    if os.getpid() != owner:  # a fork of this process must not delete the files when it ends
+        return
+    # links are deleted, and not what they lead to
+    shutil.rmtree(folder, ignore_errors=True)
+    if lock is not None:
+        lock.close()

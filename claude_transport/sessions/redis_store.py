@@ -1,0 +1,239 @@
+"""`RedisSessionStore`: transcripts in Redis or Valkey, for many machines. It needs the extra `redis`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import anyio
+import msgspec
+
+from claude_transport.errors import CLIConnectionError, ConfigurationError
+from claude_transport.session_store import (
+    SessionKey,
+    SessionListSubkeysKey,
+    SessionStore,
+    SessionStoreEntry,
+    SessionStoreListEntry,
+    SessionSummaryEntry,
+)
+from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.store_keys import checked_key
+from claude_transport.sessions.summaries import fold_session_summary
+
+_SCHEMES: Final = ("redis", "rediss")
+_CALL_TIMEOUT: Final = 30.0
+"""Seconds for one call of the store, connecting included."""
+
+_PAGE: Final = 1_000
+"""Entries that are read at once."""
+
+# Each script runs as a whole or not at all, so a host that dies in the middle of a call leaves nothing half done.
+_APPEND: Final = """
+local now = redis.call('TIME')
+local mtime = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
+local last = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '0')
+if mtime <= last then mtime = last + 1 end
+for index = 4, #ARGV, 2 do
+    if ARGV[index] == '' or redis.call('SADD', KEYS[2], ARGV[index]) == 1 then redis.call('RPUSH', KEYS[1], ARGV[index + 1]) end
+end
+if ARGV[2] ~= '' then
+    redis.call('SADD', KEYS[4], ARGV[2])
+else
+    redis.call('ZADD', KEYS[3], mtime, ARGV[1])
+    redis.call('ZADD', KEYS[5], mtime, ARGV[3])
+end
+return mtime
+"""
+_CLAIM: Final = """
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return holder end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return ARGV[1]
+"""
+_RELEASE: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1"
+_SUMMARISE: Final = """
+local before = redis.call('HGET', KEYS[1], ARGV[1])
+if before and cjson.decode(before).count > tonumber(ARGV[3]) then return 0 end
+if not redis.call('ZSCORE', KEYS[2], ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+return 1
+"""
+
+
+class RedisSessionStore(SessionStore):
+    """Keeps transcripts in the Redis or Valkey server of `url`, such as `redis://user:password@host:6379/0`, or `rediss://…` for TLS.
+
+    Each call makes a connection of its own, so one store can be used in several event loops, one after the other. A key never expires by
+    itself. All keys begin with `prefix`.
+
+    Raises:
+        ConfigurationError: the URL is not one of Redis, or the extra `redis` is not installed.
+    """
+
+    def __init__(self, url: str, *, prefix: str = "claude-sessions") -> None:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        if parts is None or parts.scheme not in _SCHEMES or not parts.hostname:
+            raise ConfigurationError("url must be redis://host:port/database, or rediss://… for TLS", option="url")
+        try:
+            import coredis  # noqa: F401 - only whether it is there
+        except ImportError as exc:
+            raise ConfigurationError(
+                "RedisSessionStore needs the extra redis: pip install 'claude-transport[redis]'", option="url"
+            ) from exc
+        self._url: str = url
+        try:
+            self._host, self._port = parts.hostname, parts.port or 6379
+        except ValueError as exc:
+            raise ConfigurationError(f"url has no valid port: {exc}", option="url") from exc
+        self._place: str = f"{self._host}:{self._port}"
+        self._prefix = prefix
+
+    def __repr__(self) -> str:
+        """Show the server, without its password."""
+        return f"RedisSessionStore({self._place!r})"
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        """Connect for one call.
+
+        Raises:
+            CLIConnectionError: the server cannot be reached, refused a command, or did not answer in time.
+        """
+        import coredis
+
+        failure: Exception | None = None
+        with anyio.move_on_after(_CALL_TIMEOUT) as patience:
+            try:
+                # first by hand: a client that cannot connect leaves open streams behind
+                await (await anyio.connect_tcp(self._host, self._port)).aclose()
+                async with coredis.Redis.from_url(self._url) as client:
+                    yield client
+            except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
+                failure = _first_of(exc)
+        if failure is not None:
+            what = f"{self._place}: {type(failure).__name__}: {failure}".replace(self._url, self._place)
+            raise CLIConnectionError(what, code="session_store.failed") from None
+        if patience.cancelled_caught:
+            raise CLIConnectionError(f"{self._place} did not answer in {_CALL_TIMEOUT:g} s", code="session_store.failed")
+
+    async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        """Add `entries` to the end of a transcript, all or none. An entry whose `uuid` the transcript has already is left out."""
+        project, session, subpath = checked_key(key)
+        rows = [(uuid_of(entry) or "", msgspec.json.encode(entry)) for entry in entries]
+        if not rows:
+            return
+        names = self._names(project, session, subpath)
+        keys = [names["entries"], names["uuids"], names["sessions"], names["subkeys"], names["projects"]]
+        async with self._connected() as client:
+            arguments = [session, subpath or "", project, *(part for row in rows for part in row)]
+            mtime = int(await client.eval(_APPEND, keys=keys, args=arguments))
+            if subpath is None:
+                await self._summarise(client, names, key, mtime)
+
+    async def _summarise(self, client: Any, names: Mapping[str, str], key: SessionKey, mtime: int) -> None:
+        """Fold what is new into the summary. Of two hosts at once, the one that has folded more wins."""
+        kept = await client.hget(names["summaries"], key["session_id"])
+        before: dict[str, Any] = msgspec.json.decode(kept) if kept else {"count": 0, "data": {}}
+        count = before["count"]
+        prev: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": mtime, "data": before["data"]}
+        while lines := await client.lrange(names["entries"], count, count + _PAGE - 1):
+            prev = fold_session_summary(prev, key, [msgspec.json.decode(line) for line in lines])
+            count += len(lines)
+        now = msgspec.json.encode({"count": count, "mtime": mtime, "data": prev["data"]})
+        await client.eval(_SUMMARISE, keys=[names["summaries"], names["sessions"]], args=[key["session_id"], now, count])
+
+    async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        """Return all entries of a transcript; None for one that was never written."""
+        names = self._names(*checked_key(key))
+        found: list[SessionStoreEntry] = []
+        async with self._connected() as client:
+            while lines := await client.lrange(names["entries"], len(found), len(found) + _PAGE - 1):
+                found += [msgspec.json.decode(line) for line in lines]
+        return found or None
+
+    async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+        """List the sessions of a project that have a main transcript."""
+        async with self._connected() as client:
+            rows = await client.zrange(self._names(project_key, "-", None)["sessions"], 0, -1, withscores=True)
+        return [{"session_id": _text(session), "mtime": int(mtime)} for session, mtime in rows]
+
+    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """List the summaries of all sessions of a project."""
+        async with self._connected() as client:
+            rows = await client.hgetall(self._names(project_key, "-", None)["summaries"])
+        decoded = [(_text(session), msgspec.json.decode(kept)) for session, kept in rows.items()]
+        return [{"session_id": session, "mtime": kept["mtime"], "data": kept["data"]} for session, kept in decoded]
+
+    async def delete(self, key: SessionKey) -> None:
+        """Delete a transcript; a main transcript with its subkeys and its summary."""
+        project, session, subpath = checked_key(key)
+        names = self._names(project, session, subpath)
+        async with self._connected() as client:
+            await client.delete([names["entries"], names["uuids"]])
+            if subpath is not None:
+                await client.srem(names["subkeys"], [subpath])
+                return
+            for each in await client.smembers(names["subkeys"]):
+                part = self._names(project, session, _text(each))
+                await client.delete([part["entries"], part["uuids"]])
+            await client.delete([names["subkeys"]])
+            await client.zrem(names["sessions"], [session])
+            await client.hdel(names["summaries"], [session])
+            await client.zrem(names["projects"], [project])
+
+    async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        """List the subpaths of a session."""
+        project, session, _ = checked_key(key)
+        async with self._connected() as client:
+            return sorted(_text(each) for each in await client.smembers(self._names(project, session, None)["subkeys"]))
+
+    async def claim(self, key: SessionListSubkeysKey, *, owner: str, seconds: float) -> str | None:
+        """Take a session for `owner`, or keep it, for `seconds`. Return the owner that has it now."""
+        project, session, _ = checked_key(key)
+        names = self._names(project, session, None)
+        async with self._connected() as client:
+            return _text(await client.eval(_CLAIM, keys=[names["claim"]], args=[owner, max(1, int(seconds * 1000))]))
+
+    async def release(self, key: SessionListSubkeysKey, *, owner: str) -> None:
+        """Give a session back. Does nothing when `owner` does not have it."""
+        project, session, _ = checked_key(key)
+        async with self._connected() as client:
+            await client.eval(_RELEASE, keys=[self._names(project, session, None)["claim"]], args=[owner])
+
+    async def find_project(self, session_id: str) -> str | None:
+        """Return the project key under which the session was last written; None when there is none."""
+        async with self._connected() as client:
+            found: Sequence[Any] = await client.zrange(self._names("-", session_id, None)["projects"], -1, -1)
+        return _text(found[0]) if found else None
+
+    def _names(self, project: str, session: str, subpath: str | None) -> dict[str, str]:
+        """Return the keys in Redis. The parts of a key are quoted, so that no project can name the keys of another one.
+
+        The braces put everything on one node of a cluster, because a script may use only keys of one node.
+        """
+        of_project = f"{{{self._prefix}}}:project:{quote(project, safe='')}"
+        of_session = f"{of_project}:session:{quote(session, safe='')}"
+        part = of_session + (":main" if subpath is None else f":part:{quote(subpath, safe='')}")
+        return {
+            "entries": f"{part}:entries",
+            "uuids": f"{part}:uuids",
+            "sessions": f"{of_project}:sessions",
+            "summaries": f"{of_project}:summaries",
+            "subkeys": f"{of_session}:subkeys",
+            "claim": f"{of_session}:claim",
+            "projects": f"{{{self._prefix}}}:id:{quote(session, safe='')}:projects",
+        }
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _first_of(exc: BaseException) -> Exception:
+    """Return the first plain error of nested groups."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return exc if isinstance(exc, Exception) else RuntimeError(str(exc))

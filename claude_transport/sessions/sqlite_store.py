@@ -1,0 +1,191 @@
+"""`SQLiteSessionStore`: transcripts in one SQLite file, for the processes of one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.session_store import (
+    SessionKey,
+    SessionListSubkeysKey,
+    SessionStore,
+    SessionStoreEntry,
+    SessionStoreListEntry,
+    SessionSummaryEntry,
+)
+from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.store_keys import checked_key
+from claude_transport.sessions.summaries import fold_session_summary
+
+_PATIENCE: Final = 5.0
+"""Seconds that a call waits for another process to finish its write. Then it fails, and the mirror tries again."""
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS entries (
+    position INTEGER PRIMARY KEY, project TEXT NOT NULL, session TEXT NOT NULL, subpath TEXT NOT NULL, uuid TEXT, body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS entries_by_key ON entries (project, session, subpath, position);
+CREATE UNIQUE INDEX IF NOT EXISTS entries_by_uuid ON entries (project, session, subpath, uuid) WHERE uuid IS NOT NULL;
+CREATE TABLE IF NOT EXISTS sessions (
+    project TEXT NOT NULL, session TEXT NOT NULL, mtime INTEGER NOT NULL, summary BLOB NOT NULL, PRIMARY KEY (project, session)
+);
+CREATE INDEX IF NOT EXISTS sessions_by_id ON sessions (session, mtime);
+CREATE TABLE IF NOT EXISTS claims (
+    project TEXT NOT NULL, session TEXT NOT NULL, owner TEXT NOT NULL, until REAL NOT NULL, PRIMARY KEY (project, session)
+);
+"""
+
+_T = TypeVar("_T")
+
+
+class SQLiteSessionStore(SessionStore):
+    """Keeps transcripts in the SQLite database `path`, which is made with mode 0600 when it is missing.
+
+    Several processes of one machine may use the file at once. It must not be on a network file system: SQLite cannot lock it there.
+
+    Raises:
+        ConfigurationError: `path` is no path of a file, such as `":memory:"`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+        if not name or not isinstance(name, str) or name.startswith(":") or "\0" in name:
+            raise ConfigurationError(f"path must name a file, not {path!r}; InMemorySessionStore keeps nothing on the disk", option="path")
+        self._path: str = os.path.abspath(name)  # noqa: PTH100 - a later change of the working directory must not matter
+
+    def __repr__(self) -> str:
+        return f"SQLiteSessionStore({self._path!r})"
+
+    async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        # a cancelled caller leaves the thread, which ends by itself: SQLite waits for `_PATIENCE` seconds at most
+        return await anyio.to_thread.run_sync(functools.partial(_in_transaction, self._path, work), abandon_on_cancel=True)
+
+    async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        """Add `entries` to the end of a transcript, all or none. An entry whose `uuid` the transcript has already is left out."""
+        checked_key(key)
+        rows = [(uuid_of(entry), msgspec.json.encode(entry)) for entry in entries]
+        if rows:
+            await self._run(functools.partial(_append, key=key, entries=entries, rows=rows))
+
+    async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        """Return all entries of a transcript; None for one that was never written."""
+        project, session, subpath = checked_key(key)
+        query = "SELECT body FROM entries WHERE project = ? AND session = ? AND subpath = ? ORDER BY position"
+        rows = await self._run(lambda database: database.execute(query, (project, session, subpath or "")).fetchall())
+        return [msgspec.json.decode(body) for (body,) in rows] or None
+
+    async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+        """List the sessions of a project that have a main transcript."""
+        query = "SELECT session, mtime FROM sessions WHERE project = ?"
+        rows = await self._run(lambda database: database.execute(query, (project_key,)).fetchall())
+        return [{"session_id": session, "mtime": mtime} for session, mtime in rows]
+
+    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """List the summaries of all sessions of a project."""
+        query = "SELECT session, mtime, summary FROM sessions WHERE project = ?"
+        rows = await self._run(lambda database: database.execute(query, (project_key,)).fetchall())
+        return [{"session_id": session, "mtime": mtime, "data": msgspec.json.decode(summary)} for session, mtime, summary in rows]
+
+    async def delete(self, key: SessionKey) -> None:
+        """Delete a transcript; a main transcript with its subkeys and its summary."""
+        project, session, subpath = checked_key(key)
+
+        def work(database: sqlite3.Connection) -> None:
+            if subpath is not None:
+                database.execute("DELETE FROM entries WHERE project = ? AND session = ? AND subpath = ?", (project, session, subpath))
+                return
+            database.execute("DELETE FROM entries WHERE project = ? AND session = ?", (project, session))
+            database.execute("DELETE FROM sessions WHERE project = ? AND session = ?", (project, session))
+
+        await self._run(work)
+
+    async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        """List the subpaths of a session."""
+        project, session, _ = checked_key(key)
+        query = "SELECT DISTINCT subpath FROM entries WHERE project = ? AND session = ? AND subpath != ''"
+        return [subpath for (subpath,) in await self._run(lambda database: database.execute(query, (project, session)).fetchall())]
+
+    async def claim(self, key: SessionListSubkeysKey, *, owner: str, seconds: float) -> str | None:
+        """Take a session for `owner`, or keep it, for `seconds`. Return the owner that has it now."""
+        project, session, _ = checked_key(key)
+
+        def work(database: sqlite3.Connection) -> str | None:
+            now = time.time()
+            database.execute(
+                "INSERT INTO claims VALUES (?, ?, ?, ?) ON CONFLICT (project, session) DO UPDATE SET owner = excluded.owner,"
+                " until = excluded.until WHERE claims.owner = excluded.owner OR claims.until <= ?",
+                (project, session, owner, now + seconds, now),
+            )
+            row = database.execute("SELECT owner FROM claims WHERE project = ? AND session = ?", (project, session)).fetchone()
+            return None if row is None else str(row[0])
+
+        return await self._run(work)
+
+    async def release(self, key: SessionListSubkeysKey, *, owner: str) -> None:
+        """Give a session back. Does nothing when `owner` does not have it."""
+        project, session, _ = checked_key(key)
+        query = "DELETE FROM claims WHERE project = ? AND session = ? AND owner = ?"
+        await self._run(lambda database: database.execute(query, (project, session, owner)).rowcount)
+
+    async def find_project(self, session_id: str) -> str | None:
+        """Return the project key under which the session was last written; None when there is none."""
+        query = "SELECT project FROM sessions WHERE session = ? ORDER BY mtime DESC LIMIT 1"
+        row = await self._run(lambda database: database.execute(query, (session_id,)).fetchone())
+        return None if row is None else str(row[0])
+
+
+def _append(
+    database: sqlite3.Connection, *, key: SessionKey, entries: Sequence[SessionStoreEntry], rows: Sequence[tuple[str | None, bytes]]
+) -> None:
+    project, session, subpath = checked_key(key)
+    insert = "INSERT OR IGNORE INTO entries (project, session, subpath, uuid, body) VALUES (?, ?, ?, ?, ?)"
+    new = [
+        entry
+        for entry, (uuid, body) in zip(entries, rows, strict=True)
+        if database.execute(insert, (project, session, subpath or "", uuid, body)).rowcount
+    ]
+    if subpath is not None:
+        return
+    row = database.execute("SELECT mtime, summary FROM sessions WHERE project = ? AND session = ?", (project, session)).fetchone()
+    before: SessionSummaryEntry | None = None
+    if row is not None:
+        before = {"session_id": session, "mtime": row[0], "data": msgspec.json.decode(row[1])}
+    data: Mapping[str, Any] = fold_session_summary(before, key, new)["data"]
+    mtime = max(int(time.time() * 1000), 0 if before is None else before["mtime"] + 1)
+    database.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", (project, session, mtime, msgspec.json.encode(data)))
+
+
+def _in_transaction(path: str, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    with _connected(path) as database:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(database)
+        except BaseException:
+            database.rollback()
+            raise
+        database.commit()
+        return result
+
+
+@contextlib.contextmanager
+def _connected(path: str) -> Iterator[sqlite3.Connection]:
+    """Open the database for one call: a connection that stays open would belong to one thread."""
+    if not os.path.exists(path):  # noqa: PTH110
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    try:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'claims'").fetchone():
+            database.execute("PRAGMA journal_mode = WAL")
+            database.executescript(_SCHEMA)
+        yield database
+    finally:
+        database.close()

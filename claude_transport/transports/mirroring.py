@@ -1,0 +1,401 @@
+"""`Mirror`: copies the transcript of a running session into a `SessionStore`, beside the conversation and never in its way.
+
+The CLI sends each entry of a transcript as a `transcript_mirror` frame. The frames are taken out of the lines as they come, which costs one
+comparison per line. One task decodes them and gives them to the store. What cannot be stored becomes a `mirror_error` message among the
+lines. The session itself goes on in any case.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import os
+import secrets
+import socket
+import uuid as uuids
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from claude_transport.background import BackgroundTask
+from claude_transport.backoff import Backoff, RetryPolicy
+from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, OutcomeUncertain, SessionInUse
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.framing import OversizedLine
+from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
+from claude_transport.sessions.materialising import FoundSession, asked, find_session, said_by
+from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.store_keys import key_of_transcript
+from claude_transport.streams.inflow import Wakeup
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_FRAME: Final = b'{"type":"transcript_mirror"'
+"""How the CLI begins a frame."""
+
+MOST_WAITING_BYTES: Final = 64 * 2**20
+"""Bytes of frames that wait for a store that is slow or away. What comes beyond them is lost, and reported."""
+
+_BATCH_BYTES: Final = 2**20
+"""Bytes of frames that go to the store together."""
+
+_APPEND_TIMEOUT: Final = 60.0
+"""Seconds for one call of `append`."""
+
+_LAST_CALLS: Final = 10.0
+"""Seconds that the store gets after the last frame. Closing a session waits for no longer."""
+
+_LAST_WORDS: Final = 0.3
+"""Share of these seconds that the end of the reading waits for reports. A `Query` that closes reads for 5 seconds at most."""
+
+_GIVE_BACK: Final = 1.0
+"""Seconds for giving the sessions back. A claim that is not given back ends by itself."""
+
+CLAIM_SECONDS: Final = 30.0
+"""Seconds after which another host may take a session whose host was killed."""
+
+_RETRY: Final = RetryPolicy(connection=5, backoff=Backoff(first=0.2, maximum=5.0))
+_LAST_RETRY: Final = RetryPolicy(connection=1, backoff=Backoff(first=0.2))
+"""Once no more frames come, closing waits for the store."""
+
+
+class Frame(msgspec.Struct):
+    """What is needed of a frame."""
+
+    file_path: str = msgspec.field(name="filePath", default="")
+    entries: list[Any] = msgspec.field(default_factory=list)
+
+
+class Mirror:
+    """Takes the frames of one CLI process for `store`.
+
+    Args:
+        store: where the entries go.
+        hands_on: leave the frames among the lines, for a program that asked for them.
+        projects: session ids, and the project that the store has each of them under, where that is not the project of the directory.
+        retry: when a failed call is made again; `connection` counts.
+        append_timeout: seconds for one call of the store.
+        last_calls: seconds that the store gets after the last frame.
+        most_waiting_bytes: bytes of frames that may wait. What comes beyond them is lost, and reported.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        *,
+        hands_on: bool = False,
+        projects: Mapping[str, str] | None = None,
+        retry: RetryPolicy = _RETRY,
+        append_timeout: float = _APPEND_TIMEOUT,
+        last_calls: float = _LAST_CALLS,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
+    ) -> None:
+        self._store = store
+        self._hands_on = hands_on
+        self._projects = dict(projects or {})
+        self._retry = retry
+        self._append_timeout = append_timeout
+        self._most_waiting_bytes = most_waiting_bytes
+        self._last_calls = last_calls
+        self.lost: int = 0
+        """How many entries, or frames with several of them, were not stored."""
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._dropped = 0
+        self._reports: list[bytes] = []
+        self._news = Wakeup()
+        self._storing = 0  # entries that the store is being given
+        self._end_by: float | None = None  # once no more frames come
+        self._task: BackgroundTask | None = None
+        self._claims: dict[tuple[str, str], bool] = {}  # by project and session: whether it is ours
+        self._seen: set[str] = set(self._projects)  # sessions and files of which the store has the beginning
+        self._renew_at = math.inf
+
+    # Where lines are read: nothing here waits.
+
+    def take(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Take the frames out of `lines`, and return the rest, with the reports of what was lost since the last call."""
+        for line in lines:
+            if line.startswith(_FRAME):
+                break
+        else:
+            return [*lines, *self._reported()] if self._reports else lines
+        kept = []
+        for line in lines:
+            is_frame = line.startswith(_FRAME)
+            if is_frame:
+                self._note(line)
+            if not is_frame or self._hands_on:
+                kept.append(line)
+        self._news.fire()
+        return [*kept, *self._reported()]
+
+    def _note(self, line: bytes) -> None:
+        if isinstance(line, OversizedLine):
+            self._lose(None, f"a frame of {line.size} bytes is longer than max_line_bytes", 1)
+        elif self._waiting_bytes + len(line) > self._most_waiting_bytes:
+            self._dropped += 1
+            if self._dropped == 1:
+                self._lose(None, f"the store is too slow: {self._waiting_bytes} bytes wait for it, and frames are dropped", 1)
+            else:
+                self.lost += 1
+        else:
+            self._dropped = 0
+            self._waiting.append(line)
+            self._waiting_bytes += len(line)
+
+    def _reported(self) -> list[bytes]:
+        reports, self._reports = self._reports, []
+        return reports
+
+    # The life of the mirror.
+
+    def start(self, *, at_end: Callable[[], object] | None = None) -> None:
+        """Begin to store, in a task of its own. `at_end` is called when nothing more will be stored."""
+        self._task = BackgroundTask.spawn(self._run, name="mirror transcript", at_end=at_end)
+
+    async def drain(self) -> Sequence[bytes]:
+        """Wait a moment until everything is stored. Return the reports that were not read yet."""
+        end_by = self._begin_end() - (1 - _LAST_WORDS) * self._last_calls
+        if self._task is not None:
+            with anyio.CancelScope(deadline=end_by):
+                await self._task.wait()
+        return self._reported()
+
+    async def close(self) -> None:
+        """Store what waits, within the same seconds, and give the sessions back. A cancelled call gives up at once."""
+        if (task := self._task) is None:
+            await self._release()
+            return
+        try:
+            with anyio.CancelScope(deadline=self._begin_end()):
+                await task.wait()
+        finally:
+            task.cancel()
+            await task.join()
+            if self._waiting or self._storing:
+                self._lose(None, "the session was closed before the store had taken everything", len(self._waiting) + self._storing)
+                self._waiting.clear()
+                self._storing = 0
+
+    def _begin_end(self) -> float:
+        if self._end_by is None:
+            self._end_by = anyio.current_time() + self._last_calls
+        self._news.fire()
+        return self._end_by
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting or self._end_by is None:
+                if self._waiting:
+                    await self._store_waiting()
+                else:
+                    with anyio.CancelScope(deadline=self._renew_at):
+                        await self._news.wait()
+                if anyio.current_time() >= self._renew_at:
+                    await self._renew()
+        finally:
+            with anyio.move_on_after(_GIVE_BACK, shield=True):
+                await self._release()
+
+    # Claims: a session has one host at a time.
+
+    async def claim(self, key: SessionKey) -> None:
+        """Take a session for this host, before it is resumed.
+
+        Raises:
+            SessionInUse: another host has it.
+            CLIConnectionError: the store failed.
+        """
+        if not await self._is_ours(key, renew=True):
+            holder = await self._ask_for(key)
+            raise SessionInUse(
+                f"session {key['session_id']} is in use by another host ({holder}): wait for its end, or set fork_session=True for a copy",
+                session_id=key["session_id"],
+            )
+
+    async def _ask_for(self, key: SessionKey) -> str | None:
+        place: Any = {"project_key": key["project_key"], "session_id": key["session_id"]}
+        return await asked(
+            cast("SharedSessionStore", self._store).claim(place, owner=self._owner, seconds=CLAIM_SECONDS), timeout=self._append_timeout
+        )
+
+    async def _is_ours(self, key: SessionKey, *, renew: bool = False) -> bool:
+        if not has_method(self._store, "claim"):
+            return True
+        place = (key["project_key"], key["session_id"])
+        if renew or place not in self._claims:
+            self._claims[place] = await self._ask_for(key) == self._owner
+            self._renew_at = min(self._renew_at, anyio.current_time() + CLAIM_SECONDS / 3)
+        return self._claims[place]
+
+    async def _renew(self) -> None:
+        self._renew_at = anyio.current_time() + CLAIM_SECONDS / 3
+        for project, session in [place for place, is_ours in self._claims.items() if is_ours]:
+            key: SessionKey = {"project_key": project, "session_id": session}
+            try:
+                if not await self._is_ours(key, renew=True):
+                    self._lose(key, "another host has taken this session, so it is not stored any more", 0)
+            except ClaudeTransportError as exc:
+                logger.warning("the claim on a session could not be renewed: %s", exc)
+
+    async def _release(self) -> None:
+        for project, session in [place for place, is_ours in self._claims.items() if is_ours]:
+            try:
+                await cast("SharedSessionStore", self._store).release({"project_key": project, "session_id": session}, owner=self._owner)
+            except Exception as exc:  # noqa: BLE001 - the claim ends by itself
+                logger.info("a session was not given back to the store: %s", said_by(exc))
+        self._claims.clear()
+
+    # Storing.
+
+    async def _store_waiting(self) -> None:
+        size, lines = 0, []
+        while self._waiting and size < _BATCH_BYTES:
+            lines.append(line := self._waiting.popleft())
+            size += len(line)
+        by_file = self._by_file(lines)
+        self._storing = sum(map(len, by_file.values()))
+        for path, entries in by_file.items():
+            key = key_of_transcript(path)
+            if key is None:
+                self._lose(None, f"{Path(path).name!r} is no transcript", len(entries))
+                self._storing -= len(entries)
+                continue
+            local = key["project_key"]
+            key["project_key"] = self._projects.get(key["session_id"], local)
+            await self._append(key, [*await self._beginning(path, key, entries), *entries])
+            self._storing -= len(entries)
+        self._waiting_bytes -= size
+
+    def _by_file(self, lines: Sequence[bytes]) -> dict[str, list[SessionStoreEntry]]:
+        by_file: dict[str, list[SessionStoreEntry]] = {}
+        for line in lines:
+            try:
+                frame = msgspec.json.decode(line, type=Frame)
+            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+                self._lose(None, f"a frame cannot be read: {exc}", 1)
+                continue
+            by_file.setdefault(frame.file_path, []).extend(frame.entries)
+        return by_file
+
+    async def _beginning(self, path: str, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> Sequence[SessionStoreEntry]:
+        """Return the entries that the CLI has written without sending them: the history of a fork, or of a session that was begun
+        without a store. They are read once, when the first message of a file comes: only messages have a uuid by which to find them.
+        """
+        if path in self._seen or key["session_id"] in self._projects or not any(map(uuid_of, entries)):
+            return ()
+        self._seen.add(path)
+        try:
+            return await anyio.to_thread.run_sync(functools.partial(_entries_before, path, entries), abandon_on_cancel=True)
+        except FileNotFoundError:
+            return ()  # a CLI that keeps no files has sent everything
+        except (OSError, RuntimeError) as exc:  # it cannot be read, or no thread can be started
+            self._lose(key, f"the beginning of the transcript cannot be read: {said_by(exc)}", 1)
+            return ()
+
+    async def _append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        failures: list[BaseException] = []
+        while True:
+            try:
+                if not await self._is_ours(key):
+                    self._lose(key, "another host has this session", len(entries))
+                    return
+                await self._append_once(key, entries)
+            except ClaudeTransportError as exc:
+                retry = self._retry if self._end_by is None else _LAST_RETRY
+                delay = retry.next_delay(exc, earlier=failures)
+                if delay is None:
+                    self._lose(key, str(exc), len(entries))
+                    return
+                failures.append(exc)
+            else:
+                return
+            with anyio.move_on_after(delay):
+                while self._end_by is None:  # the end cuts the pause short
+                    await self._news.wait()
+
+    async def _append_once(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        with anyio.move_on_after(self._append_timeout):
+            try:
+                await self._store.append(key, entries)
+            except Exception as exc:
+                raise CLIConnectionError(f"the session store failed: {said_by(exc)}", code="session_store.failed") from exc
+            return
+        # it may still be written, and entries without a uuid would be there twice
+        raise OutcomeUncertain(f"the session store did not answer in {self._append_timeout:g} s")
+
+    def _lose(self, key: SessionKey | None, error: str, count: int) -> None:
+        self.lost += count
+        logger.warning("the transcript is not complete in the session store: %s (%d entries or frames)", error, count)
+        message = {
+            "type": "system",
+            "subtype": "mirror_error",
+            "error": error,
+            "key": key,
+            "uuid": str(uuids.uuid4()),
+            "session_id": "" if key is None else key["session_id"],
+        }
+        self._reports.append(msgspec.json.encode(message))
+
+
+def _entries_before(path: str, sent: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
+    """Return the entries of a transcript file before those that were `sent`; none when these are not there.
+
+    The CLI sends most entries of the file, but not all.
+    """
+    first = next(number for number, entry in enumerate(sent) if uuid_of(entry))
+    found: list[SessionStoreEntry] = []
+    with Path(path).open("rb") as file:
+        for line in file:
+            try:
+                entry = msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue  # half a line, of a process that was killed
+            if uuid_of(entry) == uuid_of(sent[first]):
+                while first and found and found[-1] == sent[first - 1]:
+                    found.pop()
+                    first -= 1
+                return found
+            found.append(entry)
+    return []
+
+
+async def prepare_stored(options: ClaudeOptions) -> tuple[Mirror, FoundSession | None, ClaudeOptions]:
+    """Ask the store of `options` for the session to resume, and take it for this host, unless it is forked.
+
+    Return a mirror, the session (None: the store has none, or none is resumed), and the options with which the CLI is to be started.
+
+    Raises:
+        SessionInUse: another host has the session.
+        CLIConnectionError: the store failed, or did not answer.
+        ConfigurationError: the store cannot do what the options need.
+    """
+    store = options.session_store
+    if store is None:
+        raise ConfigurationError("session_store is not set", option="session_store")
+    found = None
+    if options.resume is not None or options.continue_conversation:
+        found = await find_session(store, resume=options.resume, cwd=options.cwd)
+    kept = {} if found is None else {found.session_id: found.project_key}
+    mirror = Mirror(store, hands_on=options.session_mirror, projects=kept)
+    options = options.replace(session_mirror=True)
+    if found is not None:
+        options = options.replace(resume=found.session_id, continue_conversation=False)
+        if not options.fork_session:
+            try:
+                await mirror.claim({"project_key": found.project_key, "session_id": found.session_id})
+                # again: the host that had it may have stored its last words between the two
+                found = await find_session(store, resume=found.session_id, cwd=options.cwd)
+            except BaseException:
+                with anyio.move_on_after(_GIVE_BACK, shield=True):
+                    await mirror.close()
+                raise
+    return mirror, found, options

@@ -1,0 +1,368 @@
+"""Sessions of the real CLI that outlive their machine: mirrored into a store, and resumed from it without a file of the first run."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import claude_agent_sdk
+import pytest
+from live_session import PATIENCE, from_subagent
+from redis_server import redis_server
+
+import claude_transport as ct
+from claude_transport import errors, sessions
+from claude_transport.testing import FakeMessagesAPI, replies
+
+HELPER = {"helper": {"description": "helps", "prompt": "You help.", "tools": ["Bash"]}}
+SID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+
+MakeStore = Callable[[], Any]
+
+
+@pytest.fixture(params=["memory", "file", "sqlite", "redis", "official"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A store of each kind, empty."""
+    if request.param == "redis":
+        with redis_server(tmp_path / "redis") as url:
+            yield sessions.RedisSessionStore(url)
+        return
+    made: dict[str, MakeStore] = {
+        "memory": sessions.InMemorySessionStore,
+        "file": lambda: sessions.FileSessionStore(tmp_path / "store"),
+        "sqlite": lambda: sessions.SQLiteSessionStore(tmp_path / "store.db"),
+        "official": claude_agent_sdk.InMemorySessionStore,
+    }
+    yield made[request.param]()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary directory of this process, for this test only."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+def by_speaker(main: list[Any], sub: list[Any]) -> Any:
+    """A script with one line of replies for the main conversation and one for the subagent."""
+    in_main, in_sub = iter(main), iter(sub)
+    return lambda request: next(in_sub if from_subagent(request) else in_main, "More.")
+
+
+class Machine:
+    """A machine of its own: a HOME, a configuration, a working directory, of which the other machines see nothing."""
+
+    def __init__(self, root: Path, cli: str, environment: Callable[..., dict[str, str]]) -> None:
+        self.root = root
+        self.project = root / "work"
+        for name in ("home", "config", "work", "tmp"):
+            (root / name).mkdir(parents=True)
+        self.cli = cli
+        self.environment = environment
+
+    def options(self, api: FakeMessagesAPI, **more: Any) -> ct.ClaudeOptions:
+        """The options of a session here."""
+        own = {"HOME": str(self.root / "home"), "CLAUDE_CONFIG_DIR": str(self.root / "config")}
+        env = {**self.environment(api, CLAUDE_CODE_MAX_RETRIES="0"), **own}
+        return ct.ClaudeOptions(cli_path=self.cli, cwd=self.project, env=env, env_mode="exact", allowed_tools=["Agent"], **more)
+
+    @asynccontextmanager
+    async def session(self, api: FakeMessagesAPI, **more: Any) -> AsyncIterator[ct.Query]:
+        """A session here."""
+        with anyio.fail_after(PATIENCE):
+            async with ct.Query(ct.SubprocessTransport(self.options(api, **more)), agents=HELPER) as query:
+                yield query
+
+    def vanish(self) -> None:
+        """Delete everything."""
+        shutil.rmtree(self.root)
+
+
+@pytest.fixture
+def machines(tmp_path: Path, claude_cli: str, cli_env: Callable[..., dict[str, str]]) -> Iterator[Machine]:
+    """Machines, one after the other."""
+    return (Machine(tmp_path / f"machine-{number}", claude_cli, cli_env) for number in range(9))
+
+
+async def ask(query: ct.Query, prompt: str) -> Any:
+    return await (await query.send(prompt)).result()
+
+
+def known(api: FakeMessagesAPI) -> str:
+    """Everything the model was told by its last request."""
+    return str(api.conversation[-1].body["messages"])
+
+
+AGENT = replies.tool_use(
+    "Agent", {"description": "do it", "prompt": "SUB", "subagent_type": "helper", "run_in_background": False}, id="toolu_agent"
+)
+
+
+@pytest.mark.needs("--session-mirror")
+@pytest.mark.version_sensitive
+async def test_a_session_goes_on_on_another_machine_with_its_subagents(store: Any, machines: Iterator[Machine], temporary: Path) -> None:
+    one, other = next(machines), next(machines)
+    async with FakeMessagesAPI(by_speaker([AGENT, "The word is xyzzy.", "It was xyzzy.", "Still."], ["Sub says plugh."])) as api:
+        async with one.session(api, session_store=store) as query:
+            first = await ask(query, "Tell me a word")
+        written: Any = {"directory": one.project}
+        said = await sessions.get_session_messages_from_store(store, first.session_id, **written)
+        assert "xyzzy" in str(said[-1].message)
+        (agent,) = await sessions.list_subagents_from_store(store, first.session_id, **written)
+        (listed,) = await sessions.list_sessions_from_store(store, **written)
+        assert (listed.session_id, listed.first_prompt) == (first.session_id, "Tell me a word")
+        one.vanish()
+        if isinstance(store, claude_agent_sdk.InMemorySessionStore):  # it cannot look for a session of another directory
+            other = Machine(one.root, other.cli, other.environment)
+        async with other.session(api, session_store=store, resume=first.session_id) as query:
+            (place,) = temporary.glob("claude-transport-session-*")
+            assert place.stat().st_mode & 0o777 == 0o700
+            assert list(place.rglob(f"*/{first.session_id}/subagents/agent-{agent}.meta.json"))
+            second = await ask(query, "Which one?")
+            assert second.session_id == first.session_id
+        assert "The word is xyzzy." in known(api)
+        assert list(temporary.iterdir()) == []
+        (alone,) = await sessions.get_subagent_messages_from_store(store, first.session_id, agent, limit=1, offset=1, **written)
+        assert "Sub says plugh." in str(alone.message)
+        said = await sessions.get_session_messages_from_store(store, first.session_id, **written)
+        assert [message.type for message in said[-2:]] == ["user", "assistant"]
+        assert "It was xyzzy." in str(said[-1].message)
+        assert "Tell me a word" in str(said[0].message)
+
+
+async def begun(store: Any, machine: Machine, **more: Any) -> str:
+    """A session in which a word was said, and its end."""
+    async with FakeMessagesAPI(["The word is xyzzy."]) as api, machine.session(api, session_store=store, **more) as query:
+        return (await ask(query, "Tell me a word")).session_id
+
+
+@pytest.mark.needs("--session-mirror", "a continued session keeps its id")
+async def test_continuing_takes_up_the_latest_session_that_the_store_has_of_the_directory(
+    store: Any, machines: Iterator[Machine], temporary: Path
+) -> None:
+    one = next(machines)
+    await begun(store, one)
+    latest = await begun(store, one)
+    one.vanish()
+    again = Machine(one.root, one.cli, one.environment)
+    async with FakeMessagesAPI(["Continued."]) as api, again.session(api, session_store=store, continue_conversation=True) as query:
+        assert (await ask(query, "Go on")).session_id == latest
+        assert "The word is xyzzy." in known(api)
+    assert len(await sessions.list_sessions_from_store(store, again.project)) == 2
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_continuing_without_a_session_in_the_store_begins_one(store: Any, machines: Iterator[Machine]) -> None:
+    one = next(machines)
+    async with FakeMessagesAPI(["Hello."]) as api, one.session(api, session_store=store, continue_conversation=True) as query:
+        result = await ask(query, "Hello")
+    assert [each.session_id for each in await sessions.list_sessions_from_store(store, one.project)] == [result.session_id]
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_the_store_has_the_whole_history_of_a_fork(store: Any, machines: Iterator[Machine], temporary: Path) -> None:
+    one = next(machines)
+    original = await begun(store, one)
+    before = await store.load({"project_key": sessions.project_key_for_directory(one.project), "session_id": original})
+    async with FakeMessagesAPI(["Forked."]) as api, one.session(api, session_store=store, resume=original, fork_session=True) as query:
+        fork = (await ask(query, "A side branch")).session_id
+    assert fork != original
+    said = await sessions.get_session_messages_from_store(store, fork, one.project)
+    assert [message.type for message in said] == ["user", "assistant", "user", "assistant"]
+    assert "The word is xyzzy." in str(said[1].message)
+    assert await store.load({"project_key": sessions.project_key_for_directory(one.project), "session_id": original}) == before
+    one.vanish()
+    again = Machine(one.root, one.cli, one.environment)
+    async with FakeMessagesAPI(["It was xyzzy."]) as api, again.session(api, session_store=store, resume=fork) as query:
+        await ask(query, "Which one?")
+        assert "The word is xyzzy." in known(api)
+        assert "A side branch" in known(api)
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_session_that_was_begun_without_a_store_is_stored_whole_once_it_goes_on_with_one(
+    store: Any, machines: Iterator[Machine]
+) -> None:
+    one = next(machines)
+    original = await begun(None, one)
+    async with FakeMessagesAPI(["It was xyzzy."]) as api, one.session(api, session_store=store, resume=original) as query:
+        await ask(query, "Which one?")
+    said = await sessions.get_session_messages_from_store(store, original, one.project)
+    assert [message.type for message in said] == ["user", "assistant", "user", "assistant"]
+
+
+@pytest.mark.needs("--session-mirror")
+@pytest.mark.parametrize("store", ["memory", "file", "sqlite", "redis"], indirect=True)
+async def test_of_two_hosts_that_resume_a_session_the_second_is_refused_or_forks(
+    store: Any, machines: Iterator[Machine], temporary: Path
+) -> None:
+    one, other = next(machines), next(machines)
+    original = await begun(store, one)
+    async with FakeMessagesAPI(["Resumed.", "Forked."]) as api, one.session(api, session_store=store, resume=original) as query:
+        await ask(query, "Back again")
+        with pytest.raises(errors.SessionInUse, match="fork_session=True") as caught:
+            async with other.session(api, session_store=store, resume=original):
+                pass
+        assert caught.value.session_id == original
+        async with other.session(api, session_store=store, resume=original, fork_session=True) as forked:
+            assert (await ask(forked, "A side branch")).session_id != original
+            assert "The word is xyzzy." in known(api)
+    assert list(temporary.iterdir()) == []
+    async with FakeMessagesAPI(["Free."]) as api, other.session(api, session_store=store, resume=original) as query:
+        assert (await ask(query, "And now?")).session_id == original
+        assert "Back again" in known(api)
+        assert "A side branch" not in known(api)
+
+
+@pytest.mark.needs("--session-mirror")
+@pytest.mark.parametrize("store", ["memory", "sqlite"], indirect=True)
+async def test_a_running_session_that_was_not_resumed_is_held_by_its_host_too(store: Any, machines: Iterator[Machine]) -> None:
+    one, other = next(machines), next(machines)
+    async with FakeMessagesAPI(["The word is xyzzy.", "More."]) as api, one.session(api, session_store=store) as query:
+        running = (await ask(query, "Tell me a word")).session_id
+        await until_stored(store, one, running)
+        with pytest.raises(errors.SessionInUse):
+            async with other.session(api, session_store=store, resume=running):
+                pass
+
+
+async def until_stored(store: Any, machine: Machine, session: str) -> None:
+    """Return when the store has something of a session."""
+    with anyio.fail_after(PATIENCE):
+        while not await store.load({"project_key": sessions.project_key_for_directory(machine.project), "session_id": session}):
+            await anyio.lowlevel.checkpoint()
+
+
+class BadStore(sessions.InMemorySessionStore):
+    """A store whose `append` fails for the first `failures` calls, or waits until `open` is set."""
+
+    def __init__(self, *, failures: int = 0, opened: bool = True, cuts: bool = False) -> None:
+        super().__init__()
+        self.failures = failures
+        self.cuts = cuts
+        self.calls = 0
+        self.open = anyio.Event()
+        if opened:
+            self.open.set()
+
+    async def append(self, key: Any, entries: Any) -> None:
+        """Fail, wait, or store a part before failing."""
+        self.calls += 1
+        await self.open.wait()
+        if self.calls <= self.failures:
+            if self.cuts:
+                await super().append(key, entries[: len(entries) // 2])
+            raise ConnectionResetError("the store died")
+        await super().append(key, entries)
+
+
+@pytest.mark.needs("--session-mirror")
+@pytest.mark.parametrize("cuts", [False, True], ids=["before an append", "in the middle of an append"])
+async def test_a_store_that_fails_for_a_moment_has_everything_once_in_the_end(cuts: bool, machines: Iterator[Machine]) -> None:
+    one, failing = next(machines), BadStore(failures=1, cuts=cuts)
+    script = ["The word is xyzzy."]
+    async with FakeMessagesAPI(script) as api, one.session(api, session_store=failing, session_id=SID) as query:
+        await ask(query, "Tell me a word")
+        report = await query.aclose()
+    assert report.unstored_entries == 0
+    said = await sessions.get_session_messages_from_store(failing, SID, one.project)
+    assert [message.type for message in said] == ["user", "assistant"]
+    stored = await failing.load({"project_key": sessions.project_key_for_directory(one.project), "session_id": SID})
+    uuids = [entry["uuid"] for entry in stored or [] if "uuid" in entry]
+    assert len(uuids) == len(set(uuids)) > 2
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_store_that_is_away_loses_no_message_and_the_loss_is_reported(machines: Iterator[Machine]) -> None:
+    one, failing = next(machines), BadStore(failures=10**9)
+    heard: list[ct.Message] = []
+    async with FakeMessagesAPI(["The word is xyzzy."]) as api, one.session(api, session_store=failing) as query:
+        messages = query.messages()
+        assert (await ask(query, "Tell me a word")).result == "The word is xyzzy."
+        report = await query.aclose()
+        heard = [message async for message in messages]
+    lost = [message for message in heard if isinstance(message, ct.messages.MirrorError)]
+    assert lost
+    assert "ConnectionResetError: the store died" in lost[0].error
+    assert report.unstored_entries > 2
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_slow_store_does_not_hold_up_the_conversation(machines: Iterator[Machine]) -> None:
+    one, slow = next(machines), BadStore(opened=False)
+    async with FakeMessagesAPI(["One.", "Two.", "Three."]) as api, one.session(api, session_store=slow) as query:
+        for word in ("One.", "Two.", "Three."):
+            result = await ask(query, "Say it")
+            assert result.result == word
+        slow.open.set()
+        report = await query.aclose()
+    assert report.unstored_entries == 0
+    assert len(await sessions.get_session_messages_from_store(slow, result.session_id, one.project)) == 6
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_start_that_fails_leaves_no_files_and_holds_no_session(
+    machines: Iterator[Machine], temporary: Path, tmp_path: Path
+) -> None:
+    one, store = next(machines), sessions.SQLiteSessionStore(tmp_path / "store.db")
+    original = await begun(store, one)
+    async with FakeMessagesAPI(["Back."]) as api:
+        with pytest.raises(errors.WorkingDirectoryError):
+            await ct.SubprocessTransport(one.options(api, session_store=store, resume=original).replace(cwd=tmp_path / "missing")).connect()
+        assert list(temporary.iterdir()) == []
+        async with one.session(api, session_store=store, resume=original) as query:
+            assert (await ask(query, "Back?")).session_id == original
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_gateway_with_a_store_mirrors_and_resumes_for_its_clients(
+    machines: Iterator[Machine], temporary: Path, tmp_path: Path
+) -> None:
+    one, store = next(machines), sessions.SQLiteSessionStore(tmp_path / "store.db")
+    async with FakeMessagesAPI(["The word is xyzzy.", "It was xyzzy."]) as api:
+        gateways = []
+        for machine in (one, next(machines)):
+            options = machine.options(api, session_store=store)
+            gateways.append(ct.Gateway(options, listen=["tcp://127.0.0.1:0"], tokens={"a": "a-token-for-the-store"}, choices=["resume"]))
+        heard = []
+        resumed: str | None = None
+        for gateway in gateways:
+            with anyio.fail_after(PATIENCE):
+                async with gateway:
+                    chosen = {} if resumed is None else {"resume": resumed}
+                    async with ct.Query(ct.NetworkTransport(gateway.urls[0], token="a-token-for-the-store", options=chosen)) as query:
+                        heard.append(await ask(query, "Tell me a word"))
+                    resumed = heard[0].session_id
+            if one.root.exists():
+                one.vanish()
+        assert heard[0].session_id == heard[1].session_id
+        assert "The word is xyzzy." in known(api)
+    assert list(temporary.glob("claude-transport-session-*")) == []
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_host_that_is_killed_leaves_a_session_that_can_be_resumed_elsewhere(
+    machines: Iterator[Machine], temporary: Path, tmp_path: Path
+) -> None:
+    """What was stored before the kill is there, and the place in which the session ran is removed by the next start."""
+    one, other, path = next(machines), next(machines), tmp_path / "store.db"
+    store = sessions.SQLiteSessionStore(path)
+    original = await begun(store, one)
+    left = temporary / "claude-transport-session-left"
+    left.mkdir()
+    (left / "in-use").touch()  # as a killed host leaves it: no process has the lock
+    key: Any = {"project_key": sessions.project_key_for_directory(one.project), "session_id": original}
+    await store.append(key, [{"type": "user"}])
+    await store.claim(key, owner="a killed host", seconds=0.0)
+    async with FakeMessagesAPI(["It was xyzzy."]) as api, other.session(api, session_store=store, resume=original) as query:
+        assert not left.exists()
+        assert (await ask(query, "Which one?")).session_id == original
+        assert "The word is xyzzy." in known(api)
