@@ -118,7 +118,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "pool.codex_pool": "Public behind its door; a pool of Claude never loads it.",
     "protocol.codex_turns": "The turns of Codex in bytes; it changes with that protocol.",
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
-    "sessions.changing": "Public behind its door; what is written to a transcript changes with the CLI.",
     "sessions.file_store": "Public behind its door; one store, which changes with how files are locked and repaired.",
     "sessions.from_store": "Public behind its door; the functions on stores.",
     "sessions.importing": "Public behind its door; it alone needs an event loop.",
