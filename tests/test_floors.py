@@ -38,6 +38,7 @@ FLOORS = {
     "inspection": 5,
     "client": 5,
     "jsonrpc": 5,
+    "observing": 5,
     "codex.session": 5,
     "bridge": 6,
     "completion": 6,
