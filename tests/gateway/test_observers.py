@@ -201,12 +201,12 @@ async def test_lines_that_are_not_kept_any_more_are_a_replay_gap() -> None:
 
 
 async def test_fifty_observers_one_of_them_stuck_cost_the_owner_no_line_and_bounded_memory() -> None:
-    limits = GatewayLimits(observed_bytes=200_000, half_open=512, half_open_per_address=512)
+    limits = GatewayLimits(observed_bytes=100_000, half_open=512, half_open_per_address=512)
     async with scene(limits=limits) as stage, anyio.create_task_group() as tasks:
         token = stage.gateway.grant_observer(stage.session).token
         stuck = await http(stage.url, f"/observe/{stage.session}/events", authorization=f"Bearer {token}")
         assert stuck[0] == 200  # and it never reads
-        last, done, finished = 1000, [0] * 49, anyio.Event()
+        last, done, finished = 400, [0] * 49, anyio.Event()
 
         async def watch(place: int) -> None:
             async with stage.watch(token, since=None) as watching:
