@@ -534,6 +534,7 @@
     if (token) sessionStorage.setItem(STORE, token); // of this tab: a reload needs it
     follow();
   };
+  $("whole").textContent = "Whole session";
   const name = "session " + HERE.split("/").at(-1);
   document.title = name;
   document.querySelector("h1 .name").textContent = name;
