@@ -490,7 +490,12 @@ MANUAL: Final[Mapping[str, Manual]] = {
             "claude-transport watch ws://127.0.0.1:7411 --session 1a3742c2 --token-env TOKEN",
             "claude-transport watch http://127.0.0.1:7411/observe/1a3742c2 --token-env TOKEN --json > tape.ndjson",
         ),
-        environment=(("the one that --token-env names", "the token of an observer, or of the owner of the session"), _COLOURS, _COLUMNS, _TRACEBACK),
+        environment=(
+            ("the one that --token-env names", "the token of an observer, or of the owner of the session"),
+            _COLOURS,
+            _COLUMNS,
+            _TRACEBACK,
+        ),
         files=_NO_FILES,
         exit_codes=(
             ("0", "the session has ended"),
@@ -645,7 +650,9 @@ COMMANDS: Final = (
     Command(
         "watch",
         [
-            Place("url", metavar="URL", help="ws://HOST:PORT or wss://HOST:PORT of a gateway, or the address of the live page of a session"),
+            Place(
+                "url", metavar="URL", help="ws://HOST:PORT or wss://HOST:PORT of a gateway, or the address of the live page of a session"
+            ),
             _option("--session", metavar="ID", help="the id of the session, as the log of the gateway has it (default: the one in URL)"),
             _option("--token-env", metavar="NAME", help="the environment variable that holds the token (default: none)"),
             _option("--since", **_POSITION, metavar="N", help="begin behind line N (default: the oldest line that is kept)"),

@@ -30,7 +30,7 @@ from claude_transport.gateway.door import Allowance, Door, GatewayLimits, Gatewa
 from claude_transport.gateway.health import GatewayMetrics, Hosts, Page
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
-from claude_transport.gateway.observatory import ObserverGrant, Observatory, Send, Viewing
+from claude_transport.gateway.observatory import Observatory, ObserverGrant, Send, Viewing
 from claude_transport.gateway.session import (
     GONE,
     CodexFields,
@@ -336,7 +336,7 @@ class Gateway:
     def observe(
         self, request: HandshakeRequest, *, below: str = "", certified: str | None = None, here: str | None = None
     ) -> Page | Viewing | None:
-        """Return the answer to the HTTP request of an observer: a `Page`, or a `Viewing`, whose events `show()` sends; None for other paths.
+        """Return the answer to the HTTP request of an observer: a `Page`, or a `Viewing` for `show()`. None for other paths.
 
         For adapters such as `GatewayApplication`.
 

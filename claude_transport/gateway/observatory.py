@@ -1,7 +1,7 @@
 """`Observatory`: the observers of a gateway's sessions: their tokens, their requests over HTTP, and the streams of events that they get.
 
-`Gateway.observe()` asks here what a request may see. `arrival.py` (own listeners) and `asgi.py` (another server) carry the answer. The lines
-are in `protocol/observation.py`, the live page in `inspection`.
+`Gateway.observe()` asks here what a request may see. `arrival.py` (own listeners) and `asgi.py` (another server) carry the answer. The
+lines are in `protocol/observation.py`, the live page in `inspection`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class ObserverGrant:
-    """The right to watch one session of a gateway: `token` is to be given to an observer, `session` is the id, `scrub` says what is redacted.
+    """The right to watch one session of a gateway: its id (`session`), a `token` for observers, and whether they see it redacted (`scrub`).
 
     The token can read and nothing else. It ends with the session, or at once with `revoke()`.
     """
@@ -357,4 +357,3 @@ def _read_position(text: str | None) -> int | None:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-

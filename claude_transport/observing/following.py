@@ -1,4 +1,4 @@
-"""`Follower`: waits for new lines of a `LineLog`, at a pace that leaves the event loop to the session. And `Observation`, what users iterate.
+"""`Follower` waits for new lines of a `LineLog`, at a pace that leaves the event loop to the session. `Observation` is what users iterate.
 
 Neither has a queue: an observer that does not read costs no memory, and is told later how many lines it has missed.
 """

@@ -10,14 +10,15 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.abc import ByteStreamConnectable
+from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import (
     AuthenticationError,
-    CLIConnectionError,
     ClaudeTransportError,
+    CLIConnectionError,
     ConfigurationError,
     ConnectionLost,
+    ConnectTimeout,
     ProtocolError,
     ReplayGap,
 )
@@ -53,9 +54,7 @@ class _Row(msgspec.Struct):
 class RemoteObservation(Observation):
     """Reads the events of one session of a gateway over one connection, which the first step of the iteration opens."""
 
-    def __init__(
-        self, address: Address, *, session: str, since: int | None, token: str | None, ssl_context: ssl.SSLContext | None
-    ) -> None:
+    def __init__(self, address: Address, *, session: str, since: int | None, token: str | None, ssl_context: ssl.SSLContext | None) -> None:
         if ssl_context is not None and not address.is_encrypted:
             raise ConfigurationError("ssl_context needs an encrypted connection: use wss://", option="ssl_context")
         if token is not None and not (isinstance(token, str) and token.isascii() and token.isprintable() and " " not in token and token):
@@ -74,11 +73,14 @@ class RemoteObservation(Observation):
         try:
             while not self._lines:
                 if self._over:
-                    raise StopAsyncIteration
+                    break
                 await self._read()
-        except (ClaudeTransportError, StopAsyncIteration):
+        except ClaudeTransportError:
             await self.aclose()
             raise
+        if not self._lines:
+            await self.aclose()
+            raise StopAsyncIteration
         line = self._lines.popleft()
         self.position = line.position
         return line
@@ -125,17 +127,17 @@ class RemoteObservation(Observation):
         try:
             with anyio.fail_after(DEFAULT_CONNECT_TIMEOUT):
                 answer = await http_get(stream, where, host=_host_of(self._address), headers=headers)
-                if answer.status != 200:
-                    raise await self._refusal(answer)
-        except TimeoutError:
-            await anyio.aclose_forcefully(stream)
-            raise CLIConnectionError(f"{self._address}: the gateway has not answered in {DEFAULT_CONNECT_TIMEOUT:g} s") from None
+                refusal = None if answer.status == 200 else await self._refusal(answer)
         except BaseException as exc:
-            with anyio.CancelScope(shield=True):
-                await anyio.aclose_forcefully(stream)
+            await _drop(stream)
+            if isinstance(exc, TimeoutError):
+                raise ConnectTimeout(f"{self._address}: the gateway has not answered", waited=DEFAULT_CONNECT_TIMEOUT) from None
             if isinstance(exc, anyio.EndOfStream | anyio.BrokenResourceError):
                 raise CLIConnectionError(f"{self._address}: the gateway hung up before it answered") from exc
             raise
+        if refusal is not None:
+            await _drop(stream)
+            raise refusal
         return answer
 
     async def _refusal(self, answer: HTTPStream) -> ClaudeTransportError:
@@ -146,6 +148,11 @@ class RemoteObservation(Observation):
         if answer.status in {401, 403}:
             return AuthenticationError(message, code="connect.auth_failed" if answer.status == 401 else "connect.forbidden")
         return CLIConnectionError(message, code=f"connect.http_{answer.status}", retryable=answer.status in _RETRYABLE)
+
+
+async def _drop(stream: ByteStream) -> None:
+    with anyio.CancelScope(shield=True):
+        await anyio.aclose_forcefully(stream)
 
 
 def _line_of(event: ServerSentEvent) -> ObservedLine:
@@ -168,4 +175,3 @@ def _opener(address: Address, ssl_context: ssl.SSLContext | None) -> ByteStreamC
     if address.is_encrypted:
         opener = TLSConnectable(opener, hostname=address.host, address=str(address), ssl_context=ssl_context)
     return opener
-

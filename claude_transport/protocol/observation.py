@@ -1,7 +1,7 @@
 """`LineLog`: the last lines of a running session, in both directions and in bounded memory, for those who watch it.
 
-The session appends blocks of lines as they are. An observer takes `Excerpt`s, and only then are the lines divided, redacted and encoded, once
-for all observers. So the session pays for one append, whoever watches. `observing` waits for new lines; `gateway` sends them over HTTP.
+The session appends blocks of lines as they are. An observer takes `Excerpt`s, and only then are the lines divided, redacted and encoded,
+once for all observers. So the session pays for one append, however many watch. `observing` waits for new lines; `gateway` sends them over HTTP.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Entry:
         self.block = block
         self.first = first
         self.t = t
-        self.direction = direction
+        self.direction: Direction = direction
         self.count = block.count
         self.size = len(block.head) + len(block.chunk) + _BESIDE_BYTES
         self.lines: dict[bool, Sequence[ObservedLine]] = {}
@@ -287,4 +287,3 @@ _GONE: Final[Any] = _Entry(LineBlock(b"", b"", 0, 0), first=0, t=0.0, direction=
 
 def _first_of(entry: _Entry) -> int:
     return entry.first
-

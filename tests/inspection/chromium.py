@@ -160,7 +160,6 @@ class Chromium:
             del self._pages[session]
             self.call("Target.closeTarget", targetId=target)
 
-
     def reload(self, page: Page) -> None:
         """Load the page again, and wait until its script has ended."""
         page.is_loaded = False

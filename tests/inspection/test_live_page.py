@@ -205,6 +205,11 @@ def test_the_page_itself_tells_nothing_of_a_session() -> None:
         assert body == unknown.partition(b"\r\n\r\n")[2]
         assert b"a word of the session" not in body
         low = head.lower()
-        for header in (b"content-security-policy: default-src 'none'; script-src 'sha256-", b"x-frame-options: deny", b"no-store", b"nosniff"):
+        for header in (
+            b"content-security-policy: default-src 'none'; script-src 'sha256-",
+            b"x-frame-options: deny",
+            b"no-store",
+            b"nosniff",
+        ):
             assert header in low
         assert b"connect-src 'self'" in low
