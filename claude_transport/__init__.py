@@ -73,6 +73,7 @@ _load, __dir__, __all__ = lazy_names(
         "backoff",
         "bridge",
         "client",
+        "codex",
         "completion",
         "control",
         "errors",

@@ -3,6 +3,7 @@
 from claude_transport import backoff as backoff
 from claude_transport import bridge as bridge
 from claude_transport import client as client
+from claude_transport import codex as codex
 from claude_transport import completion as completion
 from claude_transport import control as control
 from claude_transport import errors as errors

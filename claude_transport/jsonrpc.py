@@ -131,9 +131,10 @@ class _Line:
 class _Waiter:
     """A request of this end that waits for its outcome."""
 
-    __slots__ = ("error", "result", "settled")
+    __slots__ = ("error", "method", "result", "settled")
 
-    def __init__(self) -> None:
+    def __init__(self, method: str) -> None:
+        self.method: str = method
         self.result: Any = None
         self.error: ClaudeTransportError | None = None
         self.settled: Flag = Flag()
@@ -150,9 +151,9 @@ _calling_back: ContextVar[tuple[JSONRPCPeer, ...]] = ContextVar("_calling_back",
 class JSONRPCPeer:
     """One end of a JSON-RPC 2.0 conversation, over any transport. Use it with `async with`; the end of the block closes the transport.
 
-    The peer may ask, too: `await on_request(request)` returns the result, or raises `JSONRPCError` to refuse. Another exception is logged
-    and answered with a plain "internal error". Requests are worked on at the same time, up to `max_requests`; more are refused at once,
-    so that answers and cancellations are always read.
+    The peer may ask, too: `await on_request(request)` returns the result, or raises a `JSONRPCError` of its own to refuse. Another
+    exception, also the error of a request that it made, is logged and answered with a plain "internal error". Up to `max_requests` requests
+    are worked on at the same time; more are refused at once, so that answers and cancellations are always read.
 
     Notifications are read with `notifications()`, or handed to `on_notification` in their order. A plain function is called before what the
     peer said next is looked at, and must not wait; an async function is awaited apart from that, one call after the other.
@@ -198,9 +199,7 @@ class JSONRPCPeer:
         check_number("timeout", timeout, positive=True)
         check_number("connect_timeout", connect_timeout, positive=True)
         check_number("transport_close_timeout", transport_close_timeout, positive=False)
-        for option, value in {"max_requests": max_requests, "max_notifications": max_notifications}.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigurationError(f"{option} must be a whole number of at least 1, not {value!r}", option=option)
+        _check_counts(max_requests=max_requests, max_notifications=max_notifications)
         self._transport = transport
         self._is_ours = isinstance(transport, Transport)
         self._on_request = on_request or _refuse
@@ -279,6 +278,7 @@ class JSONRPCPeer:
 
     async def ended(self) -> ClaudeTransportError | None:
         """Wait until nothing more can come: the peer has ended, or this end is closed. Returns why; None when the peer ended well."""
+        self._check_loop()
         await self._ended.wait()
         return self._error
 
@@ -415,7 +415,7 @@ class JSONRPCPeer:
     @property
     def pending_requests(self) -> dict[int, str]:
         """The requests that wait for an answer: id to method."""
-        return dict(self._machine.pending)
+        return {request_id: waiter.method for request_id, waiter in self._waiters.items()}
 
     # Asking
 
@@ -440,7 +440,7 @@ class JSONRPCPeer:
         check_seconds("timeout", limit)
         self._check_open()
         request_id, data = self._machine.request(method, params)
-        waiter = self._waiters[request_id] = _Waiter()
+        waiter = self._waiters[request_id] = _Waiter(method)
         line = _Line(data)
         try:
             with anyio.move_on_after(limit):
@@ -491,6 +491,7 @@ class JSONRPCPeer:
             UsageError: they are handed to `on_notification`.
             Busy: another task reads.
         """
+        self._check_loop()
         if self._on_notification is not None:
             raise UsageError("the notifications of this peer are handed to on_notification")
         self._inbox.is_read = True
@@ -612,14 +613,15 @@ class JSONRPCPeer:
         refusal, crash = JSONRPCError("internal error", rpc_code=INTERNAL_ERROR), None
         try:
             return self._machine.result(request.id, await guarded(self._on_request(request))), None
-        except JSONRPCError as exc:
-            refusal = exc
         except BaseException as exc:
             error = without_cancellation(exc)
             if error is None:
                 raise
-            self._failures.note(name, error)
-            crash = None if isinstance(error, Exception) else error
+            if isinstance(error, JSONRPCError) and not error.request_id:
+                refusal = error
+            else:  # also the error of another request: what a peer said is not passed on by accident
+                self._failures.note(name, error)
+                crash = None if isinstance(error, Exception) else error
         try:
             return self._machine.error(request.id, refusal), crash
         except UsageError as exc:  # its data cannot be written as JSON
@@ -640,6 +642,12 @@ class JSONRPCPeer:
         self._outbox.fail(cause)
         for waiter in self._waiters.values():
             waiter.settle(None, cause)
+
+
+def _check_counts(**counts: object) -> None:
+    for option, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigurationError(f"{option} must be a whole number of at least 1, not {value!r}", option=option)
 
 
 async def _refuse(request: Request) -> Any:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from claude_transport.app.failures import TRACEBACK
 from claude_transport.bridge.configuration import SERVER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
+from claude_transport.codex.discovery import PATH_VARIABLE as CODEX_PATH_VARIABLE
+from claude_transport.codex.environ import CODEX_RULES
 from claude_transport.completion.resolution import AGENT_VARIABLE, API_VARIABLES, TRANSPORT_VARIABLE
 from claude_transport.launch.discovery import PATH_VARIABLE
 from claude_transport.launch.environ import (
@@ -80,21 +82,35 @@ A call through the API starts no process. It reads the environment that its opti
 {names}, `ANTHROPIC_BASE_URL`, `ANTHROPIC_MODEL`, `{headers}`. [Which path a call takes](transport-choice.md) says which credential wins.
 """
 
+CODEX = """\
+## Codex
+
+A process of Codex gets its environment by the same rules, with other names. Set: {own}, and those that the library sets itself.
+Never inherited: {nesting}. Removed by `billing="subscription"`, refused by `"subscription_strict"`: {paying}.
+[The page of its options](codex-options.md) says who pays.
+"""
+
 READ = (
     (PATH_VARIABLE, "`find_cli()`", "The `claude` to run, unless `cli_path` names one. A path that does not work is an error."),
+    (CODEX_PATH_VARIABLE, "`find_codex()`", "The `codex` to run, unless `codex_path` names one. A path that does not work is an error."),
+    ("CODEX_HOME", "`describe_codex_credentials()`, the program", "Where the configuration and the login of Codex are."),
     (TRANSPORT_VARIABLE, "`complete()`, `stream()`, the program", "`cli`, `api` or `auto`: the path of a call for which none was chosen."),
     (
         AGENT_VARIABLE,
         "`complete()`, `stream()`, `preflight()`, the program",
         "`claude-code`, `codex` or `auto`: the agent of a call for which none was chosen.",
     ),
-    ("PATH", "`find_cli()`, a `launcher`", "Where programs are looked for. Only absolute entries count for `find_cli()`."),
+    ("PATH", "`find_cli()`, `find_codex()`, a `launcher`", "Where programs are looked for. Only absolute entries count for the first two."),
     (
         "HOME, USERPROFILE",
-        "`find_cli()`, `preflight()`, the program",
+        "`find_cli()`, `find_codex()`, `preflight()`, the program",
         "Where installed programs, the login and the settings are, if nothing else says.",
     ),
-    ("NPM_CONFIG_PREFIX, LOCALAPPDATA, APPDATA", "`find_cli()`", "More places of installed programs; the last two on Windows."),
+    (
+        "NPM_CONFIG_PREFIX, LOCALAPPDATA, APPDATA",
+        "`find_cli()`, `find_codex()`",
+        "More places of installed programs; the last two on Windows.",
+    ),
     ("CLAUDE_CONFIG_DIR", "`preflight()`, the program, a connection that is tried again", "Where login, settings and sessions are."),
     (
         ", ".join((*API_VARIABLES, "CLAUDE_CODE_OAUTH_TOKEN")),
@@ -185,6 +201,11 @@ def render() -> str:
             table(("`billing`", "What may not be there", "When it is inherited"), billing),
             f"The switches of a cloud are {listed(CLOUD_SWITCHES)}. One that stands in `env` is always refused.\n",
             ALLOWED.format(names=listed(ALWAYS_ALLOWED)),
+            CODEX.format(
+                paying=listed(CODEX_RULES.not_subscription),
+                nesting=listed(sorted(CODEX_RULES.nesting)),
+                own=", ".join(f"`{row.name}` (option `{row.option}`)" for row in CODEX_RULES.variables),
+            ),
         ]
     )
 

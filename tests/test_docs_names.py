@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, FakeMessagesAPI, Report, Tape
+from claude_transport.testing import FakeClaude, FakeMessagesAPI, FakeResponsesAPI, Report, Tape
 from claude_transport.testing.mock_claude import MockClaude
 
 PROJECT = Path(__file__).parent.parent
@@ -29,6 +29,7 @@ OBJECTS: dict[str, tuple[Any, ...]] = {
     "query": (ct.Query,),
     "turn": (ct.Turn, ct.codex.CodexTurn),
     "result": (ct.ResultMessage, ct.codex.CodexTurnResult),
+    "session": (ct.codex.CodexSession,),
     "transport": (
         ct.SubprocessTransport,
         ct.NetworkTransport,
@@ -46,7 +47,7 @@ OBJECTS: dict[str, tuple[Any, ...]] = {
     "host": (ct.bridge.BridgeHost,),
     "tape": (Tape,),
     "fake": (FakeClaude,),
-    "api": (FakeMessagesAPI,),
+    "api": (FakeMessagesAPI, FakeResponsesAPI),
     "fake_messages_api": (FakeMessagesAPI,),
     "mock_claude": (MockClaude,),
     "options": (ct.ClaudeOptions,),

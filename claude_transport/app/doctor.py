@@ -26,6 +26,10 @@ from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import describe_failure, hints_for, remedy_for, told
 from claude_transport.app.terminal import Look, Output, choose_look, json_for_terminals, visible
 from claude_transport.client.query import Query
+from claude_transport.codex.configuration import find_codex_home
+from claude_transport.codex.credentials import describe_codex_credentials
+from claude_transport.codex.discovery import find_codex
+from claude_transport.codex.options import CodexOptions
 from claude_transport.completion.readiness import LoginStatus, find_config_dir, preflight, read_login_status, read_user_settings
 from claude_transport.completion.resolution import CHOICES, MATRIX, TransportChoice
 from claude_transport.errors import (
@@ -113,6 +117,21 @@ class CLIFinding(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None = None
 
 
+class CodexFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """The `codex` that would run, and who would pay for it. It is not started; without one, `problem` says so, and the doctor goes on.
+
+    `home` is the directory with its configuration and login. `credential` is what `app-server` would use there.
+    """
+
+    path: str | None = None
+    source: str | None = None
+    searched: tuple[str, ...] = ()
+    version: str | None = None
+    home: str | None = None
+    credential: CredentialReport | None = None
+    problem: str = ""
+
+
 class PathFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call would go. Most fields have the names of `PreflightReport`.
 
@@ -181,6 +200,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     cli: CLIFinding
     credential: CredentialReport
+    codex: CodexFinding
     paths: PathFinding | None
     environment: EnvironmentFinding
     test_run: TestRun | None
@@ -212,6 +232,7 @@ class _Doctor:
         self._credential = describe_credentials(
             environment, settings=read_user_settings(environment), config_dir=find_config_dir(environment)
         )
+        self._codex = _find_codex()
         self._paths: PathFinding | None = None
         self._environment = _environment()
         self._test_run: TestRun | None = None
@@ -221,6 +242,7 @@ class _Doctor:
         await self._show(self._lines.header(version("claude-transport"), self._args.backend))
         await self._show(self._lines.cli(self._cli))
         await self._show(self._lines.credential(self._credential))
+        await self._show(self._lines.codex(self._codex))
         self._paths = examine_paths(
             self._args.transport,
             cli_path=self._args.cli_path,
@@ -284,6 +306,7 @@ class _Doctor:
             backend=self._args.backend,
             cli=self._cli,
             credential=self._credential,
+            codex=self._codex,
             paths=self._paths,
             environment=self._environment,
             test_run=self._test_run,
@@ -304,6 +327,23 @@ def _find(cli_path: str | None) -> CLIFinding:
         version=known,
         tested_version=TESTED_VERSION,
         version_note=_version_note(known),
+    )
+
+
+def _find_codex() -> CodexFinding:
+    try:
+        cli = find_codex(env=os.environ)
+    except (CLINotFoundError, NotExecutableError) as error:
+        searched = error.searched if isinstance(error, CLINotFoundError) else ()
+        return CodexFinding(searched=searched, problem=str(error).partition("\n")[0])
+    home = find_codex_home(os.environ)
+    return CodexFinding(
+        path=cli.path,
+        source=cli.source,
+        searched=cli.searched,
+        version=read_cli_version(cli),
+        home=None if home is None else str(home),
+        credential=describe_codex_credentials(CodexOptions(), os.environ),
     )
 
 
@@ -487,6 +527,7 @@ _PAID_BY: Final = {
     "cloud account": "the cloud account pays",
     "token owner": "the owner of the token pays",
 }
+_PAID_BY_CODEX: Final = {**_PAID_BY, "nobody": "no credential was found that codex app-server would use"}
 _PATHS: Final = {"cli": "through claude", "api": "through the API", None: "nowhere"}
 _GET_A_CREDENTIAL: Final = "To have one, set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, or run `claude` to log in."
 
@@ -527,6 +568,20 @@ class ReportLines:
         first = _PAID_BY[report.payer] if report.winner in {"none", "unknown"} else f"{name}{headers}; {_PAID_BY[report.payer]}"
         losing = [f"also there, not used: {', '.join(report.present)}"] if report.present and not report.ambiguous else []
         yield from self._entry("credential", first, *losing, *report.notes)
+
+    def codex(self, found: CodexFinding) -> Iterator[str]:
+        """Yield the codex, its version, and who would pay for it. Where there is none, that is one line: few have both."""
+        if found.path is None:
+            yield from self._entry("codex", "none was found" if found.searched else found.problem)
+            if self._verbose:
+                yield from self._entry("looked at", *found.searched)
+            return
+        report = found.credential
+        paid = []
+        if report is not None:
+            paid = [_PAID_BY_CODEX[report.payer] if report.name is None else f"{report.name}; {_PAID_BY[report.payer]}", *report.notes]
+        version = f"version {found.version or 'not known before it runs'}, found by {found.source}"
+        yield from self._entry("codex", visible(found.path), version, *paid)
 
     def paths(self, found: PathFinding) -> Iterator[str]:
         """Yield where a call would go, who would pay for it there, and where the other choices would go."""

@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.standard_streams import write_out
-from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
@@ -29,6 +28,9 @@ from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.serving import GatewaySettings, serve
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable, printable_lines
+
+if TYPE_CHECKING:
+    from claude_transport.codex.options import CodexOptions
 
 _MAX_MESSAGE: Final = 4000
 """Characters of a record's message in the log."""
@@ -101,6 +103,8 @@ def _codex_options(args: SimpleNamespace) -> CodexOptions:
     for option, value in given.items():
         if value:
             raise ConfigurationError(f"{option} is for claude; leave it out with --agent codex", option=option[2:].replace("-", "_"))
+    from claude_transport.codex.options import CodexOptions
+
     return CodexOptions(
         codex_path=args.codex_path, model=args.model, cwd=args.cwd, sandbox=args.sandbox, approval_policy=args.approval_policy
     )

@@ -41,6 +41,7 @@ from claude_transport.client.storage import AllMessages, Storage, Turn
 from claude_transport.client.watchdog import DEFAULT_WATCHDOG, StallEvent, Vigil, Watchdog
 from claude_transport.errors import (
     ClaudeTransportError,
+    ConfigurationError,
     ConnectTimeout,
     ControlRequestFailed,
     ControlTimeout,
@@ -527,6 +528,8 @@ class Query(Controls):
         self._clock = clock_here()
         self._connection.attach(Client(answers=self._questions.kinds))
         terms = self._connection.terms
+        if terms.agent != "claude-code":
+            raise ConfigurationError("a Query talks to Claude, and this transport starts Codex: use CodexSession", option="transport")
         self._decoder = LineDecoder(strict=terms.strict)
         self._shadowing.check_settings(terms.permissions)
         of_options, own = terms.initialize, self._fields

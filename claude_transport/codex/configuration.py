@@ -68,11 +68,13 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _secret_variables(settings: Mapping[str, Any], level: int = 0) -> Iterator[str]:
+def _secret_variables(settings: Mapping[str, Any], level: int = 0) -> Iterator[object]:
     """Yield the names of variables in which, as these settings say, a key or a token is."""
     for name, value in settings.items():
-        if isinstance(value, Mapping) and level < _MOST_LEVELS:
-            yield from value.values() if name == "env_http_headers" else _secret_variables(value, level + 1)
+        if isinstance(value, Mapping) and name == "env_http_headers":
+            yield from value.values()
+        elif isinstance(value, Mapping) and level < _MOST_LEVELS:
+            yield from _secret_variables(value, level + 1)
         elif name in ("env_key", "bearer_token_env_var"):
             yield value
 

@@ -6,12 +6,13 @@ no task, no clock and no I/O; the shell around it is `codex.session`. What a fai
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from claude_transport.codex.errors import error_of, interrupted
+from claude_transport.codex.errors import error_of, interrupted, names_windows, resets_at_of
 from claude_transport.codex.items import AgentMessageItem, CodexItem, FileChangeItem, FileUpdate
 from claude_transport.codex.messages import (
     AgentMessageDelta,
@@ -22,6 +23,7 @@ from claude_transport.codex.messages import (
     ErrorNotification,
     ItemCompleted,
     ItemStarted,
+    RateLimitsUpdated,
     RequestId,
     RequestResolved,
     ThreadStatus,
@@ -30,7 +32,7 @@ from claude_transport.codex.messages import (
     TurnCompleted,
     TurnStarted,
 )
-from claude_transport.errors import ResultError
+from claude_transport.errors import RateLimited, ResultError
 
 TurnStatus: TypeAlias = Literal["inProgress", "completed", "interrupted", "failed"]
 """How far a turn is, or how it ended, in the words of Codex."""
@@ -82,8 +84,8 @@ class CodexTurnResult(msgspec.Struct, frozen=True, kw_only=True):
             ResultError: the turn failed; the class says why (`AuthFailed`, `RateLimited`, `Overloaded`, …).
             RunInterrupted: the turn was interrupted.
         """
-        if self.error is not None:
-            raise self.error
+        if self.error is not None:  # a new one each time: raising one object again and again would mix up its tracebacks
+            raise error_of(self.turn_error or CodexTurnError(), result=self.error.result)
         if self.status != "completed":
             raise interrupted(result=self)
 
@@ -109,20 +111,24 @@ class _Text:
 class NewText:
     """Finds in the messages of a turn what the model has not said before, so that the text can be shown as it grows.
 
-    After a cut stream Codex says a message again from the start. As long as the new text repeats the old one, it adds nothing. When it
-    takes another course, it is given whole, because what was shown cannot be taken back.
+    After a cut stream the model says its message again from the start, often under another id. As long as the new text repeats the old one,
+    it adds nothing. When it takes another course, it is given whole, because what was shown cannot be taken back.
     """
 
     def __init__(self) -> None:
+        self._cut: _Text | None = None  # what was shown of the message that a cut stream left unfinished
         self._shown: dict[str, _Text] = {}
         self._repeated: dict[str, int] = {}  # characters of the shown text that were said again
 
     def of(self, message: CodexNotification) -> str:
         """Return the text that this message adds; empty for a message without new text."""
         match message:
+            case ErrorNotification(will_retry=True):
+                self._cut = next((shown for shown in self._shown.values() if shown.whole), self._cut)
+                self._shown.clear()
+                self._repeated.clear()
             case ItemStarted(item=AgentMessageItem(id=name)):
-                if name in self._shown:
-                    self._repeated[name] = 0
+                self._begin(name)
             case ItemCompleted(item=AgentMessageItem(id=name, text=text)):
                 return self._complete(name, text)
             case AgentMessageDelta(item_id=name, delta=delta):
@@ -131,7 +137,15 @@ class NewText:
                 pass
         return ""
 
+    def _begin(self, name: str) -> None:
+        if name not in self._shown and self._cut is not None:
+            self._shown[name], self._cut = self._cut, None
+        if name in self._shown:
+            self._repeated[name] = 0
+
     def _add(self, name: str, delta: str) -> str:
+        if name not in self._shown:
+            self._begin(name)
         shown = self._shown.setdefault(name, _Text())
         if name not in self._repeated:
             shown.add(delta)
@@ -146,6 +160,8 @@ class NewText:
         return said.removeprefix(old)
 
     def _complete(self, name: str, text: str) -> str:
+        if name not in self._shown:
+            self._begin(name)
         shown = self._shown.pop(name, _Text()).whole
         self._repeated.pop(name, None)
         return text.removeprefix(shown)
@@ -285,6 +301,7 @@ class Conversation:
         self._threads: dict[str, ThreadRecord] = {}
         self._turns: dict[tuple[str, str], TurnRecord] = {}
         self._questions: dict[RequestId, ApprovalRequest] = {}
+        self._resets_at: dt.datetime | None = None  # when the usage limit of the account ends
 
     @property
     def pending_approvals(self) -> tuple[ApprovalRequest, ...]:
@@ -336,6 +353,9 @@ class Conversation:
             case RequestResolved(request_id=request_id):
                 self._questions.pop(request_id, None)
                 return None
+            case RateLimitsUpdated(rate_limits=limits):
+                self._resets_at = resets_at_of(limits) if names_windows(limits) else self._resets_at
+                return None
             case _:
                 turn = self._turn_of(message, message.turn_id)
         if turn is not None:
@@ -374,6 +394,8 @@ class Conversation:
                 return None
             turn = self._begin(message.thread_id, message.turn.id)
         turn.take(message)
+        if turn.result is not None and isinstance(turn.result.error, RateLimited):
+            turn.result.error.resets_at = self._resets_at
         if thread is not None and thread.running is turn:
             thread.running = None
         self._tidy(message.thread_id)

@@ -16,8 +16,23 @@ from claude_transport.launch.environ import EnvironmentRules, Variable, plan_env
 
 NOT_SUBSCRIPTION: Final = ("CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
 
-NESTING: Final = frozenset({"CODEX_CI", "CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_THREAD_ID"})
-"""Variables that Codex sets for the commands of a session. They are never inherited."""
+NESTING: Final = frozenset(
+    {
+        "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS",
+        "CODEX_CI",
+        "CODEX_MANAGED_BY_BUN",
+        "CODEX_MANAGED_BY_NPM",
+        "CODEX_MANAGED_BY_PNPM",
+        "CODEX_MANAGED_PACKAGE_ROOT",
+        "CODEX_SANDBOX",
+        "CODEX_SANDBOX_NETWORK_DISABLED",
+        "CODEX_SESSION_ID",
+        "CODEX_THREAD_ID",
+        "CODEX_TOOL_CALL_ID",
+        "CODEX_VERSION",
+    }
+)
+"""Variables that Codex, or npm's script, sets for the commands of a session. They are never inherited."""
 
 CODEX_RULES: Final = EnvironmentRules(
     variables=(Variable("codex_home", "CODEX_HOME", "Where Codex keeps its configuration, login and threads.", os.fspath),),

@@ -96,6 +96,9 @@ BY_API_CODE: Final[Mapping[str, _Cause]] = {
 }
 """Codes and types of errors in a body of the API, which Codex may pass on as the message."""
 
+_FULL: Final = 100
+"""Percent of a window from which on the account gets no more answers."""
+
 _STATUS_IN_WORDS: Final = re.compile(r"\bstatus:? (\d{3})\b")
 
 # Codex's own sentences; the first that is found counts. What none of them knows, the words of `protocol.diagnosis` may.
@@ -132,6 +135,28 @@ def error_of(failure: CodexTurnError | str, *, result: Any = None) -> errors.Res
     if told.message:
         found.add_note(f"codex: {Redactor().text(told.message[:_NOTE_CHARS])}")
     return found
+
+
+def resets_at_of(limits: Any) -> dt.datetime | None:
+    """Return when the full windows of `account/rateLimits/updated` end, in UTC; None when none is full, or it is not known."""
+    windows = [limits.get(name) for name in ("primary", "secondary")] if isinstance(limits, Mapping) else []
+    found = []
+    for window in windows:
+        if isinstance(window, Mapping) and _is_count(window.get("usedPercent")) and window["usedPercent"] >= _FULL:
+            try:
+                found += [dt.datetime.fromtimestamp(window["resetsAt"], dt.UTC)] if _is_count(window.get("resetsAt")) else []
+            except (ValueError, OverflowError, OSError):
+                continue  # no moment that this machine can express
+    return max(found, default=None)
+
+
+def names_windows(limits: Any) -> bool:
+    """Whether this update says something of a window. A sparse one leaves what was said before as it is."""
+    return isinstance(limits, Mapping) and any(isinstance(limits.get(name), Mapping) for name in ("primary", "secondary"))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def interrupted(*, result: Any = None) -> errors.ResultError:

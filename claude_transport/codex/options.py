@@ -45,7 +45,7 @@ _SETTING_OF: Final[Mapping[str, str]] = {"model": "model", "sandbox": "sandbox_m
 _SECRET_SETTINGS: Final = frozenset({"experimental_bearer_token", "bearer_token", "api-key", *CREDENTIAL_HEADERS})
 """Names of settings whose text is a credential, in lower case."""
 _CONFIDENTIAL: Final = frozenset({"config", "env", "extra_args"})
-_REFUSED_ARGUMENTS: Final[Mapping[str, str]] = {
+REFUSED_ARGUMENTS: Final[Mapping[str, str]] = {
     "--listen": "the conversation is on standard input and output",
     "--print-startup-config": "Codex prints a text and exits",
     "--help": "Codex prints a text and exits",
@@ -195,7 +195,7 @@ def _check_arguments(arguments: Sequence[str]) -> None:
     if arguments and not arguments[0].startswith("-"):
         refuse("extra_args", f"{arguments[0]!r} would be taken for a command of app-server; begin with an option, such as --disable")
     for argument in arguments:
-        why = _REFUSED_ARGUMENTS.get(argument.partition("=")[0])
+        why = REFUSED_ARGUMENTS.get(argument.partition("=")[0])
         if why is not None:
             refuse("extra_args", f"{argument} cannot be given: {why}")
         if "\0" in argument:

@@ -64,6 +64,11 @@ class Mailbox:
         self._waiting = deque(each for each in self._waiting if turn_of(each[1]) == turn_id)
         self.size = sum(size for size, _ in self._waiting)
 
+    def trim(self, upto: int) -> None:
+        """Give up the oldest messages until at most `upto` bytes are left."""
+        while self.size > upto:
+            self.size -= self._waiting.popleft()[0]
+
     def shed(self, upto: int) -> int:
         """Give up messages until at most `upto` bytes are left: pieces first, which are repeated whole, then the oldest.
 
@@ -73,8 +78,7 @@ class Mailbox:
         if self.size > upto:
             self._waiting = deque(each for each in self._waiting if not isinstance(each[1], AgentMessageDelta | CommandOutputDelta))
             self.size = sum(size for size, _ in self._waiting)
-        while self.size > upto:
-            self.size -= self._waiting.popleft()[0]
+        self.trim(upto)
         return before - len(self._waiting)
 
 
@@ -91,6 +95,8 @@ class Post:
         self._room = Wakeup()
         self._early: Mailbox | None = Mailbox()
         self._listeners: weakref.WeakSet[Mailbox] = weakref.WeakSet()
+        self._listens = False
+        self._at_most = 0  # bytes that wait, if nothing was taken since they were last counted: counting costs more than a message
         self._needed = 0
         self._end: tuple[ClaudeTransportError | None] | None = None
         self.dropped: int = 0
@@ -106,6 +112,7 @@ class Post:
         box, self._early = self._early or Mailbox(), None
         self._boxes.add(box)
         self._listeners.add(box)
+        self._listens = True
         if self._end is not None:
             box.end(self._end[0])
         return box
@@ -113,14 +120,20 @@ class Post:
     def put(self, message: CodexNotification, turn_boxes: Iterable[Mailbox]) -> Awaitable[None] | None:
         """Deliver a message. Returns what has to be awaited before more is read, when too much waits."""
         size = _BESIDE + _PER_BYTE * len(message.raw)
-        for box in (*turn_boxes, *self._listeners):
+        for box in turn_boxes:
             box.put(message, size)
+            self._at_most += size
+        for box in self._listeners if self._listens else ():
+            box.put(message, size)
+            self._at_most += size
         if self._early is not None:
             self._early.put(message, size)
-            self._early.shed(_KEPT_BYTES)
-        if self._is_full() and self._is_needed():
+            self._early.trim(_KEPT_BYTES)
+        if not self._is_full():
+            return None
+        if self._is_needed():
             self._shed()
-        return self._wait_for_room() if self._is_full() else None
+        return self._wait_for_room()
 
     def end(self, error: ClaudeTransportError | None) -> None:
         """Note that no message comes any more."""
@@ -154,7 +167,9 @@ class Post:
         return sum(box.size for box in self._boxes)
 
     def _is_full(self) -> bool:
-        return self.waiting_bytes > self._limit
+        if self._at_most > self._limit:
+            self._at_most = self.waiting_bytes
+        return self._at_most > self._limit
 
     def _is_needed(self) -> bool:
         return self._needed > 0 or any(box.arrival.is_awaited for box in self._boxes)

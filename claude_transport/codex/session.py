@@ -80,9 +80,10 @@ _answering: ContextVar[object] = ContextVar("codex_session_that_is_answered", de
 class CodexCloseReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `CodexSession.aclose()` returns: how the conversation was closed, and what was cut off.
 
-    `interrupted_turns` are the ids of turns that were running and were interrupted by the close; `lost_turns` those among them of which
-    Codex never said how they ended. `ended_by_itself` is False when Codex did not end in time after the end of its input. `exit_code` and
-    `signal` say how the process ended, if there is one; the exit code says nothing about the last turn.
+    `interrupted_turns` are the ids of turns that were running and were interrupted by the close; `lost_turns` those of which Codex never
+    said how they ended, also because it had died before. `ended_by_itself` is False when Codex did not end in time after the end of its
+    input. `exit_code` and `signal` say how the process ended, if there is one; the exit code says nothing about the last turn. `killed` is
+    True when it had to be ended by a signal.
     """
 
     interrupted_turns: tuple[str, ...] = ()
@@ -157,17 +158,13 @@ class CodexTurn:
             raise self._failure()
         raise StopAsyncIteration
 
-    async def new_text(self) -> AsyncIterator[str]:
-        """Yield the text of the model piece by piece. It takes the messages of the turn, so do not iterate the turn as well.
+    def new_text(self) -> AsyncIterator[str]:
+        """Return an iterator over the text of the model, piece by piece. It takes the messages of the turn: do not iterate both.
 
-        What Codex says again after a cut stream is not yielded again; when it takes another course, the new text comes whole. It ends with
-        the turn, whether that failed or not: see `result()`.
+        What Codex says again after a cut stream does not come again; when it takes another course, the new text comes whole. The iteration
+        ends with the turn, whether that failed or not: see `result()`. It raises as the iteration of the turn does.
         """
-        found = NewText()
-        async for message in self:
-            piece = found.of(message)
-            if piece:
-                yield piece
+        return _Pieces(self)
 
     def deliver(self) -> Mailbox:
         """Return the mailbox of this handle. The session calls it; programs do not."""
@@ -183,6 +180,23 @@ class CodexTurn:
         if self._error is None:
             return MissingResult("the session was closed before the turn had a result")
         return raised_again(self._error)
+
+
+class _Pieces:
+    """An iteration over the new text of a turn. Unlike a generator, it leaves nothing behind when it is left in the middle."""
+
+    def __init__(self, turn: CodexTurn) -> None:
+        self._turn = turn
+        self._found = NewText()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        while True:
+            piece = self._found.of(await anext(self._turn))
+            if piece:
+                return piece
 
 
 class CodexThread:
@@ -735,6 +749,7 @@ class _Connection:
 
     async def _close(self) -> None:
         running = self.conversation.running
+        interrupted = () if self.is_over else tuple(turn.turn_id for turn in running)
         ended_by_itself = True
         try:
             if running and not self.is_over:
@@ -748,7 +763,6 @@ class _Connection:
                 self._watch.cancel()
             info = self.info
             lost = tuple(turn.turn_id for turn in running if turn.result is None)
-            interrupted = tuple(turn.turn_id for turn in running)
             if interrupted:
                 logger.warning("the codex session was closed while a turn was running: %s", ", ".join(interrupted))
             self._report = CodexCloseReport(

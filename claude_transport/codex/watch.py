@@ -7,7 +7,7 @@ results of Claude reads those of Codex, too, with the same codes, and with token
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,7 @@ from claude_transport.codex.messages import (
     TurnStarted,
     UnknownRequest,
 )
+from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.envelope import ModelUsage, Usage
 from claude_transport.protocol.messages import ResultMessage
 
@@ -53,6 +54,9 @@ class CodexTurnEnd(ResultMessage, frozen=True, kw_only=True):
 
     `outcome` has the code that the error of `codex.errors` has. A cost is not known, and so 0.
     """
+
+    agent: ClassVar[Dialect] = Dialect.CODEX
+    """Whose turn it was."""
 
 
 class RunningTurn(msgspec.Struct, kw_only=True):

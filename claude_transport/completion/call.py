@@ -97,12 +97,12 @@ async def complete(
     on_event: OnEvent | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> Completion:
-    """Ask for one answer to `prompt`, through the CLI or the Messages API. Results, errors and retries are the same on both paths.
+    """Ask for one answer to `prompt`: through the CLI, the Messages API, or Codex. Results, errors and retries are the same everywhere.
 
     Args:
         prompt: text, or content blocks as the Messages API has them.
         model: a full name, or an alias of the CLI (`haiku`). None takes the default of the path.
-        system: the system prompt. Without `options` there is none on either path.
+        system: the system prompt. Without `options` there is none on either path; Codex keeps its own.
         max_tokens: limit for each API request. The CLI continues a cut answer up to three times before it gives up.
         transport: `cli`, `api` or `auto`. None reads the variable `CLAUDE_TRANSPORT`, then `declared`, then takes `auto`.
         declared: the choice of a project: the value, or a mapping that holds it under `transport` (and that of the agent under `agent`).

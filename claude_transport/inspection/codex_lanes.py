@@ -42,6 +42,7 @@ from claude_transport.codex.messages import (
     UnknownNotification,
     UnknownRequest,
     WarningNotification,
+    decode_message,
 )
 from claude_transport.codex.tool_calls import ToolCall, tool_call_of
 from claude_transport.codex.watch import (
@@ -177,8 +178,19 @@ class CodexLanes:
 
     # Codex.
 
+    @staticmethod
+    def decode(line: bytes) -> CodexMessage:
+        """Return the message on a line."""
+        return decode_message(line)
+
     def from_codex(self, message: CodexMessage, kept: tuple[Section, ...] = ()) -> None:
-        """Read a message of Codex. `kept` replaces the text of an answer that is not whole on the tape."""
+        """Read a message of Codex. `kept` has the text of one that is not whole on the tape."""
+        before = self._scene.shelf.count
+        self._read(message, kept)
+        if self._scene.shelf.count > before and not isinstance(message, CodexAnswer):
+            self._scene.shelf.extend(self._scene.shelf.count, *kept)
+
+    def _read(self, message: CodexMessage, kept: tuple[Section, ...]) -> None:
         events = self._watch.heard(message) if not isinstance(message, ExecEvent) else []
         match message:
             case CodexAnswer():

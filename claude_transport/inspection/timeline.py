@@ -14,14 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 import msgspec
 
-from claude_transport.codex.messages import CodexAnswer
-from claude_transport.codex.messages import decode_message as decode_codex
 from claude_transport.errors import ConfigurationError
-from claude_transport.inspection.codex_lanes import CodexLanes
 from claude_transport.inspection.scene import (
     DEFAULT_MAX_EVENTS,
     DEFAULT_MAX_TEXT_CHARS,
@@ -84,6 +81,9 @@ from claude_transport.protocol.tape import (
     without_withdrawn,
 )
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
+
+if TYPE_CHECKING:
+    from claude_transport.inspection.codex_lanes import CodexLanes
 
 OnProgress = Callable[[int, int], object]
 """Called with the bytes read so far, and the size of the file."""
@@ -181,6 +181,8 @@ class Reading:
             return
         self._bytes[record.dir] += len(record.line) + 1
         if not self._dialects.is_decided and self._dialects.look([record.whole_line]) is Dialect.CODEX:
+            from claude_transport.inspection.codex_lanes import CodexLanes
+
             self._codex = CodexLanes(scene)
             self._session.agent = "codex"
         if self._codex is not None:
@@ -194,17 +196,14 @@ class Reading:
             self._from_claude(message, record)
 
     def _read_codex(self, codex: CodexLanes, record: TapeRecord) -> None:
-        message = decode_codex(record.whole_line)
+        message = codex.decode(record.whole_line)
         self._count(record.dir, message)
         if isinstance(message, DecodeFailure | OversizedMessage):
             self._session.unreadable(message, by="the host" if record.dir == "in" else "codex")
         elif record.dir == "in":
             codex.from_host(message)
         else:
-            before, kept = self._scene.shelf.count, self._as_recorded(record)
-            codex.from_codex(message, kept)
-            if self._scene.shelf.count > before and not isinstance(message, CodexAnswer):
-                self._scene.shelf.extend(self._scene.shelf.count, *kept)
+            codex.from_codex(message, self._as_recorded(record))
 
     def _count(self, direction: str, message: Message) -> None:
         if isinstance(message, DecodeFailure | OversizedMessage):

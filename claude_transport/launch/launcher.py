@@ -416,7 +416,7 @@ def why_refused(launcher: Launcher, why: str, *, program: str, cwd: str | None) 
     place = _place(launcher)
     kind, _, detail = why.partition(" ")
     if kind == "not-found":
-        advice = "Install it there, or give its path there as cli_path."
+        advice = "Install it there, or give its path there as cli_path (codex_path for Codex)."
         return CLINotFoundError(f"{place}: there is no program {program!r}. {advice}", searched=[f"{place}: {program}"], advice=advice)
     if kind == "cwd":
         return WorkingDirectoryError(f"{place}: the working directory {cwd!r} does not exist or cannot be entered", path=program)

@@ -14,7 +14,9 @@ import pytest
 
 if TYPE_CHECKING:
     from claude_transport.testing.fake_claude import FakeClaude
+    from claude_transport.testing.fake_codex import FakeCodex
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
+    from claude_transport.testing.fake_responses_api import FakeResponsesAPI
     from claude_transport.testing.mock_claude import MockClaude
     from claude_transport.testing.tape_shelf import TapeShelf
 
@@ -84,6 +86,34 @@ async def fake_messages_api(anyio_backend: object) -> AsyncIterator[FakeMessages
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
 
     async with FakeMessagesAPI() as api:
+        yield api
+
+
+@pytest.fixture
+def fake_codex() -> Iterator[Callable[..., FakeCodex]]:
+    """Make fake `codex` executables: `fake_codex(scenario).path`. Without a scenario it echoes. Its files go after the test."""
+    from claude_transport.testing.fake_codex import FakeCodex
+
+    made: list[FakeCodex] = []
+
+    def make(*arguments: object, **options: object) -> FakeCodex:
+        made.append(FakeCodex(*arguments, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for fake in made:
+        fake.close()
+
+
+@pytest.fixture
+async def fake_responses_api(anyio_backend: object) -> AsyncIterator[FakeResponsesAPI]:
+    """Give an async test a running `FakeResponsesAPI`; `fake_responses_api.replace(script)` sets its script.
+
+    The test runs under anyio's pytest plugin. Needs `pip install 'claude-transport[testing]'`.
+    """
+    from claude_transport.testing.fake_responses_api import FakeResponsesAPI
+
+    async with FakeResponsesAPI() as api:
         yield api
 
 

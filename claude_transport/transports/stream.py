@@ -186,7 +186,7 @@ class StreamTransport(Transport):
 
     # Writing.
 
-    async def write(self, data: str | bytes | LineBlock) -> None:
+    async def write(self, data: str | bytes) -> None:
         """Send `data`, one or more whole lines. A missing final newline is added, and a final CRLF becomes a newline.
 
         It waits while the peer does not read. A call that is cancelled while it sends leaves the transport broken for writing.
@@ -197,7 +197,7 @@ class StreamTransport(Transport):
             TransportClosed: the peer is gone, or `close()` was called. It has the exit code, the signal and the end of standard error, if
                 known.
         """
-        payload, rest = self._halves_of(data) if isinstance(data, LineBlock) else _whole_lines(data)
+        payload, rest = self._halves_of(data)
         if rest and not (self._is_pipe and len(payload) + len(rest) > _COPIED_BYTES):
             payload, rest = b"".join((payload, rest)), b""
         stream = self._stream
@@ -223,11 +223,16 @@ class StreamTransport(Transport):
                 raise
             self._bytes_written += len(payload) + len(rest)
 
-    def _halves_of(self, block: LineBlock) -> tuple[Any, Any]:
-        """Return the bytes of a block in two parts; without a copy for a pipe, which also takes a view."""
+    def _halves_of(self, data: object) -> tuple[Any, Any]:
+        """Return what to send for `data`, in two parts, of which the second may be empty.
+
+        `forward()` gives a `LineBlock`. A pipe takes it without a copy, because it also takes views.
+        """
+        if not isinstance(data, LineBlock):
+            return _whole_lines(data)
         if not self._is_pipe:
-            return bytes(block), b""
-        first, *more = block.pieces
+            return bytes(data), b""
+        first, *more = data.pieces
         return first, more[0] if more else b""
 
     def write_now(self, line: bytes) -> bool:
@@ -620,7 +625,7 @@ def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
     return lost
 
 
-def _whole_lines(data: str | bytes) -> tuple[bytes, bytes]:
+def _whole_lines(data: Any) -> tuple[bytes, bytes]:
     """Return `data` in UTF-8, and the newline that its end needs: b"" when it has one. Raises `UsageError` for what is not text."""
     try:
         payload = data.encode() if isinstance(data, str) else data if data.__class__ is bytes else bytes(memoryview(data))

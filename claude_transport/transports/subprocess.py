@@ -163,8 +163,9 @@ class SubprocessTransport(StreamTransport):
                 option="permission_prompt_tool_name",
             )
         self._client = client
+        codex = self._codex
         return msgspec.structs.replace(
-            self._terms() if self._codex is None else SessionTerms(billing=self._codex.billing, thread=self._codex.thread_fields),
+            self._terms() if codex is None else SessionTerms(billing=codex.billing, agent="codex", thread=codex.thread_fields),
             strict=self._strict,
             on_failure=self._failures,
             find_cli_version=self._find_cli_version,

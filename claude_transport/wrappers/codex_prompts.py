@@ -8,18 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from claude_transport.codex.messages import CodexMessage, decode_message
 from claude_transport.codex.watch import (
-    APIAnswered,
     CodexWatch,
-    ModelSpoke,
-    PromptJoined,
     PromptRefused,
     RunningTurn,
     SentPrompt,
-    TurnBegan,
     TurnEnded,
     WatchEvent,
 )
@@ -85,10 +79,6 @@ class CodexPrompts:
         """Return what `message` means for the prompts and turns."""
         return self._watch.heard(message)
 
-    def owners_of(self, event: TurnBegan | PromptJoined | ModelSpoke | APIAnswered | TurnEnded) -> list[str]:
-        """Return the uuids of the prompts of the event's turn, the one that began it first."""
-        return self.names_of(event.turn)
-
     def names_of(self, turn: RunningTurn) -> list[str]:
         """Return the uuids of the prompts of a turn, the one that began it first."""
         return [self._names[prompt] for prompt in turn.prompts if prompt in self._names]
@@ -119,18 +109,3 @@ _AFTER_DELTA: Final = _DELTA[:-1] + b"-"
 def without_codex_deltas(lines: Sequence[bytes]) -> list[bytes]:
     """Return the lines without those that certainly are a piece of a message, in order."""
     return [line for line in lines if not _DELTA < line < _AFTER_DELTA]
-
-
-class CodexHead(msgspec.Struct, gc=False):
-    """The fields of a line that tell what it is. The decoder skips the rest."""
-
-    method: str = ""
-    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def kind(self) -> str:
-        """The method; for an answer `answer`, or `error` when it has none but an error."""
-        if self.method:
-            return self.method
-        return "error" if isinstance(self.error, msgspec.Raw) else "answer" if isinstance(self.id, msgspec.Raw) else ""

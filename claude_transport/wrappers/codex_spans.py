@@ -6,12 +6,13 @@ This module imports OpenTelemetry, so `tracing` imports it only when it is neede
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Status, StatusCode, Tracer
 
-from claude_transport.codex.messages import CodexMessage, ItemCompleted, ItemStarted
+from claude_transport.codex.messages import ItemCompleted, ItemStarted, decode_message
 from claude_transport.codex.tool_calls import tool_call_of
 from claude_transport.codex.watch import PromptJoined, PromptRefused, RunningTurn, TurnBegan, TurnEnded
 from claude_transport.errors import JSONRPCError
@@ -19,7 +20,7 @@ from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import APIMessage, AssistantMessage
 from claude_transport.wrappers import gen_ai
-from claude_transport.wrappers.codex_prompts import CodexPrompts
+from claude_transport.wrappers.codex_prompts import CodexPrompts, without_codex_deltas
 from claude_transport.wrappers.spans import STATE, SessionSpans, SpanContent
 
 _UNASKED: Final = "unasked-"
@@ -35,8 +36,14 @@ class CodexSpans(SessionSpans):
         self._prompts = CodexPrompts()
         self._watch = self._prompts
 
-    def heard(self, message: CodexMessage, *, context: Context | None = None) -> None:
-        """Begin, change and end spans as `message` requires. `context` is the parent of a turn that no prompt began."""
+    @staticmethod
+    def telling(lines: Sequence[bytes]) -> list[bytes]:
+        """Return the lines without pieces of messages, which concern no span."""
+        return without_codex_deltas(lines)
+
+    def heard(self, line: bytes, *, context: Context | None = None) -> None:
+        """Begin, change and end spans as a line of Codex requires. `context` is the parent of a turn that no prompt began."""
+        message = decode_message(line)
         for event in self._prompts.received(message):
             match event:
                 case TurnBegan() | PromptJoined():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from claude_transport.codex.watch import CodexTurnEnd
 from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
@@ -87,7 +86,7 @@ def of_tool(*, name: str, call_id: str, session_id: str | None) -> Attributes:
 
 def measured(result: ResultMessage) -> Attributes:
     """Return the attributes of a duration. They have few values, so that many sessions make few time series."""
-    agent = Dialect.CODEX if isinstance(result, CodexTurnEnd) else Dialect.CLAUDE
+    agent = getattr(result, "agent", Dialect.CLAUDE)
     attributes: Attributes = {**_PROVIDERS[agent], "gen_ai.operation.name": "invoke_agent"}
     models = list(result.model_usage_since_last_result or result.model_usage)
     if len(models) == 1:

@@ -6,6 +6,7 @@ Prometheus, is in `metrics_snapshot`.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import re
@@ -17,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import anyio
 import msgspec
 
-from claude_transport.codex.messages import decode_message as decode_codex
-from claude_transport.codex.watch import APIAnswered, ModelSpoke, TurnEnded
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Settle
@@ -27,13 +26,15 @@ from claude_transport.protocol.envelope import DecodeFailure, Message, ModelUsag
 from claude_transport.protocol.messages import APIMessage, AssistantMessage, ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
-from claude_transport.wrappers.codex_prompts import CodexHead, CodexPrompts, without_codex_deltas
 from claude_transport.wrappers.gen_ai import OTHER_MODEL, measured, model_label
 from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, counter_families, prometheus_text
 from claude_transport.wrappers.prompt_watch import PromptWatch, size_of, without_deltas
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider
+
+    from claude_transport.wrappers.codex_metrics import CodexReader
+    from claude_transport.wrappers.codex_prompts import CodexPrompts
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -44,11 +45,6 @@ _MAX_TYPES = 100
 
 _FOLLOWED: Final = frozenset({"result", "command_lifecycle", "conversation_reset", "rate_limit_event"})
 """Types that decide about a prompt, besides `assistant` and `system/init`. Messages of other types are counted and not decoded."""
-
-_FOLLOWED_OF_CODEX: Final = frozenset(
-    {"turn/started", "turn/completed", "thread/tokenUsage/updated", "thread/closed", "item/started", "item/completed", "answer", "error"}
-)
-"""Methods that decide about a prompt of Codex, and its answers. Messages of other methods are counted and not decoded."""
 
 _REMEMBERED = 4096
 """API messages remembered, so that another block of the same one is not counted again. Their blocks come close together."""
@@ -151,7 +147,8 @@ class Metrics:
         self._deltas = 0
         self._tokens = TokenLedger()
         self._dialects = DialectFinder()
-        self._watch: PromptWatch | CodexPrompts = PromptWatch()
+        self._watch = PromptWatch()
+        self._codex: CodexReader | None = None  # in place of `_watch`, once the lines have told that they are those of Codex
         self._asked: dict[str, float] = {}  # prompts without a result, and when they were written
         self._last_result: str | None = None
         self._silent: set[str] = set()  # those that the model has not begun to answer
@@ -162,7 +159,7 @@ class Metrics:
         """Return the counts of this session until now, as a `MetricsSnapshot` that no longer changes. May be called from any thread."""
         read = dict(self._read)
         if self._deltas:
-            kind = "stream_event" if self._dialects.dialect is Dialect.CLAUDE else "item/agentMessage/delta"
+            kind = "stream_event" if self._codex is None else self._codex.delta_kind
             read[kind] = read.get(kind, 0) + self._deltas
         return MetricsSnapshot(
             bytes_read=self._bytes_read,
@@ -204,7 +201,8 @@ class Metrics:
 
     def begin_connection(self) -> None:
         """Begin a new connection: forget the open prompts, which the new peer does not know. Called by each new `MetricsTransport`."""
-        self._watch = PromptWatch() if self._dialects.dialect is Dialect.CLAUDE else CodexPrompts()
+        self._watch = PromptWatch()
+        self._codex = None if self._codex is None else type(self._codex)()
         self._tokens.begin_process()
         self._asked.clear()
         self._silent.clear()
@@ -220,7 +218,7 @@ class Metrics:
         """
         if not self._dialects.is_decided:
             self._find_dialect((data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).split(b"\n"))
-        for prompt in self._watch.writing(data):
+        for prompt in self._prompts_of.writing(data):
             self._asked[prompt.uuid] = self._clock()
             self._silent.add(prompt.uuid)
 
@@ -230,73 +228,65 @@ class Metrics:
         self._bytes_written += len(raw) + (not raw.endswith(b"\n"))
         for line in raw.removesuffix(b"\n").split(b"\n"):
             self._lines_written += 1
+            if self._codex is not None:
+                _count(self._written, self._codex.kind_of(line) or "untyped")
+                continue
             try:
-                is_claude = self._dialects.dialect is Dialect.CLAUDE
-                kind = _decode_head(line).type if is_claude else _decode_codex_head(line).kind
+                kind = _decode_head(line).type
             except _REFUSED:
                 kind = decode_message(line).type
             _count(self._written, kind)
-        self._prompts += len(self._watch.written(data))
+        self._prompts += len(self._prompts_of.written(data))
 
     def not_written(self, data: str | bytes) -> None:
         """Stop measuring the prompts in `data`, whose write has failed. Called by `MetricsTransport`."""
-        for prompt in self._watch.not_written(data):
+        for prompt in self._prompts_of.not_written(data):
             self._forget(prompt.uuid)
 
     def read(self, lines: Sequence[bytes]) -> None:
         """Count `lines`, which were read, and the messages, results, tokens and costs on them. Called by `MetricsTransport`."""
         if not self._dialects.is_decided:
             self._find_dialect(lines)
-        is_claude = self._dialects.dialect is Dialect.CLAUDE
-        telling = without_deltas(lines) if is_claude else without_codex_deltas(lines)
+        codex = self._codex
+        telling = without_deltas(lines) if codex is None else codex.telling(lines)
         self._bytes_read += size_of(lines)
         self._lines_read += len(lines)
         self._deltas += len(lines) - len(telling)
-        look_at = self._look_at if is_claude else self._look_at_codex
+        look_at = self._look_at if codex is None else functools.partial(self._look_at_codex, codex)
         for line in telling:
             look_at(line)
 
     def ended(self) -> None:
         """Stop measuring the prompts without a result, because nothing more will be read. Called by `MetricsTransport`."""
-        for settled in self._watch.ended():
+        for settled in self._prompts_of.ended():
             self._forget(settled.uuid)
+
+    @property
+    def _prompts_of(self) -> PromptWatch | CodexPrompts:
+        return self._watch if self._codex is None else self._codex.prompts
 
     def _find_dialect(self, lines: Sequence[bytes]) -> None:
         if self._dialects.look(lines) is Dialect.CODEX:
-            self._watch = CodexPrompts()
+            from claude_transport.wrappers.codex_metrics import CodexReader
 
-    def _look_at_codex(self, line: bytes) -> None:
-        try:
-            if line.__class__ is not bytes:
-                raise ValueError("only the head of a line")
-            kind = _decode_codex_head(line).kind
-        except _REFUSED:
-            message = decode_codex(line)
-            if isinstance(message, DecodeFailure | OversizedMessage):
-                self._unreadable += 1
-                return
-            kind = message.type
-        _count(self._read, kind)
-        if kind in _FOLLOWED_OF_CODEX:
-            self._follow_codex(line)
+            self._codex = CodexReader()
 
-    def _follow_codex(self, line: bytes) -> None:
-        """Count what a message of Codex means for the prompts and turns."""
-        watch = self._watch
-        if not isinstance(watch, CodexPrompts):
+    def _look_at_codex(self, codex: CodexReader, line: bytes) -> None:
+        kind = codex.kind_of(line)
+        if kind is None:
+            self._unreadable += 1
             return
-        for event in watch.received(decode_codex(line)):
-            if isinstance(event, ModelSpoke):
-                for owner in watch.owners_of(event)[:1]:
-                    self._spoke(owner)
-            elif isinstance(event, APIAnswered):
-                self._tokens.message(f"{event.turn.id}/{event.turn.requests}", event.usage, is_subagent=False)
-            elif isinstance(event, TurnEnded):
-                answers = [f"{event.turn.id}/{number}" for number in range(1, event.turn.requests + 1)]
-                self._tokens.result(event.result, answers=answers)
-                code = event.result.outcome.code
+        _count(self._read, kind)
+        for meaning in codex.read(line, kind):
+            if meaning.spoke is not None:
+                self._spoke(meaning.spoke)
+            if meaning.usage is not None:
+                self._tokens.message(*meaning.usage, is_subagent=False)
+            if meaning.result is not None:
+                self._tokens.result(meaning.result, answers=meaning.answers)
+                code = meaning.result.outcome.code
                 self._results[code] = self._results.get(code, 0) + 1
-            self._settle(watch.settled_by(event))
+            self._settle(meaning.settled)
 
     def _settle(self, prompts: Iterable[Settle]) -> None:
         """Stop measuring prompts that have reached their final state, and tell the listeners about those with a result."""
@@ -331,8 +321,6 @@ class Metrics:
             self._tokens.message(api.id, api.usage, is_subagent=message.parent_tool_use_id is not None)
         elif isinstance(message, StreamEvent):
             self._follow_event(message)
-        if not isinstance(self._watch, PromptWatch):
-            return
         verdict = self._watch.received(message)
         if isinstance(message, AssistantMessage | StreamEvent) and self._silent and verdict.owners[:1]:
             self._spoke(verdict.owners[0])
@@ -676,7 +664,6 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}|[a-z][A-Za-z0-9]{0,49}(?:/[a-z]
 """The shape of a message type, and of a method."""
 
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
-_decode_codex_head: Final = msgspec.json.Decoder(CodexHead).decode
 _decode_api: Final = msgspec.json.Decoder(_APIHead).decode
 _decode_event: Final = msgspec.json.Decoder(_EventHead).decode
 _decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode

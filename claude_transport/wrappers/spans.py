@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 from opentelemetry.context import Context
@@ -22,12 +22,14 @@ from claude_transport.protocol.envelope import Message, to_wire
 from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage, UserMessage
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.wrappers import gen_ai
-from claude_transport.wrappers.codex_prompts import CodexPrompts
 from claude_transport.wrappers.gen_ai import Attributes
 from claude_transport.wrappers.prompt_watch import Prompt, PromptWatch
 
 STATE: Final = "claude_transport.turn.state"
 """The attribute with the final state of a prompt."""
+
+if TYPE_CHECKING:
+    from claude_transport.wrappers.codex_prompts import CodexPrompts
 
 _UNASKED: Final = ""
 """Stands for the uuid of the prompt in a turn that no prompt began, for example one that a background task began."""

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from claude_transport.codex.messages import decode_message as decode_codex
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.dialect import Dialect, DialectFinder
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import Client, SessionTerms, TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
-from claude_transport.wrappers.codex_prompts import without_codex_deltas
 from claude_transport.wrappers.prompt_watch import without_deltas
 from claude_transport.wrappers.redactor import redactor_for
 
@@ -158,8 +156,8 @@ class TracingTransport(ObservingWrapper):
         if spans is None:
             return
         if codex is not None:
-            for line in without_codex_deltas(lines):
-                self._tell(codex.heard, decode_codex(line), context=self._context)
+            for line in codex.telling(lines):
+                self._tell(codex.heard, line, context=self._context)
             return
         for line in without_deltas(lines):
             if not line.startswith(_SILENT):

@@ -18,7 +18,7 @@ async def on_approval(request: codex.ApprovalRequest) -> codex.ApprovalDecision:
     return "accept"
 
 
-async def in_stock(arguments: dict[str, Any], context: codex.CodexToolContext) -> str:
+async def in_stock(arguments: dict[str, Any], context: Any) -> str:
     """How many pieces of a fruit there are."""
     return f"7 {arguments['fruit']}"
 

@@ -14,6 +14,7 @@ import pytest
 from program_process import PATIENCE, Program
 
 from claude_transport.testing.fake_claude import FakeClaude
+from claude_transport.testing.fake_codex import FakeCodex
 from claude_transport.testing.scenario import Answer, Scenario, Turn
 from claude_transport.testing.steps import Exit, Result, Stderr, Text
 
@@ -129,6 +130,28 @@ def test_the_winning_credential_and_who_pays_are_told(program: Program) -> None:
     assert (credential["winner"], credential["name"], credential["payer"]) == ("api_key", "ANTHROPIC_API_KEY", "api account")
     assert credential["present"] == ["CLAUDE_CODE_OAUTH_TOKEN"]
     assert report["environment"]["removed"] == {"CLAUDECODE": "set by an enclosing session"}
+
+
+def test_codex_is_found_not_run_and_its_payer_is_told(program: Program, tmp_path: Path) -> None:
+    home = tmp_path / "codex"
+    home.mkdir()
+    (home / "auth.json").write_text(json.dumps({"OPENAI_API_KEY": SECRET}), "utf-8")
+    with FakeCodex() as fake:
+        env = {"CODEX_CLI_PATH": str(fake.path), "CODEX_HOME": str(home)}
+        report = examine(program, "--offline", env=env)
+        said = program.run("doctor", "--offline", env=env).stdout.decode()
+        assert fake.calls() == []
+    codex = report["codex"]
+    assert (codex["path"], codex["source"], codex["home"]) == (env["CODEX_CLI_PATH"], "CODEX_CLI_PATH", str(home))
+    assert (codex["credential"]["winner"], codex["credential"]["payer"]) == ("api_key", "api account")
+    assert SECRET not in json.dumps(report) + said
+    assert "auth.json; the API account pays" in said
+
+
+def test_a_machine_without_codex_is_fine(program: Program) -> None:
+    report = examine(program, "--offline", env={"CODEX_CLI_PATH": "/no/such/codex"})
+    assert (report["codex"]["path"], report["codex"]["credential"]) == (None, None)
+    assert "/no/such/codex" in report["codex"]["problem"]
 
 
 def test_settings_of_the_user_and_the_project_count_for_the_credential(program: Program, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from claude_transport import errors
 from claude_transport.app import failures
 from claude_transport.app.arguments import MANUAL
 from claude_transport.app.bench import BenchReport, Row
-from claude_transport.app.doctor import CLIFinding, EnvironmentFinding, Failure, PathFinding, Report, Step, TestRun
+from claude_transport.app.doctor import CLIFinding, CodexFinding, EnvironmentFinding, Failure, PathFinding, Report, Step, TestRun
 from claude_transport.app.failures import exit_code_of
 from claude_transport.launch.credentials import CredentialReport
 
@@ -48,6 +48,7 @@ def test_the_doctor_prints_the_fields_that_the_page_says() -> None:
     told = {field: text for fields, text in rows_below("| field | content |") for field in coded(fields)}
     assert sorted(told) == sorted(Report.__struct_fields__)
     parts = {"cli": CLIFinding, "credential": CredentialReport, "paths": PathFinding, "environment": EnvironmentFinding}
+    parts |= {"codex": CodexFinding}
     for field, struct in parts.items():
         assert [name for name in struct.__struct_fields__ if name not in coded(told[field])] == []
     named = coded(told["test_run"])

@@ -24,7 +24,9 @@ def tape_of(name: str) -> Tape:
     """The recording as a tape: without what Codex asked the model, and with the recorder's own words for the end of the input."""
     records = []
     for entry in entries_of(name):
-        line = _NOTES.get(entry["line"], entry["line"].encode()) if entry["dir"] == "note" else entry["line"].encode()
+        line: bytes = entry["line"].encode()
+        if entry["dir"] == "note":
+            line = _NOTES.get(entry["line"]) or line
         if entry["dir"] == "note" and line.startswith(b"exit code"):
             records.append(TapeRecord(entry["t"], "note", OUTPUT_ENDED))
         if entry["dir"] in ("in", "out", "err", "note"):

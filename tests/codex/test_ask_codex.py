@@ -17,7 +17,8 @@ import pytest
 from claude_transport.app.arguments import AGENTS
 from claude_transport.codex import CodexOptions
 from claude_transport.completion.resolution import AgentChoice
-from claude_transport.testing import FakeClaude, FakeResponsesAPI, Scenario, replies
+from claude_transport.testing import CodexScenario, FakeClaude, FakeCodex, FakeResponsesAPI, Scenario, replies
+from claude_transport.testing.codex_scenario import RunCommand, Say
 
 BARE = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "xterm-256color", "CLAUDE_CLI_PATH": "/no/such/claude"}
 
@@ -175,3 +176,15 @@ def test_auto_with_a_claude_says_that_claude_answers(tmp_path: Path) -> None:
         ran = run("ask", "--agent", "auto", "--transport", "cli", "hi", env=env)
     assert (ran.returncode, ran.stdout) == (0, b"hi\n")
     assert "using the agent Claude Code; --agent codex or CLAUDE_TRANSPORT_AGENT=codex chooses the other one" in ran.stderr.decode()
+
+
+def test_a_call_of_a_tool_is_one_line_on_stderr(tmp_path: Path) -> None:
+    scenario = CodexScenario(otherwise=(RunCommand("git log", output="one commit", ask=False), Say("There is one commit.")))
+    with FakeCodex(scenario) as fake:
+        ran = run("ask", "--agent", "codex", "--codex-path", str(fake.path), "How many commits?", env={"HOME": str(tmp_path)})
+        (call,) = fake.calls()
+    assert (ran.returncode, ran.stdout) == (0, b"There is one commit.\n")
+    (line,) = ran.stderr.decode().splitlines()
+    assert "commandExecution: " in line
+    assert "git log" in line
+    assert call.prompts == ["How many commits?"]

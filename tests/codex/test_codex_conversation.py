@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from codex_recordings import NAMES, entries_of, lines_of, object_on
+from hypothesis import given
+from hypothesis import strategies as st
 
 from claude_transport import errors
 from claude_transport.codex import (
@@ -22,6 +24,7 @@ from claude_transport.codex import (
 )
 from claude_transport.codex.conversation import MAX_UNCLAIMED, Conversation, TurnRecord
 from claude_transport.codex.errors import error_of
+from claude_transport.codex.messages import NOTIFICATIONS
 
 APP = [name for name in NAMES if name.startswith("app_") and name not in ("app_unix_socket", "app_websocket")]
 
@@ -188,6 +191,14 @@ AGAIN = {
     "two messages of one id": ([started(), delta("one"), finished("one"), started(), delta("two"), finished("two")], "two", "onetwo"),
     "without deltas": ([started(), finished("whole")], "whole", "whole"),
     "without a beginning": ([delta("Hello")], "Hello", "Hello"),
+    "under another id": (
+        [started(), delta("Hel"), retry(), started(name="b"), delta("Hello", "b"), delta(" there", "b"), finished("Hello there", "b")],
+        "Hello there",
+        "Hello there",
+    ),
+    "under another id, at once": ([started(), delta("Hel"), retry(), finished("Hello", "b")], "Hello", "Hello"),
+    "under another id, another course": ([started(), delta("Hello"), retry(), started(name="b"), delta("Bye", "b")], "Bye", "HelloBye"),
+    "under the same id after a retry": ([started(), delta("Hel"), retry(), started(), delta("Hello")], "Hello", "Hello"),
     "again and then at once": ([started(), delta("slow "), started(), finished("steered")], "steered", "slow steered"),
 }
 
@@ -412,3 +423,37 @@ def test_an_error_holds_no_secret_of_the_message() -> None:
 def test_requests_of_codex_are_typed() -> None:
     kinds = {type(message) for name in APP for line in lines_of(name) if isinstance(message := decode_message(line), CodexRequest)}
     assert {CommandApproval, FileChangeApproval} <= kinds
+
+
+# Anything, in any order
+
+ANY = st.sampled_from(["T", "U", "m", "", 7, None, {}, []])
+KIND = st.sampled_from(["agentMessage", "fileChange", "reasoning", "new"])
+STATUS = st.sampled_from(["completed", "failed", "inProgress", "odd"])
+ITEMS = st.fixed_dictionaries({"type": KIND, "id": ANY, "text": ANY, "changes": ANY})
+TURNS = st.fixed_dictionaries({"id": ANY, "status": STATUS, "items": ANY, "error": ANY})
+PLAIN = dict.fromkeys(["turnId", "itemId", "delta", "tokenUsage", "requestId", "status"], ANY)
+FIELDS = st.fixed_dictionaries({}, optional=PLAIN | {"item": ITEMS, "turn": TURNS})
+SAID = st.tuples(st.sampled_from([*NOTIFICATIONS, "brand/new"]), st.sampled_from(["T", "other", 7, None]), FIELDS)
+
+
+@given(st.lists(SAID | st.sampled_from(["expect", "claim", "give up"]), max_size=30))
+def test_nothing_that_codex_says_breaks_the_conversation(said_things: list[Any]) -> None:
+    conversation, new = Conversation(), NewText()
+    conversation.thread("T")
+    for thing in said_things:
+        if thing == "expect":
+            conversation.expect("T")
+        elif thing == "claim":
+            assert conversation.claim("T", "U").turn_id == "U"
+        elif thing == "give up":
+            conversation.give_up("T")
+        else:
+            method, thread, fields = thing
+            message = decode_message(json.dumps({"method": method, "params": {"threadId": thread, **fields}}).encode())
+            assert isinstance(message, CodexNotification)
+            conversation.take(message)
+            new.of(message)
+        for turn in conversation.running:
+            assert turn.result is None
+            assert isinstance(turn.text, str)

@@ -106,7 +106,7 @@ async def test_a_drain_waits_for_the_running_turn(codex_options: CodexOptions, r
                 await anyio.wait_all_tasks_blocked()
                 responses_api.open_gate("go")
                 result = await turn.result()
-        assert (result.status, result.text) == ("completed", "all of it")
+                assert (result.status, result.text) == ("completed", "all of it")
         assert gateway.metrics.ended == {"drained": 1}
 
 
@@ -120,7 +120,7 @@ async def test_a_gateway_that_is_closed_during_a_turn_lets_the_client_know_that_
                 turn = await session.send("Say it")
                 tasks.start_soon(gateway.aclose)
                 result = await turn.result()
-        assert result.status == "interrupted"
+                assert result.status == "interrupted"
 
 
 async def test_a_client_chooses_no_options_of_codex(codex_options: CodexOptions) -> None:

@@ -8,7 +8,7 @@ import pytest
 from codex_world import CodexHome
 
 from claude_transport import SubprocessTransport
-from claude_transport.codex import CodexOptions, CodexSession
+from claude_transport.codex import CodexOptions, CodexSession, ItemCompleted
 from claude_transport.testing import FakeResponsesAPI, replies
 
 pytestmark = pytest.mark.e2e
@@ -48,7 +48,7 @@ async def test_a_scripted_model_thinks_runs_commands_and_changes_files(
     async with CodexSession(SubprocessTransport(options)) as session:
         turn = await session.send("Work")
         async for message in turn:
-            items += [message.item] if type(message).__name__ == "ItemCompleted" else []
+            items += [message.item] if isinstance(message, ItemCompleted) else []
     assert [item.type for item in items] == ["userMessage", "reasoning", "commandExecution", "fileChange", "agentMessage"]
     assert (items[1].summary, items[2].exit_code) == (("I look.",), 3)
     assert (codex_home.project / "made.txt").read_text("utf-8") == "first line\n"

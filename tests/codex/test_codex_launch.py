@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_transport import Launcher, SubprocessTransport
+from claude_transport import Launcher, Query, SubprocessTransport
 from claude_transport.codex import (
     CodexOptions,
     build_codex_argv,
@@ -459,6 +459,37 @@ async def test_a_launcher_on_this_machine_starts_it_behind_a_prefix(tmp_path: Pa
         assert (call.argv, call.env) == (["app-server"], {"BEHIND": "1"})
     with pytest.raises(ConfigurationError, match="there is no program"):
         await SubprocessTransport(CodexOptions(), launcher=Launcher.local(["no-such-prefix"])).connect()
+
+
+async def test_a_query_says_at_once_that_codex_is_not_for_it() -> None:
+    with FakeCodex() as fake:
+        query = Query(SubprocessTransport(CodexOptions(codex_path=fake.path)), initialize_timeout=5)
+        with pytest.raises(ConfigurationError, match="use CodexSession") as caught:
+            await query.__aenter__()
+        assert caught.value.option == "transport"
+        assert fake.calls() == []
+
+
+async def test_a_launcher_on_another_machine_sends_arguments_and_environment_to_its_supervisor(tmp_path: Path) -> None:
+    client = tmp_path / "docker"
+    client.write_text('#!/bin/sh\nwhile [ "$1" != box ]; do shift; done\nshift\nexec "$@"\n', "utf-8")
+    client.chmod(0o755)
+    with FakeCodex(record_env=("CODEX_HOME", "LAB_KEY", "OPENAI_API_KEY")) as fake:
+        options = CodexOptions(
+            codex_path=fake.path, codex_home="/there", env={"LAB_KEY": "sk-lab"}, model="gpt-5.5", billing="subscription"
+        )
+        transport = SubprocessTransport(options, launcher=Launcher.docker("box", program=str(client)))
+        await transport.connect()
+        assert transport.info.cli_path == str(fake.path)
+        await transport.write('{"id": 0, "method": "initialize", "params": {"clientInfo": {"name": "test"}}}\n')
+        assert (await anext(transport.read_messages()))["id"] == 0
+        await transport.close()
+        (call,) = fake.calls()
+        assert call.argv == ["app-server", "-c", 'model="gpt-5.5"']
+        assert call.env == {"CODEX_HOME": "/there", "LAB_KEY": "sk-lab"}
+        none = SubprocessTransport(options.replace(codex_path="/no/such/codex"), launcher=Launcher.docker("box", program=str(client)))
+        with pytest.raises(CLINotFoundError, match="codex_path"):
+            await none.connect()
 
 
 def test_claude_options_stay_the_default_and_load_nothing_of_codex() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,14 +22,14 @@ from claude_transport.codex.messages import CodexTurnError, TurnData, decode_mes
 from claude_transport.codex.watch import CodexWatch, RunningTurn, TurnEnded, result_of
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.tape import INPUT_ENDED, Tape, TapeRecord
-from claude_transport.transport import TransportLike
+from claude_transport.transport import Transport
 from claude_transport.wrappers.logging import LoggingTransport
 from claude_transport.wrappers.metrics import Metrics, MetricsRegistry, MetricsTransport
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 from claude_transport.wrappers.tracing import TracingTransport
 
 
-async def play(tape: Tape, transport: TransportLike) -> None:
+async def play(tape: Tape, transport: Transport) -> None:
     """Play the recorded host over `transport`, a wrapper around the replay of `tape`."""
     await transport.connect()
     lines = (line async for message in transport.read_messages() for line in [message])
@@ -345,3 +347,17 @@ def test_a_listener_gets_a_result_message_for_a_turn_of_codex() -> None:
         else:
             metrics.read([line])
     assert [(result.result, result.outcome.code) for result in told] == [("Hello, world", "ok")] * 2
+
+
+def test_who_watches_claude_loads_nothing_of_codex() -> None:
+    code = """
+import sys
+import claude_transport.gateway.gateway, claude_transport.inspection.timeline, claude_transport.pool.pool
+from claude_transport.wrappers.metrics import Metrics
+metrics = Metrics(clock=lambda: 0.0)
+metrics.writing(b'{"type":"user","message":{"role":"user","content":"x"}}')
+metrics.read([b'{"type":"result","subtype":"success","is_error":false}'])
+loaded = [name for name in sys.modules if name.startswith("claude_transport.codex.") or ".codex_" in name]
+assert set(loaded) <= {"claude_transport.codex.options", "claude_transport.protocol.codex_turns"}, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 from codex_world import CodexHome
 
 from claude_transport import SubprocessTransport
-from claude_transport.codex import CodexOptions
+from claude_transport.codex import CodexOptions, build_codex_environment
 from claude_transport.errors import CLIVersionMismatch, ProcessError
 from claude_transport.testing import FakeResponsesAPI, replies
 
@@ -83,11 +84,12 @@ async def written(path: Path) -> int:
 
 
 def is_alive(pid: int) -> bool:
+    """Whether the process runs. One that has ended, and that init has not collected yet, does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+    except OSError:
         return False
-    return True
+    return state not in "ZX"
 
 
 async def test_it_says_who_it_is_and_ends_with_its_input(codex_options: CodexOptions) -> None:
@@ -134,6 +136,21 @@ async def test_a_killed_codex_is_a_lost_connection_and_leaves_nothing(
     assert caught.value.signal == signal.SIGKILL
     await transport.close()
     assert processes_with(os.fspath(codex_home.codex)) == []
+
+
+@pytest.mark.parametrize(("number", "ended"), [(signal.SIGTERM, (0, None)), (signal.SIGINT, (None, 2)), (signal.SIGHUP, (None, 1))])
+async def test_a_signal_ends_codex_as_it_ends_the_fake(
+    codex_options: CodexOptions, number: signal.Signals, ended: tuple[int | None, int | None]
+) -> None:
+    transport = SubprocessTransport(codex_options)
+    await transport.connect()
+    talk = Talk(transport)
+    await talk.begin()
+    os.kill(transport.info.pid or 0, number)
+    with contextlib.suppress(ProcessError, StopAsyncIteration):
+        await talk.wait_for("never")
+    await transport.close()
+    assert (transport.info.exit_code, transport.info.signal) == ended
 
 
 async def test_a_full_pipe_loses_nothing(codex_options: CodexOptions, responses_api: FakeResponsesAPI) -> None:
@@ -186,3 +203,19 @@ async def test_the_first_error_of_codex_is_in_the_tail_of_its_standard_error(cod
     assert caught.value.exit_code == 1
     assert "model_providers" in caught.value.stderr_tail
     await transport.close()
+
+
+async def test_every_variable_that_codex_sets_for_a_command_is_kept_from_another_session(
+    codex_options: CodexOptions, responses_api: FakeResponsesAPI
+) -> None:
+    responses_api.replace([replies.exec_command("env"), "done"])
+    options = codex_options.replace(sandbox="danger-full-access", approval_policy="never")
+    async with SubprocessTransport(options) as transport:
+        talk = Talk(transport)
+        await talk.begin()
+        await talk.start_turn("env")
+        _, asked = await responses_api.wait_for_requests(2)
+    inside = dict(line.split("=", 1) for line in asked.tool_results[0]["output"].splitlines() if "=" in line)
+    marks = {name for name in inside if name.startswith("CODEX")} - {"CODEX_HOME"}
+    assert marks
+    assert not marks & set(build_codex_environment(CodexOptions(), inside))

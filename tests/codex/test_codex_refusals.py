@@ -125,7 +125,8 @@ async def test_s3_1_an_account_that_may_not_pay_is_refused_before_a_process_star
     codex, trace = tripwire
     provider = {"model_provider": "lab", "model_providers.lab": {"name": "lab", "base_url": "http://127.0.0.1:9/v1", "env_key": "LAB_KEY"}}
     codex = codex.replace(config=provider, env={**codex.env, "LAB_KEY": "sk-lab"})
-    for arguments in ({"billing": "subscription_strict"}, {"options": ct.ClaudeOptions(billing="subscription_strict")}):
+    asked: list[dict[str, Any]] = [{"billing": "subscription_strict"}, {"options": ct.ClaudeOptions(billing="subscription_strict")}]
+    for arguments in asked:
         with pytest.raises(ct.ConfigurationError, match="LAB_KEY") as caught:
             await ct.complete("Hi", agent="codex", codex=codex, **arguments)
         assert caught.value.option == "billing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 from codex_player import PATIENCE, Codex, acting, connected, playing
 from codex_recordings import entries_of
 
-from claude_transport import MockTransport, StreamTransport, SubprocessTransport, errors
+from claude_transport import LoggingTransport, MockTransport, StreamTransport, SubprocessTransport, errors
 from claude_transport.bridge import HostTool
 from claude_transport.client import InterruptOutcome
 from claude_transport.codex import (
     AgentMessageDelta,
     ApprovalRequest,
     CodexNotification,
+    CodexOptions,
     CodexSession,
     CodexTurn,
     CommandApproval,
@@ -27,6 +29,9 @@ from claude_transport.codex import (
     TurnCompleted,
 )
 from claude_transport.streams.memory import MemoryConnectable
+from claude_transport.testing import CodexScenario, FakeCodex
+from claude_transport.testing.codex_scenario import Say
+from claude_transport.testing.steps import DieBySignal, Exit, Stderr
 
 # The recordings
 
@@ -130,9 +135,10 @@ async def test_two_recorded_threads_run_at_once() -> None:
             while len(codex.heard) < 4:  # the recorded host asked for the second thread before its prompt was answered
                 await anyio.lowlevel.checkpoint()
             other = await session.start_thread(cwd="/home/user/work")
+            assert other.thread_id != session.thread_id
             turns["Two"] = await other.send("Two")
         results = [await turns[name].result() for name in ("One", "Two")]
-    assert [result.thread_id for result in results] == [session.thread_id, other.thread_id]
+    assert [result.thread_id for result in results] == [session.thread_id, turns["Two"].thread_id]
     assert [result.text for result in results] == ["slow slow slow slow slow "] * 2
 
 
@@ -175,7 +181,7 @@ async def test_a_turn_that_codex_drops_raises_and_does_not_hang(name: str) -> No
         assert turn.text == "slow "
         assert await session.interrupt() is InterruptOutcome.DEAD
         report = await session.aclose()
-    assert report.lost_turns == (turn.turn_id,)
+    assert (report.interrupted_turns, report.lost_turns) == ((), (turn.turn_id,))
 
 
 # Messages
@@ -244,7 +250,7 @@ async def test_a_prompt_may_be_a_list_of_inputs_and_have_more_fields() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keep, lambda inputs: session.send(inputs, effort="low"), INPUTS, kept)
             request = await codex.turn()
-        assert request["params"] == {"threadId": "T", "input": INPUTS, "effort": "low"}
+            assert request["params"] == {"threadId": "T", "input": INPUTS, "effort": "low"}
 
 
 @pytest.mark.parametrize("content", [None, 7, b"bytes", ["text"], {"type": "text"}])
@@ -449,10 +455,10 @@ async def test_closing_interrupts_the_running_turn_before_the_input_ends() -> No
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(codex.until_the_end_of_input)
             report = await session.aclose()
+            assert (report.interrupted_turns, report.lost_turns, report.ended_by_itself) == (("U",), (), True)
         result = await turn.result()
     assert codex.heard[-1] == {"id": 4, "method": "turn/interrupt", "params": {"threadId": "T", "turnId": "U"}}
-    assert (result.status, report.interrupted_turns, report.lost_turns) == ("interrupted", ("U",), ())
-    assert report.ended_by_itself
+    assert result.status == "interrupted"
 
 
 async def test_closing_does_not_wait_for_a_codex_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
@@ -490,7 +496,7 @@ async def test_a_closed_session_says_so() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(codex.until_the_end_of_input)
             report = await session.aclose()
-        assert report == await session.aclose()
+            assert report == await session.aclose()
         for call in (lambda: session.send("Hi"), lambda: session.request("model/list"), session.start_thread, session.fork):
             with pytest.raises(errors.TransportClosed):
                 await call()
@@ -591,7 +597,8 @@ MISBEHAVING: dict[str, tuple[Callable[[Codex], Awaitable[None]], type[Exception]
 @pytest.mark.parametrize("name", MISBEHAVING)
 async def test_a_codex_that_cannot_be_started_is_a_typed_error_and_nothing_is_left(name: str) -> None:
     part, kind = MISBEHAVING[name]
-    assert isinstance(await start_with(part, initialize_timeout=0.2), kind)
+    patience = 0.2 if part is says_nothing else PATIENCE
+    assert isinstance(await start_with(part, initialize_timeout=patience), kind)
 
 
 SCRIPTS = {
@@ -669,10 +676,9 @@ async def test_a_slow_reader_slows_codex_down_and_gets_everything() -> None:
             tasks.start_soon(flood, codex, 5000, sent)
             await anyio.wait_all_tasks_blocked()
             assert 0 < len(sent) < 1000  # nothing is taken, so Codex has to wait
-            seen = [message async for message in turn]
+            deltas = [message.delta async for message in turn if isinstance(message, AgentMessageDelta)]
+            assert deltas == [f"{number} " for number in range(5000)]
         assert session.dropped_messages == 0
-        deltas = [message.delta for message in seen if isinstance(message, AgentMessageDelta)]
-        assert deltas == [f"{number} " for number in range(5000)]
         await session.aclose(timeout=0.05)
 
 
@@ -682,7 +688,7 @@ async def test_what_nothing_reads_is_bounded_while_the_result_is_waited_for(capl
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(flood, codex, 5000)
             result = await turn.result()
-        assert result.text == "".join(f"{number} " for number in range(5000))
+            assert result.text == "".join(f"{number} " for number in range(5000))
         assert session.buffered_bytes <= 100_000
         rest: list[CodexNotification] = [message async for message in turn]
         assert isinstance(rest[-1], TurnCompleted)
@@ -708,3 +714,103 @@ async def test_the_log_of_a_good_conversation_is_empty(level: int, caplog: pytes
         for prompt in ("Say hello", "And again"):
             await (await session.send(prompt)).result()
     assert [record for record in caplog.records if record.levelno >= level] == []
+
+
+# Other transports
+
+
+async def test_a_session_runs_over_a_mock() -> None:
+    mock = MockTransport.script()
+    mock.expect(method="initialize").reply({"id": 1, "result": {"userAgent": "mock"}})
+    mock.expect(method="initialized")
+    mock.expect(method="thread/start").reply({"id": 2, "result": {"thread": {"id": "T"}}})
+    begin = {"method": "turn/started", "params": {"threadId": "T", "turn": {"id": "U", "status": "inProgress"}}}
+    item = {"type": "agentMessage", "id": "m", "text": "Hello"}
+    said = {"method": "item/completed", "params": {"threadId": "T", "turnId": "U", "item": item}}
+    end = {"method": "turn/completed", "params": {"threadId": "T", "turn": {"id": "U", "status": "completed", "items": []}}}
+    mock.expect(method="turn/start").reply({"id": 3, "result": {"turn": {"id": "U"}}}, begin, said, end)
+    with anyio.fail_after(PATIENCE):
+        async with CodexSession(mock) as session:
+            result = await (await session.send("Hi")).result()
+    assert (result.status, result.text) == ("completed", "Hello")
+    mock.assert_exhausted()
+
+
+# Cancellation
+
+
+async def test_a_cancelled_prompt_leaves_a_session_that_works() -> None:
+    async with connected() as (session, codex):
+        asked: list[dict[str, Any]] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.send, "Never mind")
+            asked.append(await codex.hear())
+            tasks.cancel_scope.cancel()
+        await codex.say({"id": asked[0]["id"], "result": {"turn": {"id": "lost"}}})  # too late
+        await codex.tell("turn/started", turn={"id": "lost", "status": "inProgress"})
+        await codex.complete("lost")
+        turn = await begun(session, codex)
+        await codex.complete()
+        assert (await turn.result()).ok
+        assert session.running_turns == ()
+        assert session.buffered_bytes < 10_000
+
+
+async def test_a_cancelled_wait_for_a_result_leaves_the_turn_as_it_was() -> None:
+    async with connected() as (session, codex):
+        turn = await begun(session, codex)
+        for wait in (turn.result, turn.__anext__, turn.__anext__):
+            with anyio.move_on_after(0):
+                await wait()
+        await codex.tell("item/agentMessage/delta", turnId="U", itemId="m", delta="Hello")
+        await codex.complete()
+        assert (await turn.result()).text == "Hello"
+        assert [message.type async for message in turn][-1] == "turn/completed"
+
+
+async def test_a_cancelled_start_leaves_nothing_open() -> None:
+    connectable = MemoryConnectable(capacity=2**16)
+    transport = StreamTransport(connectable)
+    stage: list[Codex] = []
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(CodexSession(transport).start)
+            stage.append(Codex(await connectable.accept()))
+            await stage[0].hear()
+            tasks.cancel_scope.cancel()
+    assert not transport.is_ready()
+    with pytest.raises(anyio.EndOfStream):
+        await stage[0].hear()
+
+
+# A process
+
+
+async def test_a_policy_that_only_a_thread_may_have_reaches_it_through_wrappers() -> None:
+    with FakeCodex(CodexScenario.text("Hello")) as fake:
+        options = CodexOptions(codex_path=fake.path, approval_policy="untrusted")
+        with anyio.fail_after(PATIENCE):
+            async with CodexSession(LoggingTransport(SubprocessTransport(options))) as session:
+                assert (await (await session.send("Hi")).result()).text == "Hello"
+                await session.fork()
+            async with CodexSession(SubprocessTransport(options), resume=session.thread_id, thread={"approvalPolicy": "never"}):
+                pass
+        first, second = fake.calls()
+    assert first.requests("thread/start") == [{"approvalPolicy": "untrusted"}]
+    assert first.requests("thread/fork") == [{"threadId": session.thread_id, "excludeTurns": True, "approvalPolicy": "untrusted"}]
+    assert second.requests("thread/resume") == [{"threadId": session.thread_id, "excludeTurns": True, "approvalPolicy": "never"}]
+    assert not any("approval_policy" in argument for argument in first.argv)
+
+
+@pytest.mark.parametrize("how", ["exit", "signal"])
+async def test_a_process_that_dies_in_a_turn_is_told_with_its_last_words(how: str) -> None:
+    end = Exit(3) if how == "exit" else DieBySignal("SIGKILL")
+    scenario = CodexScenario.turns([[Say("Hello"), Stderr("it broke"), end]])
+    with FakeCodex(scenario) as fake, anyio.fail_after(PATIENCE):
+        async with CodexSession(SubprocessTransport(CodexOptions(codex_path=fake.path))) as session:
+            turn = await session.send("Hi")
+            with pytest.raises(errors.ProcessError) as caught:
+                await turn.result()
+            assert turn.text == "Hello"
+    assert (caught.value.exit_code, caught.value.signal) == ((3, None) if how == "exit" else (None, signal.SIGKILL))
+    assert "it broke" in caught.value.stderr_tail

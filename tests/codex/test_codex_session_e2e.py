@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from claude_transport import ClaudeTransportError, SubprocessTransport, errors
+from claude_transport import SubprocessTransport, errors
 from claude_transport.bridge import HostTool
 from claude_transport.client import InterruptOutcome
 from claude_transport.codex import (
@@ -277,6 +277,7 @@ async def test_a_failure_of_the_model_has_the_code_that_it_has_with_claude(
     async with talking(codex_options) as session:
         result = await (await session.send("Say hello")).result()
         assert result.status == "failed"
+        assert result.error is not None
         assert isinstance(result.error, kind)
         assert result.error.code == code
         with pytest.raises(kind):
@@ -383,7 +384,7 @@ async def test_a_killed_process_raises_to_everything_that_waits(
     codex_options: CodexOptions, responses_api: FakeResponsesAPI, how: signal.Signals
 ) -> None:
     responses_api.replace([replies.gated("slow and more", chunks=["slow ", "and more"])])
-    raised: list[ClaudeTransportError] = []
+    raised: list[errors.ProcessError] = []
     async with talking(codex_options) as session:
         turn = await session.send("Count")
         await heard(turn, AgentMessageDelta)
@@ -411,3 +412,39 @@ async def test_many_deltas_that_nothing_reads_all_arrive(codex_options: CodexOpt
         deltas = [message.delta async for message in turn if isinstance(message, AgentMessageDelta)]
     assert deltas == words
     assert result.text == "".join(words)
+
+
+async def test_a_resumed_thread_calls_the_tools_of_its_new_host(codex_options: CodexOptions, responses_api: FakeResponsesAPI) -> None:
+    called: list[str] = []
+
+    def stock(name: str) -> HostTool:
+        async def in_stock(_: dict[str, Any], __: Any) -> str:
+            called.append(name)
+            return "7"
+
+        return HostTool(name="in_stock", call=in_stock, description="How many there are")
+
+    ask = replies.tool_use("in_stock", {})
+    responses_api.replace([ask, replies.text("seven"), ask, replies.text("still seven"), ask, replies.text("none")])
+    async with talking(codex_options, tools=[stock("first")]) as session:
+        thread_id = session.thread_id
+        assert (await (await session.send("How many?")).result()).text == "seven"
+    async with talking(codex_options, tools=[stock("second")], resume=thread_id) as session:
+        assert (await (await session.send("And now?")).result()).text == "still seven"
+    async with talking(codex_options, resume=thread_id) as session:  # this host has none, so the call fails
+        assert (await (await session.send("And now?")).result()).text == "none"
+    assert called == ["first", "second"]
+
+
+async def test_a_prompt_into_the_full_pipe_of_a_stopped_process_is_a_typed_error(codex_options: CodexOptions) -> None:
+    transport = SubprocessTransport(codex_options, close_timeout=0.2)
+    with anyio.fail_after(PATIENCE):
+        async with CodexSession(transport, timeout=0.3) as session:
+            pid = session.info.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(errors.ControlTimeout, match="turn/start"):
+                await session.send("x" * 1_000_000)
+            report = await session.aclose(timeout=0.1)
+    assert not report.ended_by_itself
+    assert not is_running(pid)

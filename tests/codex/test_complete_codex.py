@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
 from collections.abc import Sequence
@@ -237,6 +238,20 @@ async def test_a_limit_that_passes_is_a_retry_and_no_failure(
     answer = await ask(codex_options, sleep=waits)
     assert (answer.text, answer.attempts, waits.seconds) == ("Here I am.", 1, [])
     assert [event.error_status for event in answer.events if isinstance(event, APIRetryMessage)] == [429]
+
+
+async def test_a_usage_limit_says_when_it_ends_and_one_that_lasts_is_not_waited_for(
+    codex_options: CodexOptions, responses_api: FakeResponsesAPI, waits: Waits
+) -> None:
+    soon = int(dt.datetime.now(dt.UTC).timestamp()) + 3600
+    window = {"used-percent": "100", "window-minutes": "300", "reset-at": str(soon)}
+    headers = {f"x-codex-primary-{name}": value for name, value in window.items()}
+    limit = replies.usage_limit(resets_at=soon)
+    responses_api.replace(replies.error(429, error_type=limit.error_type, message=limit.message, headers=headers, details=limit.details))
+    with pytest.raises(ct.RateLimited) as caught:
+        await ask(codex_options, sleep=waits)
+    assert caught.value.resets_at == dt.datetime.fromtimestamp(soon, dt.UTC)
+    assert waits.seconds == []
 
 
 async def test_a_call_that_ran_a_command_is_never_repeated(

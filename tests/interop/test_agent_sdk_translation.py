@@ -76,6 +76,7 @@ def test_servers_of_this_process_go_to_the_query_and_all_others_to_the_cli() -> 
     assert moved.query_options.get("mcp_servers") == {"sums": server}
     transport = transport_from(given).transport
     assert isinstance(transport, ct.SubprocessTransport)
+    assert isinstance(transport.options, ct.ClaudeOptions)
     assert transport.options.mcp_servers == {"outside": outside, "sums": {"type": "sdk", "name": "sums"}}
 
 
@@ -91,6 +92,7 @@ def test_skills_become_rules_for_the_official_client_which_sends_the_filter_itse
     for skills, rules in ((["one"], ["Read", "Skill(one)"]), ("all", ["Read", "Skill"])):
         transport = transport_from(official(skills=skills, allowed_tools=["Read"])).transport
         assert isinstance(transport, ct.SubprocessTransport)
+        assert isinstance(transport.options, ct.ClaudeOptions)
         assert (transport.options.skills, transport.options.allowed_tools) == (None, rules)
 
 
@@ -101,6 +103,7 @@ def test_a_session_store_has_no_counterpart_but_the_official_client_may_keep_its
     assert caught.value.option == "session_store"
     transport = transport_from(official(session_store=store)).transport
     assert isinstance(transport, ct.SubprocessTransport)
+    assert isinstance(transport.options, ct.ClaudeOptions)
     assert transport.options.session_mirror
 
 

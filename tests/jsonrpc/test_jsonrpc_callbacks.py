@@ -101,6 +101,17 @@ async def test_a_callback_refuses_with_a_code_a_text_and_data_of_its_own() -> No
         assert peer.failed_callbacks == 0
 
 
+async def test_an_error_that_another_request_raised_is_no_refusal_and_is_not_passed_on() -> None:
+    async def on_request(request: Request) -> Any:
+        return await peer.request("and you?")
+
+    async with connected(on_request=on_request) as (peer, other):
+        await other.say({"id": "a", "method": "how are you?"})
+        await other.answer_with({"error": {"code": -5, "message": "the secret", "data": "more of it"}})
+        assert await other.hear() == {"jsonrpc": "2.0", "id": "a", "error": {"code": -32603, "message": "internal error"}}
+        assert peer.failed_callbacks == 1
+
+
 async def test_without_a_callback_no_method_is_found() -> None:
     async with connected() as (_, other):
         await other.say({"id": 1, "method": "read"})

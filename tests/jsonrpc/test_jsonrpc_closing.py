@@ -13,6 +13,7 @@ from claude_transport import (
     CLIConnectionError,
     CLINotFoundError,
     ConfigurationError,
+    ConnectionLost,
     ConnectTimeout,
     JSONRPCPeer,
     NotConnected,
@@ -117,6 +118,19 @@ async def test_a_transport_that_does_not_close_is_given_up(caplog: pytest.LogCap
     assert "did not close in 3 s" in caplog.text
 
 
+async def test_the_end_of_the_conversation_can_be_awaited_and_says_why() -> None:
+    async with connected() as (peer, other):
+        await other.hang_up()
+        assert await in_time(peer.ended()) is None
+    async with connected() as (peer, other):
+        other.stream.break_connection()
+        error = await in_time(peer.ended())
+        assert isinstance(error, ConnectionLost)
+    async with connected() as (peer, _):
+        await peer.aclose()
+        assert isinstance(await in_time(peer.ended()), TransportClosed)
+
+
 # The start
 
 
@@ -204,6 +218,13 @@ def test_another_event_loop_is_refused() -> None:
         for call in (peers[0].request, peers[0].notify):
             with pytest.raises(UsageError) as caught:
                 await call("ask")
+            assert caught.value.code == "usage.wrong_loop"
+        with pytest.raises(UsageError) as caught:
+            peers[0].notifications()
+        assert caught.value.code == "usage.wrong_loop"
+        for wait in (peers[0].ended, peers[0].aclose):
+            with pytest.raises(UsageError) as caught:
+                await wait()
             assert caught.value.code == "usage.wrong_loop"
 
     anyio.run(begin, backend="asyncio")

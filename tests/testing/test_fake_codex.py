@@ -372,7 +372,16 @@ def test_the_end_of_input_drops_the_turn() -> None:
         assert host.process.returncode == 0
 
 
-def test_a_signal_ends_it_with_code_0_unless_it_is_ignored() -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, -signal.SIGINT), (signal.SIGHUP, -signal.SIGHUP)])
+def test_a_signal_ends_it_as_it_ends_the_real_one(number: signal.Signals, code: int) -> None:
+    with FakeCodex() as fake, Host(fake) as host:
+        host.begin()
+        host.process.send_signal(number)
+        assert host.process.wait(20) == code
+        assert fake.calls()[0].signals == [number]
+
+
+def test_a_signal_can_be_ignored() -> None:
     with FakeCodex(CodexScenario(startup=(steps.IgnoreSignal("SIGINT"),))) as fake, Host(fake) as host:
         host.begin()
         host.process.send_signal(signal.SIGINT)

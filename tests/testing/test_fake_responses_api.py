@@ -168,8 +168,8 @@ async def test_other_requests_are_told_apart() -> None:
 
 
 async def test_a_gated_answer_waits_and_says_its_rest() -> None:
+    said: list[list[dict[str, Any]]] = []
     async with FakeResponsesAPI(replies.gated("one two", chunks=["one ", "two"])) as api, anyio.create_task_group() as tasks:
-        said: list[list[dict[str, Any]]] = []
 
         async def read() -> None:
             said.append(await events(api))

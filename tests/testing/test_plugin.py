@@ -109,9 +109,18 @@ async def test_echo(fake_claude):
 
 async def test_api(fake_messages_api):
     assert fake_messages_api.url.startswith("http://127.0.0.1:")
+
+async def test_codex(fake_codex):
+    from claude_transport.codex import CodexOptions, CodexSession
+    async with CodexSession(ct.SubprocessTransport(CodexOptions(codex_path=fake_codex().path))) as session:
+        turn = await session.send("Hi")
+        assert (await turn.result()).text == "Hi"
+
+async def test_responses_api(fake_responses_api):
+    assert fake_responses_api.url.startswith("http://127.0.0.1:")
 """
     )
-    run(project).assert_outcomes(passed=10)
+    run(project).assert_outcomes(passed=14)
 
 
 def test_a_script_that_was_not_played_to_its_end_fails_a_test_that_passed_and_only_such_a_test(project: pytest.Pytester) -> None:
@@ -289,5 +298,5 @@ def test_loading_the_plugin_loads_nothing_but_pytest() -> None:
 
 
 def test_every_fixture_says_what_it_gives() -> None:
-    for name in ("mock_claude", "fake_claude", "fake_messages_api", "claude_tape"):
+    for name in ("mock_claude", "fake_claude", "fake_messages_api", "fake_codex", "fake_responses_api", "claude_tape"):
         assert (getattr(plugin, name).__doc__ or "").strip()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 import claude_transport as ct
+from claude_transport.codex import CodexOptions
 
 
 async def decide(tool_name: str, tool_input: dict[str, Any], context: ct.client.CallbackContext) -> ct.Allow | ct.Deny:
@@ -47,8 +48,26 @@ async def one_shot() -> None:
 
 async def one_call() -> None:
     assert_type(await ct.complete("Hello"), ct.Completion)
+    by_codex = await ct.complete("Hello", agent="codex", codex=CodexOptions(sandbox="read-only"), declared={"agent": "auto"})
+    assert_type(by_codex.agent, Literal["claude-code", "codex"])
+    assert_type(ct.resolve_agent("auto", env={}).kind, Literal["claude-code", "codex"])
     async for delta in ct.stream("Hello"):
         assert_type(delta, str)
+
+
+async def other_agents(transport: ct.Transport) -> None:
+    async def answer(request: ct.jsonrpc.Request) -> object:
+        return {"asked": request.method}
+
+    async with ct.JSONRPCPeer(transport, on_request=answer, cancel=ct.jsonrpc.ACP_CANCEL) as peer:
+        assert_type(peer, ct.JSONRPCPeer)
+        assert_type(await peer.request("initialize", {"protocolVersion": 1}, timeout=5), Any)
+        async for notification in peer.notifications():
+            assert_type(notification, ct.jsonrpc.Notification)
+            assert_type(notification.method, str)
+        assert_type(peer.counters, ct.jsonrpc.JSONRPCCounters)
+        assert_type(await peer.ended(), ct.ClaudeTransportError | None)
+    ct.JSONRPCPeer(transport, on_request=print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def options_handed_on() -> ct.Query:

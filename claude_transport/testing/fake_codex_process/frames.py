@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-USAGE = {
+USAGE: dict[str, int] = {
     "totalTokens": 107,
     "inputTokens": 100,
     "cachedInputTokens": 40,
@@ -16,7 +16,7 @@ USAGE = {
 }
 """The usage of one request to the model."""
 
-RATE_LIMITS = {
+RATE_LIMITS: dict[str, Any] = {
     "limitId": "codex",
     "limitName": None,
     "normalModelSlug": None,
@@ -28,7 +28,7 @@ RATE_LIMITS = {
     "planType": None,
     "rateLimitReachedType": None,
 }
-SANDBOXES = {
+SANDBOXES: dict[str, dict[str, Any]] = {
     "read-only": {"type": "readOnly", "networkAccess": False},
     "workspace-write": {
         "type": "workspaceWrite",

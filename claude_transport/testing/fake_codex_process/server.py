@@ -45,11 +45,16 @@ class CodexStage(Stage):
         return self.prompt if name == "prompt" else super()._look_up(name)
 
     def catch(self, number: int, _frame: Any = None) -> None:
-        """Handle a signal: end with code 0 at once, as the real program does, unless the scenario has steps for it."""
-        if number not in self.on_signal:
-            self.journal.record("signal", number=int(number))
+        """Handle a signal, unless the scenario has steps for it: SIGTERM ends with code 0, others kill, as with the real program."""
+        if number in self.on_signal:
+            super().catch(number, _frame)
+            return
+        self.journal.record("signal", number=int(number))
+        if number == signal.SIGTERM:
             self.exit(0)
-        super().catch(number, _frame)
+        self.journal.record("dies", signal=int(number))
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def play_scenario(directory: str, argv: list[str]) -> None:
@@ -78,8 +83,8 @@ class Server:
 
     def __init__(self, stage: CodexStage) -> None:
         self.stage = stage
-        self.home = os.environ.get("CODEX_HOME") or f"{os.environ.get('HOME', '')}/.codex"
-        self.initialized = False
+        self.home: str = os.environ.get("CODEX_HOME") or f"{os.environ.get('HOME', '')}/.codex"
+        self.initialized: bool = False
         self.threads: dict[str, dict[str, Any]] = {}
         self.approvals: dict[str, Any] = {}
         self.turns: list[Turn] = []

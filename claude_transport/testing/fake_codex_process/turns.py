@@ -43,8 +43,8 @@ class Turn:
         self.server = server
         self.thread = thread
         self.id = turn_id
-        self.began = server.now()
-        self.prompt = ""
+        self.began: int = server.now()
+        self.prompt: str = ""
         self.steps: Played = _nothing()
         self.ready: Callable[[], bool] = lambda: True
         self.asked: list[int] = []
