@@ -76,7 +76,6 @@ from claude_transport.launch.environ import describe_environment as describe_env
 from claude_transport.launch.launcher import Launcher as Launcher
 from claude_transport.launch.options import BillingPolicy as BillingPolicy
 from claude_transport.launch.options import ClaudeOptions as ClaudeOptions
-from claude_transport.observing.observers import observe as observe
 from claude_transport.one_shot import OneShot as OneShot
 from claude_transport.one_shot import query as query
 from claude_transport.pool.pool import SessionPool as SessionPool
@@ -215,7 +214,6 @@ __all__ = [
     "describe_environment",
     "encode_message",
     "find_cli",
-    "observe",
     "open_transport",
     "preflight",
     "query",

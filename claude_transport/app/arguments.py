@@ -488,7 +488,7 @@ MANUAL: Final[Mapping[str, Manual]] = {
         "Secrets are removed, unless the token was made to show them. Watching changes nothing in the session.",
         examples=(
             "claude-transport watch ws://127.0.0.1:7411 --session 1a3742c2 --token-env TOKEN",
-            "claude-transport watch http://127.0.0.1:7411/observe/1a3742c2 --token-env TOKEN --json > tape.ndjson",
+            "claude-transport watch http://127.0.0.1:7411/observe/1a3742c2 --token-env TOKEN --json",
         ),
         environment=(
             ("the one that --token-env names", "the token of an observer, or of the owner of the session"),

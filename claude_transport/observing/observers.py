@@ -8,7 +8,6 @@ from typing import Final
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.observing.following import LocalObservation, Observation
-from claude_transport.observing.remote import RemoteObservation
 from claude_transport.protocol.observation import check_since
 from claude_transport.streams.address import parse_address
 from claude_transport.transport import TransportLike
@@ -58,6 +57,8 @@ def observe(
         raise ConfigurationError(f"observers connect over HTTP, and {address.scheme}:// has none: use ws:// or wss://", option="url")
     if session is None or not _SESSION.fullmatch(session):
         raise ConfigurationError("session must be the id of a session: letters, digits, - and _", option="session")
+    from claude_transport.observing.remote import RemoteObservation  # an observer of this process needs no network
+
     return RemoteObservation(address, session=session, since=since, token=token, ssl_context=ssl_context)
 
 

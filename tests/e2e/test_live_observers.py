@@ -12,7 +12,7 @@ import pytest
 from live_session import Doorkeeper, bash
 
 import claude_transport as ct
-from claude_transport.observing import ObservableTransport, ObservedLine
+from claude_transport.observing import ObservableTransport, ObservedLine, observe
 from claude_transport.testing import FakeMessagesAPI
 
 PATIENCE = 90.0
@@ -50,7 +50,7 @@ async def test_an_observer_sees_prompts_questions_answers_and_results_of_the_rea
         transport = ct.NetworkTransport(gateway.urls[0], token=TOKEN)
         async with anyio.create_task_group() as tasks, ct.Query(transport, can_use_tool=doorkeeper) as query:
             session = gateway.sessions[0].id
-            early = ct.observe(gateway.urls[0], session=session, token=TOKEN)
+            early = observe(gateway.urls[0], session=session, token=TOKEN)
 
             async def watch() -> None:
                 async with early:
@@ -59,14 +59,14 @@ async def test_an_observer_sees_prompts_questions_answers_and_results_of_the_rea
             tasks.start_soon(watch)
             assert (await (await query.send("Work")).result()).result == "All done."
             grant = gateway.grant_observer(session)
-            async with ct.observe(gateway.urls[0], session=session, token=grant.token) as late:
+            async with observe(gateway.urls[0], session=session, token=grant.token) as late:
                 missed = [await anext(late) for _ in range(5)]
                 grant.revoke()
                 with pytest.raises(ct.ConnectionLost):
                     while True:
                         await anext(late)
             assert (await (await query.send("More")).result()).result == "Again."
-            async with ct.observe(gateway.urls[0], session=session, token=TOKEN, since=late.position) as again:
+            async with observe(gateway.urls[0], session=session, token=TOKEN, since=late.position) as again:
                 assert (await anext(again)).position == late.position + 1
             await query.aclose()
     assert {"control_request", "user", "control_response"} <= types_of(seen, "in")
@@ -84,6 +84,6 @@ async def test_a_session_of_this_process_is_observed(options: Any) -> None:
         with anyio.fail_after(PATIENCE):
             async with ct.Query(transport) as query:
                 assert (await (await query.send("Hi")).result()).result == "Hello."
-            seen = [line async for line in ct.observe(transport, session=None)]
+            seen = [line async for line in observe(transport, session=None)]
     assert "user" in types_of(seen, "in")
     assert {"system", "assistant", "result"} <= types_of(seen, "out")

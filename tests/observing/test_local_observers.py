@@ -9,9 +9,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport import Query, ReplayGap, observe
+import claude_transport
+from claude_transport import Query, ReplayGap
 from claude_transport.errors import ConfigurationError, UsageError
-from claude_transport.observing import ObservableTransport, Observation, ObservedLine
+from claude_transport.observing import ObservableTransport, Observation, ObservedLine, observe
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
@@ -227,3 +228,7 @@ async def test_what_cannot_be_observed_is_refused_at_once() -> None:
             observe("ws://127.0.0.1:1", session="a", token=token)
     with pytest.raises(ConfigurationError, match="max_bytes"):
         ObservableTransport(MockTransport(), max_bytes=0)
+
+
+def test_it_has_its_name_at_the_top_too() -> None:
+    assert claude_transport.observe is observe
