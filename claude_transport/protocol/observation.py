@@ -1,7 +1,7 @@
 """`LineLog`: the last lines of a running session, in both directions and in bounded memory, for those who watch it.
 
-The session appends blocks of lines as they are. An observer takes `Excerpt`s. Only then are the lines divided, redacted and encoded, once for
-all observers. So the session pays for one append, however many watch. `observing` waits for new lines; `gateway` sends them over HTTP.
+The session appends blocks of lines as they are. An observer takes `Excerpt`s. Only then are the lines divided, redacted and encoded, once
+for all observers. So the session pays for one append, however many watch. `observing` waits for new lines; `gateway` sends them over HTTP.
 """
 
 from __future__ import annotations
