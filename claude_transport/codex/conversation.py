@@ -191,6 +191,8 @@ class TurnRecord:
         """How the turn ended; None while it runs."""
         self.claims: int = 0
         """Prompts of this program that are part of the turn."""
+        self.has_begun: bool = False
+        """True from its first message on. Before that, Codex has named it, and refuses to interrupt it."""
         self._speeches: deque[_Speech] = deque(maxlen=MAX_KEPT)
         self._open: dict[str, _Speech] = {}
         self._characters = 0
@@ -205,6 +207,7 @@ class TurnRecord:
 
     def take(self, message: CodexNotification) -> None:
         """Note what a message of this turn adds."""
+        self.has_begun = True
         match message:
             case ItemStarted(item=AgentMessageItem() as item):
                 self._speak(item)

@@ -54,7 +54,7 @@ from claude_transport.errors import (
 )
 from claude_transport.jsonrpc import JSONRPCPeer
 from claude_transport.protocol.jsonrpc import Notification, Request
-from claude_transport.streams.inflow import Flag
+from claude_transport.streams.inflow import Flag, Wakeup
 from claude_transport.transport import TransportInfo, TransportLike
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -554,6 +554,7 @@ class _Connection:
         self._close_timeout = DEFAULT_CLOSE_TIMEOUT
         self._report = CodexCloseReport()
         self._over = Flag()
+        self._heard = Wakeup()
 
     @property
     def is_over(self) -> bool:
@@ -642,16 +643,32 @@ class _Connection:
         return found
 
     async def interrupt(self, turn: TurnRecord, *, timeout: float) -> InterruptOutcome:
-        """Ask Codex to interrupt a turn. Never raises for what Codex answers, or when it has ended."""
-        try:
-            await self._peer.request("turn/interrupt", {"threadId": turn.thread_id, "turnId": turn.turn_id}, timeout=timeout)
-        except JSONRPCError:
-            return InterruptOutcome.NOT_RUNNING  # it has just ended
-        except ControlTimeout:
-            return InterruptOutcome.TIMED_OUT
-        except ClaudeTransportError:
-            return InterruptOutcome.DEAD
-        return InterruptOutcome.ACKNOWLEDGED
+        """Ask Codex to interrupt a turn. Never raises for what Codex answers, or when it has ended.
+
+        Codex refuses it between the answer that names the turn and the turn's first message. Then it is asked again after that message.
+        """
+        too_early = not turn.has_begun
+        params = {"threadId": turn.thread_id, "turnId": turn.turn_id}
+        with anyio.move_on_after(timeout):
+            for is_last in (not too_early, True):
+                try:
+                    await self._peer.request("turn/interrupt", params, timeout=timeout)
+                except JSONRPCError:
+                    if is_last or turn.result is not None:
+                        return InterruptOutcome.NOT_RUNNING  # it has just ended
+                    await self._begin_of(turn)
+                except ControlTimeout:
+                    return InterruptOutcome.TIMED_OUT
+                except ClaudeTransportError:
+                    return InterruptOutcome.DEAD
+                else:
+                    return InterruptOutcome.ACKNOWLEDGED
+        return InterruptOutcome.TIMED_OUT
+
+    async def _begin_of(self, turn: TurnRecord) -> None:
+        """Wait for the first message of a turn, or for the end of the conversation. The caller limits the time."""
+        while not (turn.has_begun or self.is_over):
+            await self._heard.wait()
 
     # Messages
 
@@ -689,6 +706,7 @@ class _Connection:
         if not isinstance(message, CodexNotification):
             return None
         record = self.conversation.take(message)
+        self._heard.fire()
         if isinstance(message, RequestResolved):
             self.callbacks.withdraw(message.request_id)
         key = (record.thread_id, record.turn_id) if record is not None else ("", "")
@@ -727,6 +745,7 @@ class _Connection:
         if self._over.is_set():
             return
         self._over.set()
+        self._heard.fire()
         if self._closing is not None:
             left: ClaudeTransportError = MissingResult("the session was closed before the turn had a result")
             self.post.end(None)

@@ -446,6 +446,60 @@ async def test_a_tool_that_returns_what_codex_cannot_take_has_failed(value: Any)
         assert session.failed_callbacks == 1
 
 
+# Interrupts that come before the turn has begun
+
+
+async def send_one(session: CodexSession, codex: Codex) -> CodexTurn:
+    """Send a prompt to a Codex that has named its turn and not begun it. It refuses an interrupt then."""
+    turns: list[CodexTurn] = []
+
+    async def send() -> None:
+        turns.append(await session.send("hello"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(send)
+        await codex.answer({"turn": {"id": "U"}}, method="turn/start")
+    return turns[0]
+
+
+async def refuse_an_interrupt(codex: Codex) -> None:
+    request = await codex.hear()
+    assert request["method"] == "turn/interrupt"
+    await codex.say({"id": request["id"], "error": {"code": -32600, "message": "no active turn to interrupt"}})
+
+
+async def test_an_interrupt_that_comes_before_the_turn_has_begun_is_asked_for_again() -> None:
+    async with connected() as (session, codex):
+        turn = await send_one(session, codex)
+
+        async def play() -> None:
+            await refuse_an_interrupt(codex)
+            await codex.tell("turn/started", turn={"id": "U", "status": "inProgress"})
+            await codex.until_the_end_of_input()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(play)
+            assert await session.interrupt() is InterruptOutcome.ACKNOWLEDGED
+            assert (await turn.result()).status == "interrupted"
+            await session.aclose()
+
+
+async def test_an_interrupt_of_a_turn_that_never_begins_gives_up_in_time() -> None:
+    async with connected() as (session, codex):
+        await send_one(session, codex)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refuse_an_interrupt, codex)
+            assert await session.interrupt(timeout=0.05) is InterruptOutcome.TIMED_OUT
+
+
+async def test_an_interrupt_that_is_refused_while_the_turn_runs_is_not_asked_for_again() -> None:
+    async with connected() as (session, codex):
+        await begun(session, codex)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refuse_an_interrupt, codex)
+            assert await session.interrupt() is InterruptOutcome.NOT_RUNNING
+
+
 # Closing
 
 
