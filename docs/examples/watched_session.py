@@ -22,4 +22,5 @@ async def main() -> None:
                 print("result:", message.subtype)
 
 
-anyio.run(main)
+if __name__ == "__main__":
+    anyio.run(main)
