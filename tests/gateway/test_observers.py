@@ -349,3 +349,13 @@ async def test_an_unused_port_is_a_typed_error() -> None:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(CLIConnectionError):
             await glance(observe(f"ws://127.0.0.1:{taken.getsockname()[1]}", session="a"), 1)
+
+
+async def test_an_observer_that_takes_nothing_is_disconnected_and_its_place_is_free() -> None:
+    async with scene(limits=GatewayLimits(observers=1, heartbeat=0.05, observed_bytes=32 * 2**20)) as stage:
+        token = stage.gateway.grant_observer(stage.session).token
+        stuck = await http(stage.url, f"/observe/{stage.session}/events", authorization=f"Bearer {token}")
+        for _ in range(100):
+            await stage.say(b'{"text":"%s"}' % (b"z " * 60_000))
+        await (await _admitted(stage, token)).aclose()
+        await stuck[2].aclose()
