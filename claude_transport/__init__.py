@@ -3,14 +3,14 @@
 Talk: `Query` holds a conversation with a `claude` process, `query` does so for one prompt, `complete` and `stream` make one call through
     the CLI or the API. `SessionPool` keeps sessions warm.
 Carry: a `Transport` carries the lines: `SubprocessTransport` to a process here, `NetworkTransport` to one elsewhere. Wrappers such as
-    `RetryingTransport` add to it. `Gateway` and `serve` are the other end of a network.
+    `RetryingTransport` add to it. `Gateway` and `serve` are the other end of a network. `observe` watches a session that runs.
 Configure: `ClaudeOptions` says how `claude` runs; `BillingPolicy` is the type of its field `billing`. `Launcher` says where it runs.
 Match: the messages and blocks that most programs match on, such as `AssistantMessage` and `TextBlock`, and all errors, which are
     `ClaudeTransportError`s.
 
 The names that most programs need are here. Other names are in modules by topic: `claude_transport.messages`, `.hooks`, `.control`,
 `.errors`, `.testing`, `.client`, `.transports`, `.wrappers`, `.gateway`, `.pool`, `.launch`, `.completion`, `.bridge`, `.backoff`,
-`.inspection` and `.interop.agent_sdk`. Each name is loaded at its first use, so importing the package is fast.
+`.observing`, `.inspection` and `.interop.agent_sdk`. Each name is loaded at its first use, so importing the package is fast.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ _load, __dir__, __all__ = lazy_names(
         "jsonrpc",
         "launch",
         "messages",
+        "observing",
         "pool",
         "testing",
         "transports",
@@ -92,6 +93,11 @@ _load, __dir__, __all__ = lazy_names(
 
 
 def __getattr__(name: str) -> Any:
+    if name == "observe":
+        # it is behind the door `observing`, and works here too; a list of all names at the top has room for a hundred
+        from claude_transport.observing.observers import observe
+
+        return observe
     return _version() if name == "__version__" else _load(name)
 
 

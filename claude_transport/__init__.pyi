@@ -14,6 +14,7 @@ from claude_transport import interop as interop
 from claude_transport import jsonrpc as jsonrpc
 from claude_transport import launch as launch
 from claude_transport import messages as messages
+from claude_transport import observing as observing
 from claude_transport import pool as pool
 from claude_transport import testing as testing
 from claude_transport import transports as transports

@@ -32,6 +32,7 @@ WORDS: Mapping[str, str] = {
     "inspection": "what a tape says",
     "client": "turns, callbacks, requests",
     "jsonrpc": "other agents",
+    "observing": "those who watch",
     "codex.session": "threads and turns",
     "codex": "its messages and options",
     "transports": "lines over bytes",

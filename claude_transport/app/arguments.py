@@ -166,6 +166,12 @@ def _read_count(text: str) -> int:
     return int(text)
 
 
+def _read_position(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,15}", text):
+        raise ValueError(text)
+    return int(text)
+
+
 def _read_seconds(text: str) -> float:
     seconds = float(text)
     if not seconds > 0 or math.isinf(seconds):
@@ -175,6 +181,7 @@ def _read_seconds(text: str) -> float:
 
 _COUNT: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_count, "a whole number greater than 0")}
 _SECONDS: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_seconds, "a number of seconds greater than 0")}
+_POSITION: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_position, "the number of a line, or 0")}
 _SPEED: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(float, "a number")}
 
 
@@ -344,6 +351,7 @@ def _doors() -> list[click.Option]:
             help="speak only this protocol: link, which survives a lost connection, or plain lines (default: both)",
         ),
         _switch("--compression", help="compress the output for clients that ask for it (default: no)"),
+        _switch("--observable", help="let clients watch their own sessions, at ws:// and wss:// addresses, with `watch` or a browser"),
     ]
 
 
@@ -481,6 +489,29 @@ MANUAL: Final[Mapping[str, Manual]] = {
             ("0", "it was asked to end (SIGTERM, Ctrl-C) and ended"),
             ("1", "the gateway failed, or its URLs could not be printed"),
             ("2", "nothing was served (usage, configuration)"),
+        ),
+    ),
+    "watch": Manual(
+        summary="show a running session of a gateway",
+        description="Show what is said in a running session of a gateway, one line for each thing that happens, until the session ends. "
+        "Secrets are removed, unless the token was made to show them. Watching changes nothing in the session.",
+        examples=(
+            "claude-transport watch ws://127.0.0.1:7411 --session 1a3742c2 --token-env TOKEN",
+            "claude-transport watch http://127.0.0.1:7411/observe/1a3742c2 --token-env TOKEN --json",
+        ),
+        environment=(
+            ("the one that --token-env names", "the token of an observer, or of the owner of the session"),
+            _COLOURS,
+            _COLUMNS,
+            _TRACEBACK,
+        ),
+        files=_NO_FILES,
+        exit_codes=(
+            ("0", "the session has ended"),
+            ("1", "the gateway could not be reached or refused, the connection ended, or the output could not be written"),
+            ("2", "nothing was shown (usage, configuration)"),
+            ("3", "the gateway does not accept the token"),
+            _INTERRUPTED,
         ),
     ),
     "inspect": Manual(
@@ -623,6 +654,20 @@ COMMANDS: Final = (
             *_under("Limits", _limits()),
             _backend(),
             _switch("-v", "--verbose", help="log every event"),
+        ],
+    ),
+    Command(
+        "watch",
+        [
+            Place(
+                "url", metavar="URL", help="ws://HOST:PORT or wss://HOST:PORT of a gateway, or the address of the live page of a session"
+            ),
+            _option("--session", metavar="ID", help="the id of the session, as the log of the gateway has it (default: the one in URL)"),
+            _option("--token-env", metavar="NAME", help="the environment variable that holds the token (default: none)"),
+            _option("--since", **_POSITION, metavar="N", help="begin behind line N (default: the oldest line that is kept)"),
+            _switch("--json", help="print the lines as the records of a tape, for `inspect` and `replay`"),
+            _backend(),
+            *_colours(),
         ],
     ),
     Command(

@@ -91,6 +91,8 @@ def _find_command(name: str) -> Callable[[SimpleNamespace], int]:
             from claude_transport.app.doctor import run
         case "serve":
             from claude_transport.app.serve import run
+        case "watch":
+            from claude_transport.app.watch import run
         case "inspect":
             from claude_transport.app.inspect_tape import run
         case "record":

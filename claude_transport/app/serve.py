@@ -58,6 +58,7 @@ def run(args: SimpleNamespace) -> int:
         "compression": args.compression,
         "allow_plaintext": args.allow_plaintext,
         "drain_timeout": args.drain_timeout,
+        "observable": args.observable,
     }
     return run_on(args.backend, partial(_serve, args, settings))
 

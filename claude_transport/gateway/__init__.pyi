@@ -4,8 +4,10 @@ from claude_transport.gateway.asgi import GatewayApplication as GatewayApplicati
 from claude_transport.gateway.door import GatewayLimits as GatewayLimits
 from claude_transport.gateway.door import GatewayTokens as GatewayTokens
 from claude_transport.gateway.gateway import Gateway as Gateway
+from claude_transport.gateway.observatory import ObserverGrant as ObserverGrant
 from claude_transport.gateway.serving import GatewaySettings as GatewaySettings
 from claude_transport.gateway.serving import serve as serve
+from claude_transport.observing.observers import observe as observe
 
 __all__ = [
     "Gateway",
@@ -13,5 +15,7 @@ __all__ = [
     "GatewayLimits",
     "GatewaySettings",
     "GatewayTokens",
+    "ObserverGrant",
+    "observe",
     "serve",
 ]

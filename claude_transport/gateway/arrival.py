@@ -21,6 +21,7 @@ from claude_transport.errors import ClaudeTransportError, ConfigurationError, Pr
 from claude_transport.gateway.choices import check_answers
 from claude_transport.gateway.door import Door, GatewayLimits
 from claude_transport.gateway.health import Page
+from claude_transport.gateway.observatory import VIEWING_HEADERS, Viewing
 from claude_transport.gateway.session import GONE
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
@@ -96,6 +97,8 @@ class Arrival:
         self.peer: str = printable(peer, at_most=_MAX_PEER_CHARS)
         self.token = token
         self.certified = certified
+        self.viewing: Viewing | None = None
+        """What an observer has asked for. Such a connection has no first line."""
         self._speaks_link = False
         self._unread = bytearray()
 
@@ -167,6 +170,15 @@ class Arrival:
             except (*GONE, ClaudeTransportError):
                 pass  # it is closed already
 
+    async def bid_farewell(self) -> None:
+        """End the sending side and wait a second at most until the client has read everything."""
+        with anyio.move_on_after(_LINGER):
+            try:
+                await self.stream.send_eof()
+                await self.stream.receive(_CHUNK_BYTES)
+            except (*GONE, ClaudeTransportError):
+                return
+
     async def drop(self) -> None:
         """Close the connection without waiting for the client: a stranger could keep its place by not answering."""
         with anyio.CancelScope(shield=True):
@@ -211,6 +223,7 @@ class Reception:
         door: decides who is admitted.
         limits: sizes and times of a handshake.
         page: answers plain HTTP requests, as `Gateway.page()`.
+        observe: answers the requests of observers, as `Gateway.observe()`.
         check_upgrade: raises `TurnedAway` for a refused WebSocket request, as `Gateway.check_upgrade()`.
         modes: the modes that this gateway speaks.
         ssl_context: for `tls://` and `wss://`.
@@ -223,6 +236,7 @@ class Reception:
         *,
         limits: GatewayLimits,
         page: Callable[..., Page | None],
+        observe: Callable[..., Page | Viewing | None],
         check_upgrade: Callable[..., None],
         modes: frozenset[Mode],
         ssl_context: ssl.SSLContext | None,
@@ -231,6 +245,7 @@ class Reception:
         self._door = door
         self._limits = limits
         self._page = page
+        self._observe = observe
         self._check_upgrade = check_upgrade
         self._modes = modes
         self._ssl_context = ssl_context
@@ -240,7 +255,7 @@ class Reception:
         """Do the handshakes of TLS and WebSocket that `address` asks for.
 
         Returns:
-            The connection; None when it was a plain HTTP request, which is answered and closed.
+            The connection; None when it was a plain HTTP request, which is answered and closed. That of an observer has its `viewing`.
         """
         certified = None
         here = _local_address(stream)
@@ -249,7 +264,7 @@ class Reception:
             certified = _certified_name(stream)
         token = None
         if address.is_websocket:
-            shown: list[HandshakeRequest] = []
+            shown: list[HandshakeRequest | Viewing] = []
             accepted = await accept_websocket(
                 stream,
                 admit=lambda request: self._admit_request(request, address, certified, shown, here),
@@ -261,8 +276,8 @@ class Reception:
                 handshake_timeout=self._limits.handshake_timeout,
             )
             if accepted is None:
-                return None
-            stream, token = accepted, shown[0].bearer_token
+                return _observer(stream, shown, medium=address.scheme, peer=peer)
+            stream, token = accepted, next(each.bearer_token for each in shown if isinstance(each, HandshakeRequest))
         return Arrival(stream, medium=address.scheme, peer=peer, token=token, certified=certified)
 
     async def identify(self, arrival: Arrival) -> Guest | None:
@@ -324,12 +339,18 @@ class Reception:
         return owner
 
     def _admit_request(
-        self, request: HandshakeRequest, address: Address, certified: str | None, shown: list[HandshakeRequest], here: str | None
+        self, request: HandshakeRequest, address: Address, certified: str | None, shown: list[HandshakeRequest | Viewing], here: str | None
     ) -> HTTPAnswer | None:
         """Return the plain HTTP answer, or None to open the WebSocket. Its token may be absent: a hello can still bring one."""
         page = self._page(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
         if page is not None:
             return HTTPAnswer(status=page.status, text=page.text, headers=page.headers)
+        seen = self._observe(request, below=address.target.partition("?")[0], certified=certified, here=here)
+        if isinstance(seen, Viewing):
+            shown.append(seen)
+            return HTTPAnswer(status=200, headers=VIEWING_HEADERS, stays_open=True)
+        if seen is not None:
+            return HTTPAnswer(status=seen.status, text=seen.text, headers=seen.headers)
         if request.path.partition("?")[0] != address.target.partition("?")[0]:
             return HTTPAnswer(status=404, text="There is nothing here.\n")
         try:
@@ -339,6 +360,16 @@ class Reception:
             return HTTPAnswer(status=exc.status, text=f"{exc}\n", headers=headers)
         shown.append(request)
         return None
+
+
+def _observer(stream: ByteStream, shown: list[HandshakeRequest | Viewing], *, medium: str, peer: str) -> Arrival | None:
+    """Return the connection of an observer, whose answer has begun; None for every other answered request."""
+    viewing = next((each for each in shown if isinstance(each, Viewing)), None)
+    if viewing is None:
+        return None
+    arrival = Arrival(stream, medium=medium, peer=peer)
+    arrival.viewing = viewing
+    return arrival
 
 
 def _local_address(stream: ByteStream) -> str | None:

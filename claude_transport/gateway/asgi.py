@@ -6,6 +6,7 @@ listeners. `gateway.py` does the rest.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
@@ -17,6 +18,7 @@ from anyio.abc import ByteStream
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.gateway.observatory import VIEWING_HEADERS, Viewing
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
 from claude_transport.streams.address import StreamAttribute
@@ -66,7 +68,7 @@ class GatewayApplication:
         if kind == "websocket":
             await self._serve_websocket(scope, receive, send)
         elif kind == "http":
-            await self._serve_http(scope, send)
+            await self._serve_http(scope, receive, send)
         elif kind == "lifespan":
             await self._serve_lifespan(receive, send)
         else:
@@ -83,14 +85,34 @@ class GatewayApplication:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _serve_http(self, scope: Scope, send: Send) -> None:
+    async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _request(scope)
         server = scope.get("server")
         here = str(server[0]) if server else None
         page = self.gateway.page(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
-        status, text, headers = (page.status, page.text, page.headers) if page is not None else (404, "There is nothing here.\n", {})
+        seen = page if page is not None else self.gateway.observe(request, here=here) if scope.get("method", "GET") == "GET" else None
+        if isinstance(seen, Viewing):
+            await self._show(seen, receive, send)
+            return
+        status, text, headers = (seen.status, seen.text, seen.headers) if seen is not None else (404, "There is nothing here.\n", {})
         await send({"type": "http.response.start", "status": status, "headers": _encode_headers(headers)})
         await send({"type": "http.response.body", "body": text.encode()})
+
+    async def _show(self, viewing: Viewing, receive: Receive, send: Send) -> None:
+        async def send_part(part: bytes) -> None:
+            try:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            except OSError as exc:  # what a server raises after the client has left (ASGI spec 2.4)
+                raise anyio.BrokenResourceError from exc
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        await send({"type": "http.response.start", "status": 200, "headers": _encode_headers(VIEWING_HEADERS)})
+        await self.gateway.show(viewing, send_part, gone)
+        with contextlib.suppress(OSError):  # the observer has left
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _request(scope)

@@ -289,6 +289,11 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
       quarter of the client's window (1 MiB by default), each fill also delays the process by some milliseconds.
     * `lease`: seconds that the session lives without a client.
     * `heartbeat`: seconds of silence after which the gateway sends a ping. After twice as many it closes the connection.
+
+    Of each session that can be observed:
+
+    * `observers`: how many at the same time. One that takes nothing for twice the `heartbeat` is disconnected.
+    * `observed_bytes`: lines kept for them. An observer that is further behind misses lines, and is told how many.
     """
 
     half_open: int = 256
@@ -305,6 +310,8 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     replay_bytes: int = 8 * 2**20
     lease: float = 60.0
     heartbeat: float = 20.0
+    observers: int = 64
+    observed_bytes: int = 4 * 2**20
 
     def check(self) -> None:
         """Raise `ConfigurationError` for a limit that is not a positive number. `Gateway` calls it.

@@ -30,6 +30,7 @@ from claude_transport.gateway.door import Allowance, Door, GatewayLimits, Gatewa
 from claude_transport.gateway.health import GatewayMetrics, Hosts, Page
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
+from claude_transport.gateway.observatory import Observatory, ObserverGrant, Send, Viewing
 from claude_transport.gateway.session import (
     GONE,
     CodexFields,
@@ -45,6 +46,7 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
 from claude_transport.protocol.link import Hello
 from claude_transport.streams.address import Address, parse_address
+from claude_transport.streams.websocket import HandshakeRequest
 from claude_transport.transport import Client, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -92,6 +94,8 @@ class Gateway:
         compression: agree to zstd (tcp, tls, unix) and permessage-deflate (ws, wss) when a client asks for it.
         allow_plaintext: let other machines connect without TLS. For a gateway behind a proxy that encrypts.
         drain_timeout: seconds that running turns get in `drain()`.
+        observable: keep the lines of every session for observers, and let clients watch their own sessions with their tokens. Without it,
+            a session can be watched from `grant_observer()` on.
         launch: makes the transport of a session from its options, in place of a `SubprocessTransport`.
 
     Raises:
@@ -114,6 +118,7 @@ class Gateway:
         compression: bool = False,
         allow_plaintext: bool = False,
         drain_timeout: float = DEFAULT_DRAIN_TIMEOUT,
+        observable: bool = False,
         launch: Launch | None = None,
     ) -> None:
         self._limits = limits or GatewayLimits()
@@ -124,6 +129,7 @@ class Gateway:
         self._drain_timeout = drain_timeout
         self._roster = Roster(limits=self._limits, metrics=self.metrics)
         self._door = Door(tokens=tokens, origins=origins, limits=self._limits)
+        self._observatory = Observatory(self._door, limits=self._limits, observable=observable)
         self._options = options or ClaudeOptions()
         self._agent = "claude" if isinstance(self._options, ClaudeOptions) else "codex"
         self._choices = Choices(choices)
@@ -134,6 +140,7 @@ class Gateway:
             self._door,
             limits=self._limits,
             page=self.page,
+            observe=self.observe,
             check_upgrade=self.check_upgrade,
             modes=_known_modes(modes),
             ssl_context=ssl_context,
@@ -217,6 +224,7 @@ class Gateway:
         self._close_listeners()
         with anyio.CancelScope(shield=True):
             await self._close_sessions("closed")
+            self._observatory.close()
             if self._server is not None:
                 self._server.cancel()
                 await self._server.wait()
@@ -289,10 +297,11 @@ class Gateway:
         path = target.partition("?")[0]
         if path not in {"/healthz", "/metrics"}:
             return None
-        if not self._hosts.admits(host, here=here):
-            refused = TurnedAway("host", f"this gateway does not answer under the host name {host}: add it to hosts (--host-name)")
-            self._count_refusal(refused)
-            return Page(status=refused.status, text=f"{refused}\n")
+        try:
+            self._check_host(host, here=here)
+        except TurnedAway as exc:
+            self._count_refusal(exc)
+            return Page(status=exc.status, text=f"{exc}\n")
         if path == "/healthz":
             status, word = (503, "draining") if self.draining else (200, "ok")
             headers = {"content-type": "application/json", "cache-control": "no-store"}
@@ -303,6 +312,61 @@ class Gateway:
             page = Page(status=401, text="A token is needed.\n")
             return msgspec.structs.replace(page, headers={"www-authenticate": "Bearer", **page.headers})
         return Page(status=200, text=self.prometheus_text())
+
+    def grant_observer(self, session: str, *, scrub: bool = True) -> ObserverGrant:
+        """Make a token with which one running session can be watched, and nothing else. Returns the `ObserverGrant` with the `token`.
+
+        The lines of the session are kept from the first grant on, in `observed_bytes` of memory. Observers get them from a `ws://` or
+        `wss://` address of the gateway: `observe()`, `claude-transport watch`, or a browser at `http(s)://…/observe/ID#TOKEN`.
+
+        Args:
+            session: the `id` of a session (`sessions`, and the log).
+            scrub: redact what the observer sees, as a tape is. False shows every line as it is: prompts, permissions, secrets.
+
+        Raises:
+            UsageError: there is no such session.
+        """
+        running = next((each for each in self._roster.sessions if each.id == session), None)
+        if running is None:
+            raise UsageError(f"the gateway has no session {printable(session, at_most=64)}: `sessions` lists those that run")
+        grant = self._observatory.grant(running, scrub=scrub)
+        running.log(logging.INFO, "observer_granted", "may be observed with a new token", scrub=scrub)
+        return grant
+
+    def observe(
+        self, request: HandshakeRequest, *, below: str = "", certified: str | None = None, here: str | None = None
+    ) -> Page | Viewing | None:
+        """Return the answer to the HTTP request of an observer: a `Page`, or a `Viewing` for `show()`. None for other paths.
+
+        For adapters such as `GatewayApplication`.
+
+        Args:
+            request: its path, `Host`, `Origin`, `Authorization` and `Last-Event-ID` are used.
+            below: the path of the gateway, in front of `/observe`.
+            certified: the name in the client's certificate.
+            here: the local address that received the request.
+        """
+        if not self._observatory.is_asked(request.path, below=below):
+            return None
+        try:
+            self._check_host(request.headers.get("host"), here=here)
+            return self._observatory.answer(request, below=below, certified=certified)
+        except TurnedAway as exc:
+            self._count_refusal(exc)
+            asked = {"www-authenticate": "Bearer"} if exc.status == 401 else {}
+            return Page(status=exc.status, text=f"{exc}\n", headers={"cache-control": "no-store", **asked})
+
+    async def show(self, viewing: Viewing, send: Send, gone: Callable[[], Awaitable[object]]) -> bool:
+        """Send the events of `viewing` until the session has ended, the observer is gone or stuck, or its token is revoked.
+
+        For adapters such as `GatewayApplication`. `send` sends a part of the body, and `gone` returns when the observer has left. Returns
+        True when the observer has got everything up to the end of the session.
+        """
+        return await self._observatory.show(viewing, send, gone)
+
+    def _check_host(self, host: str | None, *, here: str | None) -> None:
+        if not self._hosts.admits(host, here=here):
+            raise TurnedAway("host", f"this gateway does not answer under the host name {host}: add it to hosts (--host-name)")
 
     def check_upgrade(self, *, origin: str | None, token: str | None, certified: str | None = None) -> None:
         """Check a WebSocket request before it is accepted. For adapters such as `GatewayApplication`. Returns when the request may go on.
@@ -333,7 +397,7 @@ class Gateway:
                 arrival = await arrive()
                 if arrival is None:
                     return
-                guest = await self._reception.identify(arrival)
+                guest = None if arrival.viewing is not None else await self._reception.identify(arrival)
             if knocking.cancelled_caught:
                 refused = TurnedAway("handshake", "the handshake took too long, or too many other connections were waiting")
                 self._count_refusal(refused, peer=peer)
@@ -365,6 +429,11 @@ class Gateway:
 
     async def _receive(self, arrival: Arrival, guest: Guest | None) -> None:
         """Serve a client that the door has admitted; `guest` is None when its first line has not been read."""
+        if arrival.viewing is not None:
+            if await self.show(arrival.viewing, arrival.stream.send, partial(_end_of, arrival.stream)):
+                await arrival.bid_farewell()
+            await arrival.drop()
+            return
         owner = guest.owner if guest is not None else self._door.admit(arrival.token, certified=arrival.certified)
         with self._door.allowance(owner).connection():
             if guest is None:
@@ -420,6 +489,7 @@ class Gateway:
             transport, surroundings = await self._start(guest)
             session = kind(transport, surroundings=surroundings, on_end=self._session_over)
             self._roster.add(session)
+            self._observatory.session_begun(session)
         session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
         return session
 
@@ -438,6 +508,7 @@ class Gateway:
 
     def _session_over(self, session: Session) -> None:
         self._roster.remove(session)
+        self._observatory.session_over(session)
         reason = session.ended or "ended"
         session.log(
             logging.INFO, "session_ended", f"over ({reason})", reason=reason, bytes_in=session.bytes_in, bytes_out=session.bytes_out
@@ -454,6 +525,14 @@ class Gateway:
         self.metrics.refused["handshake"] += 1
         message = "the handshake with %s failed (%s)"
         self._refusals.note(logging.INFO, "handshake_failed", message, peer, type(exc).__name__, peer=peer)
+
+
+async def _end_of(stream: ByteStream) -> None:
+    """Wait until an observer has left. It says nothing after its request, so bytes are an end, too."""
+    try:
+        await stream.receive(1)
+    except (*GONE, ClaudeTransportError):
+        return
 
 
 def _safe_addresses(listen: Sequence[str], *, has_tokens: bool, ssl_context: ssl.SSLContext | None, allow_plaintext: bool) -> list[Address]:

@@ -38,6 +38,7 @@ class GatewaySettings(TypedDict, total=False):
     compression: bool
     allow_plaintext: bool
     drain_timeout: float
+    observable: bool
     launch: Launch | None
 
 

@@ -26,6 +26,7 @@ from claude_transport.protocol.codex_turns import CodexTurns
 from claude_transport.protocol.dialect import ClaudeTurns, Dialect, DialectFinder, TurnTracker
 from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
 from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
+from claude_transport.protocol.observation import LineLog
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.transport import PouredBlocks, Transport
 from claude_transport.transports.stream import is_torn
@@ -83,6 +84,8 @@ class Session(ABC):
         self.ended: str | None = None
         self.bytes_in: int = 0
         self.bytes_out: int = 0
+        self.log_of_lines: LineLog | None = None
+        """Where the lines are kept for observers; None while the session has none."""
         self._input = LineFramer(max_line_bytes=surroundings.limits.line_bytes)
 
     @property
@@ -177,6 +180,8 @@ class Session(ABC):
         self.surroundings.metrics.carried("in", lines=len(lines), size=size)
         await self.surroundings.allowance.spend(size)
         self.activity.said(lines)
+        if self.log_of_lines is not None:
+            self.log_of_lines.append_lines("in", lines)
         await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
 
     def count_output(self, block: LineBlock) -> None:
@@ -184,6 +189,8 @@ class Session(ABC):
         self.bytes_out += block.size
         self.surroundings.metrics.carried("out", lines=block.count, size=block.size)
         self.activity.heard(block)
+        if self.log_of_lines is not None:
+            self.log_of_lines.append("out", block)
         if self.surroundings.limits.session_bytes is not None:
             self._check_size()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -52,13 +52,74 @@ def render_page(timeline: Timeline, *, title: str) -> Iterator[str]:
         "script": script,
         "verdict": _verdict(timeline.summary),
         "summary": _summary(timeline),
+        "live": "",
+        "footer": _FOOTER,
     }
+    yield from _filled(fills, _data(timeline))
+
+
+_FOOTER: Final = "Made by <code>claude-transport inspect</code> from a tape; nothing is loaded from anywhere else."
+_LIVE_FOOTER: Final = "A running session, as its gateway shows it. Nothing is loaded from anywhere else, and nothing can be written here."
+
+_LIVE: Final = """<p class="notice" id="link" role="status">Connecting …</p>
+<form id="door" hidden><label>Token of an observer <input id="token" type="password" autocomplete="off" spellcheck="false"></label>
+<button type="submit" class="quiet">Watch</button></form>"""
+
+
+@cache
+def render_live_page() -> str:
+    """Return the HTML page that follows a running session of a gateway. It is the same for every session, and holds nothing of one.
+
+    Its script asks the gateway for the changes at `timeline`, below the address of the page. The token of the observer comes from behind
+    the `#` of that address, which browsers do not send.
+    """
+    style, script = _asset("page.css"), _asset("page.js")
+    fills = {
+        "title": "session",
+        "policy": live_policy(),
+        "style": style,
+        "script": script,
+        "verdict": "",
+        "summary": "",
+        "live": _LIVE,
+        "footer": _LIVE_FOOTER,
+    }
+    return "".join(_filled(fills, [_harmless({"live": True, "seconds": 0, "turns": [], "count": 0, "events": []})]))
+
+
+@cache
+def live_policy() -> str:
+    """Return the policy (CSP) of the live page: its script, its style, and connections to its own gateway only."""
+    return _policy(style=_asset("page.css"), script=_asset("page.js")) + "; connect-src 'self'"
+
+
+def live_changes(summary: TapeSummary, events: Sequence[Event], *, count: int, revision: int, ended: bool) -> bytes:
+    """Return what the script of a live page needs to show the figures and these events, as one line of JSON.
+
+    The markup of the figures is escaped as on every page.
+    """
+    verdict = _verdict(summary) if ended else '<span class="badge live">live</span>'
+    return msgspec.json.encode(
+        {
+            "revision": revision,
+            "ended": ended,
+            "seconds": summary.seconds,
+            "turns": _turns(summary),
+            "count": count,
+            "verdict": verdict,
+            "summary": _summary(Timeline(summary=summary), is_live=True),
+            "events": [_row(event) for event in events],
+        }
+    )
+
+
+def _filled(fills: Mapping[str, str], data: Iterable[str]) -> Iterator[str]:
     pieces = _PLACES.split(_asset("page.html"))  # text, name, text, name, …, text
     for position, piece in enumerate(pieces):
         if position % 2 == 0:
             yield piece
         elif piece == "data":
-            yield from _data(timeline)
+            yield from data
         else:
             yield fills[piece]
 
@@ -76,13 +137,16 @@ def _policy(*, style: str, script: str) -> str:
 def _data(timeline: Timeline) -> Iterator[str]:
     """Yield the events that the script draws, as JSON."""
     summary = timeline.summary
-    turns = [[turn.number, round(turn.t, 6), round(turn.seconds, 6), turn.outcome == "ok"] for turn in summary.turns]
-    head = _harmless({"seconds": summary.seconds, "turns": turns, "count": timeline.event_count})
+    head = _harmless({"seconds": summary.seconds, "turns": _turns(summary), "count": timeline.event_count})
     yield head.removesuffix("}") + ',"events":['
     for start in range(0, len(timeline.events), _ROWS_AT_A_TIME):
         rows = _harmless([_row(event) for event in timeline.events[start : start + _ROWS_AT_A_TIME]])
         yield ("," if start else "") + rows[1:-1]
     yield "]}"
+
+
+def _turns(summary: TapeSummary) -> list[list[Any]]:
+    return [[turn.number, round(turn.t, 6), round(turn.seconds, 6), turn.outcome == "ok"] for turn in summary.turns]
 
 
 def _row(event: Event) -> list[Any]:
@@ -145,10 +209,10 @@ def _verdict(summary: TapeSummary) -> str:
     )
 
 
-def _summary(timeline: Timeline) -> str:
+def _summary(timeline: Timeline, *, is_live: bool = False) -> str:
     """Return the figures above the timeline: cards, facts, notes and tables."""
     summary = timeline.summary
-    parts = ['<dl class="cards">', *_cards(summary), "</dl>", f'<p class="facts">{_facts(summary)}</p>']
+    parts = ['<dl class="cards">', *_cards(summary), "</dl>", f'<p class="facts">{_facts(summary, is_live=is_live)}</p>']
     parts += [f'<p class="notice">{escape(note)}</p>' for note in _notes(timeline)]
     parts += ['<div class="folds">', *_folds(summary), "</div>", '<div class="folds more">', *_more_folds(summary), "</div>"]
     return "\n".join(parts)
@@ -174,9 +238,10 @@ def _card(name: str, value: str, more: str, level: str = "") -> str:
     return f'<div class="card {level}"><dt>{name}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>'
 
 
-def _facts(summary: TapeSummary) -> str:
+def _facts(summary: TapeSummary, *, is_live: bool) -> str:
+    kept = "shown: the owner of the session allows it" if is_live else "perhaps on it: the tape does not say that they were removed"
     facts = [
-        ("recorded", "" if summary.created_at is None else f"{summary.created_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("began" if is_live else "recorded", "" if summary.created_at is None else f"{summary.created_at:%Y-%m-%d %H:%M:%S} UTC"),
         (summary.agent, summary.cli_version or ""),
         ("model", ", ".join(summary.models)),
         (
@@ -189,7 +254,7 @@ def _facts(summary: TapeSummary) -> str:
             "exit",
             f"signal {summary.signal}" if summary.signal is not None else "" if summary.exit_code is None else f"code {summary.exit_code}",
         ),
-        ("secrets", "removed while recording" if summary.scrubbed else "perhaps on it: the tape does not say that they were removed"),
+        ("secrets", ("removed" if is_live else "removed while recording") if summary.scrubbed else kept),
     ]
     return " · ".join(f"{name} <b>{escape(value)}</b>" for name, value in facts if value)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -173,6 +173,8 @@ class EventShelf:
         """Characters that a section may have at this moment."""
         self.count: int = 0
         """The number of events that were ever added."""
+        self.on_change: Callable[[int], object] | None = None
+        """Called with the id of each event that is added or changed."""
 
     def section(self, label: str, text: str) -> Section:
         """Make a section for the next event, cut to `limit`. Characters that UTF-8 cannot encode become `?`."""
@@ -190,6 +192,8 @@ class EventShelf:
             if len(self._tail) > self._tail_size:
                 self._chars -= _chars(self._events.pop(self._tail.popleft()))
         self._tighten()
+        if self.on_change is not None:
+            self.on_change(event.id)
         return event.id
 
     def get(self, event_id: int) -> Event | None:
@@ -204,6 +208,8 @@ class EventShelf:
             self._chars += _chars(changed) - _chars(event)
             self._events[event_id] = changed
             self._tighten()
+            if self.on_change is not None:
+                self.on_change(event_id)
 
     def extend(self, event_id: int, *sections: Section) -> None:
         """Add sections to an event, if it was kept."""

@@ -137,14 +137,14 @@ def read_timeline(
         ConfigurationError: the file cannot be read, or is not a tape.
     """
     source = RecordSource(tape, on_progress=on_progress)
-    reading = _Reading(EventShelf(max_events=max_events, max_text_chars=max_text_chars))
+    reading = Reading(EventShelf(max_events=max_events, max_text_chars=max_text_chars))
     for number, record in source:
         reading.read(number, record)
     return reading.finish(source)
 
 
-class _Reading:
-    """One pass over a tape. Hands each record to its lane."""
+class Reading:
+    """One pass over the records of a session. Hands each record to its lane."""
 
     def __init__(self, shelf: EventShelf) -> None:
         self._scene = Scene(shelf)
@@ -246,29 +246,44 @@ class _Reading:
 
     def finish(self, source: RecordSource) -> Timeline:
         """Close what is open, and return the timeline."""
-        scene, speech, session = self._scene, self._speech, self._session
+        self.close()
+        if source.is_torn:
+            torn = "the recording was interrupted: the last line of the tape is not whole and was left out"
+            self._scene.blame("warning", torn, event=None)
+        return self.timeline(source.header, is_torn=source.is_torn)
+
+    def close(self) -> None:
+        """Close what is open, because no record follows."""
+        scene, speech = self._scene, self._speech
         speech.give_up(at_end=True)
         scene.settle(scene.turns.ended(scene.t))
         self._control.ended()
         for call in speech.tools.still_open():
             scene.worsen(call.event, "warning", f"{call.name} has no result")
-        if source.is_torn:
-            scene.blame("warning", "the recording was interrupted: the last line of the tape is not whole and was left out", event=None)
-        codex = self._codex
-        turns: Sequence[TurnSummary] = scene.turns.turns
-        if codex is not None:
-            codex.ended()
-            turns = codex.turns
+        if self._codex is not None:
+            self._codex.ended()
+
+    def timeline(self, header: TapeHeader, *, is_torn: bool = False) -> Timeline:
+        """Return the timeline of what was read so far."""
+        shelf = self._scene.shelf
+        return Timeline(
+            summary=self.summary(header, is_torn=is_torn), events=shelf.events(), event_count=shelf.count, text_limit=shelf.limit
+        )
+
+    def summary(self, header: TapeHeader, *, is_torn: bool = False) -> TapeSummary:
+        """Return the figures of what was read so far."""
+        scene, speech, session, codex = self._scene, self._speech, self._session, self._codex
+        turns: Sequence[TurnSummary] = scene.turns.turns if codex is None else codex.turns
         ledger = scene.turns.ledger if codex is None else codex.ledger
         tokens = TokenCounts()
         for turn in turns:
             tokens = tokens.plus(turn.tokens)
-        summary = TapeSummary(
+        return TapeSummary(
             agent="claude" if codex is None else "codex",
-            cli_version=source.header.cli_version,
-            created_at=source.header.created_at,
-            scrubbed=source.header.scrubbed,
-            is_torn=source.is_torn,
+            cli_version=header.cli_version,
+            created_at=header.created_at,
+            scrubbed=header.scrubbed,
+            is_torn=is_torn,
             records=scene.record,
             bytes_in=self._bytes["in"],
             bytes_out=self._bytes["out"],
@@ -292,7 +307,6 @@ class _Reading:
             problem_count=scene.problem_count,
             error_count=scene.error_count,
         )
-        return Timeline(summary=summary, events=scene.shelf.events(), event_count=scene.shelf.count, text_limit=scene.shelf.limit)
 
 
 _BLOCK_BYTES = 2**20

@@ -279,11 +279,15 @@ class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HTTPAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A plain HTTP answer instead of a connection: a refusal, or a page."""
+    """A plain HTTP answer instead of a connection: a refusal, or a page.
+
+    With `stays_open`, only its status and headers are sent. The caller then sends the body on the stream, and closes it.
+    """
 
     status: int
     text: str = ""
     headers: Mapping[str, str] = {}
+    stays_open: bool = False
 
 
 Admit = Callable[[HandshakeRequest], HTTPAnswer | None]
@@ -302,7 +306,8 @@ async def accept_websocket(
 ) -> WebSocketStream | None:
     """Read a WebSocket request on `stream` and answer it. Return the open connection.
 
-    Returns None when the request was answered with plain HTTP; the stream is then closed. It is also closed when this raises.
+    Returns None when the request was answered with plain HTTP; the stream is then closed, unless the answer stays open. It is also closed
+    when this raises.
 
     Args:
         stream: a connection that was just accepted.
@@ -327,7 +332,10 @@ async def accept_websocket(
         with anyio.move_on_after(handshake_timeout):
             try:
                 request, early = await _read_request(stream, protocol, max_request_bytes)
-                response = _decide(protocol, request, admit, allowed_origins)
+                response, stays_open = _decide(protocol, request, admit, allowed_origins)
+                if stays_open:
+                    await stream.send(response.serialize())
+                    return None
                 accepted = await _answer(stream, protocol, response)
             except (anyio.BrokenResourceError, anyio.EndOfStream, OSError) as exc:
                 raise ConnectionLost("the client went away during the WebSocket handshake") from exc
@@ -362,23 +370,29 @@ async def _read_request(stream: ByteStream, protocol: ServerProtocol, max_reques
             raise ProtocolError("the first bytes are no request for a WebSocket connection") from protocol.handshake_exc
 
 
-def _decide(protocol: ServerProtocol, request: Request, admit: Admit | None, allowed_origins: Collection[str] | None) -> Response:
+def _decide(
+    protocol: ServerProtocol, request: Request, admit: Admit | None, allowed_origins: Collection[str] | None
+) -> tuple[Response, bool]:
+    """Return the answer to a request, and whether the stream stays open for its body."""
     headers: dict[str, str] = {}
     for name, value in request.headers.raw_items():
         key = name.lower()
         headers[key] = f"{headers[key]}, {value}" if key in headers else value
     asked = HandshakeRequest(path=request.path, headers=headers)
     if asked.origin is not None and allowed_origins is not None and asked.origin not in allowed_origins:
-        return protocol.reject(403, "Web pages of this origin may not connect.\n")
+        return protocol.reject(403, "Web pages of this origin may not connect.\n"), False
     answer = admit(asked) if admit is not None else None
     if answer is None:
-        return protocol.accept(request)
+        return protocol.accept(request), False
     response = protocol.reject(answer.status, answer.text)
     for name, value in answer.headers.items():
         if name in response.headers:
             del response.headers[name]  # an assignment would add a second one
         response.headers[name] = value
-    return response
+    if answer.stays_open:
+        del response.headers["content-length"]
+        response.body = b""
+    return response, answer.stays_open
 
 
 async def _answer(stream: ByteStream, protocol: ServerProtocol, response: Response) -> bool:

@@ -3,7 +3,8 @@
 For your own: `TransportWrapper` forwards everything. `LineWrapper` sees each line that passes. `ObservingWrapper` only looks on, and its
     failures never reach the program.
 Look on: `LoggingTransport` logs, `TracingTransport` makes OpenTelemetry spans, `RecordingTransport` writes a tape, `StatefulTransport`
-    keeps a `TransportState`. `TapeSeries` and `ConnectionState` go on across a reconnect.
+    keeps a `TransportState`, `ObservableTransport` keeps the last lines for `observe`. `TapeSeries` and `ConnectionState` go on across a
+    reconnect.
 Count: `MetricsTransport` counts into `Metrics`. `MetricsRegistry` adds up many transports. `MetricsSnapshot` is the counts at one moment,
     with `ModelCounts`, `TokenCounts` and `Timing`. `prometheus_text` writes a snapshot as Prometheus text.
 Change: `RetryingTransport` connects in several attempts, makes the next transport, and reports each `RetryAttempt`. `WriteUncertain` says
@@ -22,6 +23,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "wrappers.logging": "LoggingTransport",
         "wrappers.metrics": "Metrics MetricsRegistry MetricsTransport",
         "wrappers.metrics_snapshot": "MetricsSnapshot ModelCounts Timing TokenCounts prometheus_text",
+        "wrappers.observable": "ObservableTransport",
         "wrappers.recording": "RecordingTransport TapeSeries",
         "wrappers.retrying": "RetryAttempt RetryingTransport WriteUncertain",
         "wrappers.stateful": "ConnectionState StatefulTransport TransportState",

@@ -14,6 +14,7 @@ from claude_transport.wrappers.metrics_snapshot import ModelCounts as ModelCount
 from claude_transport.wrappers.metrics_snapshot import Timing as Timing
 from claude_transport.wrappers.metrics_snapshot import TokenCounts as TokenCounts
 from claude_transport.wrappers.metrics_snapshot import prometheus_text as prometheus_text
+from claude_transport.wrappers.observable import ObservableTransport as ObservableTransport
 from claude_transport.wrappers.recording import RecordingTransport as RecordingTransport
 from claude_transport.wrappers.recording import TapeSeries as TapeSeries
 from claude_transport.wrappers.retrying import RetryAttempt as RetryAttempt
@@ -34,6 +35,7 @@ __all__ = [
     "MetricsSnapshot",
     "MetricsTransport",
     "ModelCounts",
+    "ObservableTransport",
     "ObservingWrapper",
     "RecordingTransport",
     "RetryAttempt",

@@ -143,8 +143,8 @@ class Chromium:
         return dict(json.loads(line))
 
     @contextlib.contextmanager
-    def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, fragment: str = "") -> Iterator[Page]:
-        """Open a page of `inspect` from a file, and wait until its script has ended."""
+    def open(self, path: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False, fragment: str = "") -> Iterator[Page]:
+        """Open a page of `inspect` from a file, or a live one at a URL, and wait until its script has ended."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, session)
@@ -152,15 +152,24 @@ class Chromium:
             page.call(f"{domain}.enable")
         page.resize(width, height, dark=dark)
         page.call("Emulation.setFocusEmulationEnabled", enabled=True)
-        page.call("Page.navigate", url=path.as_uri() + fragment)
-        while not page.is_loaded:  # before that, an expression could run in the previous document
-            self._hear("the page")
-        page.until("document.documentElement.dataset.ready")
+        page.call("Page.navigate", url=(path if isinstance(path, str) else path.as_uri()) + fragment)
+        self._wait_for(page)
         try:
             yield page
         finally:
             del self._pages[session]
             self.call("Target.closeTarget", targetId=target)
+
+    def reload(self, page: Page) -> None:
+        """Load the page again, and wait until its script has ended."""
+        page.is_loaded = False
+        page.call("Page.reload")
+        self._wait_for(page)
+
+    def _wait_for(self, page: Page) -> None:
+        while not page.is_loaded:  # before that, an expression could run in the previous document
+            self._hear("the page")
+        page.until("document.documentElement.dataset.ready")
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@
   const NAMES = ["User", "Assistant", "Tools", "Control", "Session"];
   const LEVELS = ["minor", "normal", "warning", "error"];
   const NAMED = ["id", "record", "t", "lane", "kind", "title", "gist", "level", "status", "seconds", "waited", "turn", "nested", "agent", "parent", "tokensIn", "tokensOut", "cost", "pieces", "parts"];
-  const events = tape.events.map((row) => Object.fromEntries(NAMED.map((name, place) => [name, row[place]])));
+  const eventOf = (row) => Object.fromEntries(NAMED.map((name, place) => [name, row[place]]));
+  const events = tape.events.map(eventOf);
   tape.events = null;
   const byId = new Map(events.map((event) => [event.id, event]));
-  const whole = Math.max(tape.seconds, 0.001);
+  let whole = Math.max(tape.seconds, 0.001);
   const $ = (id) => document.getElementById(id);
   const list = $("list"), space = $("space"), details = $("details"), search = $("search"), canvas = $("overview");
   const state = { lanes: new Set([0, 1, 2, 3, 4]), problems: false, minor: false, turn: "", words: "", from: 0, to: whole, picked: null };
@@ -79,7 +80,7 @@
     [first, last] = [top, bottom];
     const fresh = document.createDocumentFragment();
     for (let place = top; place < bottom; place++) fresh.append(rowOf(shown[place], place));
-    if (!shown.length) fresh.append(make("div", "empty", "Nothing on this tape fits the filters."));
+    if (!shown.length) fresh.append(make("div", "empty", tape.live && !events.length ? "Nothing was said yet." : "Nothing on this tape fits the filters."));
     space.replaceChildren(fresh);
     list.setAttribute("aria-activedescendant", state.picked === null ? "" : "event-" + state.picked);
   };
@@ -347,12 +348,12 @@
   });
 
   // Controls
-  const perLane = LANES.map((_, lane) => events.filter((event) => event.lane === lane).length);
+  const perLane = () => LANES.map((_, lane) => count(events.filter((event) => event.lane === lane).length));
   const chips = LANES.map((name, lane) => {
     const chip = make("button", "chip");
     chip.type = "button";
     chip.id = "lane-" + name;
-    chip.append(make("span", "dot " + name), make("span", "", NAMES[lane]), make("i", "", count(perLane[lane])));
+    chip.append(make("span", "dot " + name), make("span", "", NAMES[lane]), make("i", "", perLane()[lane]));
     chip.addEventListener("click", () => {
       if (!state.lanes.delete(lane)) state.lanes.add(lane);
       press();
@@ -373,7 +374,11 @@
       refresh();
     });
   }
-  $("turn").append(new Option("All turns", ""), ...tape.turns.map(([number]) => new Option("Turn " + number, number)));
+  const nameTurns = () => {
+    $("turn").replaceChildren(new Option("All turns", ""), ...tape.turns.map(([number]) => new Option("Turn " + number, number)));
+    $("turn").value = state.turn;
+  };
+  nameTurns();
   $("turn").addEventListener("change", () => { state.turn = $("turn").value; refresh(); });
   let typing = 0;
   search.addEventListener("input", () => {
@@ -420,4 +425,120 @@
   show(null, false);
   if (/^#event-\d+$/.test(location.hash)) goTo(Number(location.hash.slice(7)));
   document.documentElement.dataset.ready = events.length;
+  if (!tape.live) return;
+
+  // A running session: the gateway sends what has changed
+  const MOST = 20000; // events on the page; of more, those in the middle are left out
+  const HERE = location.pathname.replace(/\/+$/, ""), STORE = "observer of " + HERE;
+  let revision = 0, token = "";
+  const link = (text, quietly) => {
+    $("link").textContent = text;
+    $("link").classList.toggle("quietly", Boolean(quietly));
+  };
+  const merge = (change) => {
+    const atEnd = state.to >= whole, atBottom = list.scrollTop + list.clientHeight >= list.scrollHeight - 4;
+    [revision, tape.turns, whole] = [change.revision, change.turns, Math.max(change.seconds, 0.001)];
+    for (const row of change.events) {
+      const event = eventOf(row), known = byId.get(event.id);
+      texts.delete(event.id);
+      if (known) Object.assign(known, event);
+      else { byId.set(event.id, event); events.push(event); }
+    }
+    events.sort((one, other) => one.t - other.t || one.id - other.id);
+    if (events.length > MOST) for (const event of events.splice(MOST / 2, events.length - MOST)) { byId.delete(event.id); texts.delete(event.id); }
+    state.to = atEnd ? whole : Math.min(state.to, whole);
+    perLane().forEach((number, lane) => { chips[lane].querySelector("i").textContent = number; });
+    if ($("turn").options.length !== tape.turns.length + 1) nameTurns();
+    figures(change);
+    refresh();
+    if (atBottom) { list.scrollTop = list.scrollHeight; rows(); }
+    if (change.events.some((row) => row[0] === state.picked)) {
+      const top = details.scrollTop;
+      show(byId.get(state.picked), details.classList.contains("open"));
+      details.scrollTop = top;
+    }
+    document.documentElement.dataset.revision = revision;
+  };
+  const figures = (change) => { // the gateway has escaped every word in this markup, and the policy admits no code in it
+    const nameOf = (fold) => fold.querySelector("summary").firstChild.textContent;
+    const folds = () => [...$("summary").querySelectorAll("details")];
+    const open = new Map(folds().map((fold) => [nameOf(fold), fold.open]));
+    $("verdict").innerHTML = change.verdict;
+    $("summary").innerHTML = change.summary;
+    for (const fold of folds()) if (open.has(nameOf(fold))) fold.open = open.get(nameOf(fold));
+  };
+  const take = (text) => { // one event; returns whether it was the last one
+    let kind = "message";
+    const data = [];
+    for (const line of text.split("\n")) {
+      if (line.startsWith("event: ")) kind = line.slice(7);
+      else if (line.startsWith("data: ")) data.push(line.slice(6));
+    }
+    if (kind === "message" && data.length) merge(JSON.parse(data.join("\n")));
+    return kind === "end";
+  };
+  const read = async (answer) => {
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = [""]; ;) {
+      const { value, done } = await reader.read();
+      if (done) return false;
+      rest.push(value);
+      if (!(rest.at(-2).slice(-1) + value).includes("\n\n")) continue; // most of a long event
+      const whole = rest.join("").split("\n\n");
+      rest = ["", whole.pop()];
+      for (const text of whole) if (take(text)) return true;
+    }
+  };
+  const ask = async () => { // returns whether to ask again
+    const headers = { accept: "text/event-stream" };
+    if (token) headers.authorization = "Bearer " + token;
+    if (revision) headers["last-event-id"] = String(revision);
+    const answer = await fetch(HERE + "/timeline", { headers, cache: "no-store", credentials: "omit", redirect: "error" });
+    if (answer.ok) {
+      link("Connected.", true);
+      if (!(await read(answer))) return true;
+      link("The session has ended.", true);
+      return false;
+    }
+    const said = (await answer.text()).trim().slice(0, 300);
+    if (answer.status === 401) {
+      sessionStorage.removeItem(STORE);
+      $("door").hidden = false;
+      link(token ? "This token is not accepted, or not any more." : "Watching this session needs a token.");
+      return false;
+    }
+    link("The gateway refuses: " + said);
+    return answer.status === 429 || answer.status >= 500;
+  };
+  const follow = async () => {
+    for (let wait = 500; ; wait = Math.min(wait * 2, 10000)) {
+      const before = revision;
+      try {
+        if (!(await ask())) return;
+        link("The connection has ended. Trying again …");
+      } catch {
+        link("The gateway cannot be reached. Trying again …");
+      }
+      if (revision > before) wait = 500;
+      await new Promise((done) => { setTimeout(done, wait); });
+    }
+  };
+  $("door").addEventListener("submit", (submit) => {
+    submit.preventDefault();
+    enter($("token").value.trim());
+  });
+  const enter = (given) => {
+    token = given;
+    $("token").value = "";
+    $("door").hidden = true;
+    if (token) sessionStorage.setItem(STORE, token); // of this tab: a reload needs it
+    follow();
+  };
+  $("whole").textContent = "Whole session";
+  const name = "session " + HERE.split("/").at(-1);
+  document.title = name;
+  document.querySelector("h1 .name").textContent = name;
+  const given = location.hash.startsWith("#event-") ? "" : location.hash.slice(1);
+  if (given) history.replaceState(null, "", location.pathname); // out of sight, and out of the history
+  enter(given || sessionStorage.getItem(STORE) || "");
 })();

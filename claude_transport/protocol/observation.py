@@ -1,0 +1,289 @@
+"""`LineLog`: the last lines of a running session, in both directions and in bounded memory, for those who watch it.
+
+The session appends blocks of lines as they are. An observer takes `Excerpt`s. Only then are the lines divided, redacted and encoded, once
+for all observers. So the session pays for one append, however many watch. `observing` waits for new lines; `gateway` sends them over HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Self
+
+from claude_transport.errors import ConfigurationError, ReplayGap
+from claude_transport.protocol.framing import LineBlock
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.server_sent_events import encode_event
+from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, TapeRecord, note_of_exit
+
+DEFAULT_KEPT_BYTES: Final = 4 * 2**20
+"""Bytes of lines that a `LineLog` keeps."""
+
+_BESIDE_BYTES: Final = 400
+"""Bytes of memory of a kept block besides its lines."""
+
+_MAX_POSITION: Final = 2**53
+"""Positions fit into a number of JavaScript."""
+
+_SKIPPED = re.compile(rb"(\d{1,16}) lines? (?:was|were) skipped")
+
+
+class ObservedLine(bytes):
+    """A line of an observed session, without its newline.
+
+    * `position`: its number, from 1. Give the last one as `since` to go on behind it.
+    * `t`: seconds since the session, or its observation, began.
+    * `direction`: `in` (to the agent), `out` (from it), or `note`: what happened besides, such as the end of the output.
+    * `skipped`: on a note, the number of lines that the observer has missed, because it was too slow; else 0.
+    """
+
+    position: int
+    t: float
+    direction: Direction
+
+    def __new__(cls, line: bytes, *, position: int, t: float, direction: Direction) -> Self:
+        """Make a line with its place in the session."""
+        self = super().__new__(cls, line)
+        self.position = position
+        self.t = t
+        self.direction = direction
+        return self
+
+    @property
+    def skipped(self) -> int:
+        """The number of lines that were missed before this note; 0 for every other line."""
+        found = _SKIPPED.fullmatch(self) if self.direction == "note" else None
+        return 0 if found is None else int(found[1])
+
+    @property
+    def record(self) -> TapeRecord:
+        """The line as the record of a tape."""
+        return TapeRecord(self.t, self.direction, bytes(self))
+
+    def __repr__(self) -> str:
+        return f"ObservedLine({bytes(self)[:40]!r}, position={self.position}, direction={self.direction!r})"
+
+
+def note_of_skip(count: int) -> bytes:
+    """Make the note for an observer that has missed `count` lines."""
+    return b"%d line was skipped" % count if count == 1 else b"%d lines were skipped" % count
+
+
+def check_since(since: object) -> int | None:
+    """Return a position, or None. Raises `ConfigurationError` for what is neither."""
+    if since is None:
+        return None
+    if isinstance(since, bool) or not isinstance(since, int) or not 0 <= since <= _MAX_POSITION:
+        raise ConfigurationError("since must be the position of a line, 0 for the first one, or None", option="since")
+    return since
+
+
+class _Entry:
+    """A block of lines in one direction. What an observer needs of it is made at its first use, and kept."""
+
+    __slots__ = ("block", "count", "direction", "events", "first", "lines", "size", "t")
+
+    def __init__(self, block: LineBlock, *, first: int, t: float, direction: Direction) -> None:
+        self.block = block
+        self.first = first
+        self.t = t
+        self.direction: Direction = direction
+        self.count = block.count
+        self.size = len(block.head) + len(block.chunk) + _BESIDE_BYTES
+        self.lines: dict[bool, Sequence[ObservedLine]] = {}
+        self.events: dict[bool, Sequence[bytes]] = {}
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+
+class Excerpt:
+    """Some lines that were taken from a `LineLog`: whole blocks of it, from the line behind `after` on.
+
+    `size` is in bytes. `lines()` and `events()` redact and encode, which takes time: long excerpts belong into a thread.
+    """
+
+    def __init__(self, entries: Sequence[_Entry], *, after: int, skipped: int, redactor: Redactor | None) -> None:
+        self._entries = entries
+        self._after = after
+        self._skipped = skipped
+        self._redactor = redactor
+        self._scrubs = redactor is not None
+        self.size: int = sum(entry.size for entry in entries)
+        self.last: int = entries[-1].last if entries else after
+        """The position of its last line."""
+
+    def lines(self) -> list[ObservedLine]:
+        """Return the lines. A note about missed lines comes first."""
+        found = [self._note()] if self._skipped else []
+        for entry in self._entries:
+            made = entry.lines.get(self._scrubs)
+            if made is None:
+                made = entry.lines[self._scrubs] = self._make(entry)
+            found += made[max(0, self._after + 1 - entry.first) :]
+        return found
+
+    def events(self) -> list[bytes]:
+        """Return the lines as server-sent events: the id is the position, the data a record of a tape."""
+        found = [_event_of(self._note())] if self._skipped else []
+        for entry in self._entries:
+            made = entry.events.get(self._scrubs)
+            if made is None:
+                made = entry.events[self._scrubs] = [_event_of(line) for line in self._make(entry)]
+            found += made[max(0, self._after + 1 - entry.first) :]
+        return found
+
+    def _note(self) -> ObservedLine:
+        t = self._entries[0].t if self._entries else 0.0
+        return ObservedLine(note_of_skip(self._skipped), position=self._after, t=t, direction="note")
+
+    def _make(self, entry: _Entry) -> list[ObservedLine]:
+        raw = bytes(entry.block).split(b"\n")[: entry.count]
+        redacted = raw if self._redactor is None or entry.direction == "note" else map(self._redactor.line, raw)
+        return [
+            ObservedLine(line, position=entry.first + place, t=entry.t, direction=entry.direction) for place, line in enumerate(redacted)
+        ]
+
+
+def _event_of(line: ObservedLine) -> bytes:
+    return encode_event(line.record.encode()[:-1], id=str(line.position))
+
+
+class LineLog:
+    """The last lines of one session. It waits for nothing and knows no event loop.
+
+    Args:
+        clock: returns seconds.
+        redactor: makes the `Redactor` of observers that may not see everything, at the first use of one.
+        max_bytes: the memory for lines. Older ones are forgotten. What is made of them for observers takes up to
+            three times as much again.
+    """
+
+    def __init__(self, *, clock: Callable[[], float], redactor: Callable[[], Redactor], max_bytes: int = DEFAULT_KEPT_BYTES) -> None:
+        self._clock = clock
+        self._make_redactor = redactor
+        self._redactor: Redactor | None = None
+        self._max_bytes = max_bytes
+        self._start = clock()
+        self._entries: list[_Entry] = []
+        self._forgotten = 0  # entries at the beginning of the list that are gone
+        self._size = 0
+        self._waiting: list[Callable[[], object]] = []
+        self.last: int = 0
+        """The position of the last line; 0 before the first."""
+        self.ended: bool = False
+        """True when no line can follow."""
+
+    @property
+    def oldest(self) -> int:
+        """The position of the oldest line that is kept; one more than `last` when none is."""
+        return self._entries[self._forgotten].first if self._forgotten < len(self._entries) else self.last + 1
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory of the lines, without what was made of them for observers."""
+        return self._size
+
+    def append(self, direction: Direction, block: LineBlock) -> None:
+        """Add lines. They are not copied."""
+        if self.ended:
+            return
+        entry = _Entry(block, first=self.last + 1, t=self._clock() - self._start, direction=direction)
+        self.last = entry.last
+        self._entries.append(entry)
+        self._size += entry.size
+        if self._size > self._max_bytes:
+            self._forget()
+        if self._waiting:
+            self._wake()
+
+    def append_lines(self, direction: Direction, lines: Sequence[bytes]) -> None:
+        """Add lines that have no newlines. Of an `OversizedLine` only the beginning is there."""
+        if lines:
+            self.append(direction, LineBlock.of(lines))
+
+    def end(self, *, exit_code: int | None = None, signal: int | None = None, notes: Sequence[bytes] = (OUTPUT_ENDED,)) -> None:
+        """End the session: observers get notes about its end and then nothing more."""
+        if self.ended:
+            return
+        known = exit_code is not None or signal is not None
+        self.append_lines("note", [*notes, *([note_of_exit(exit_code=exit_code, signal=signal)] if known else []), CLOSED])
+        self.ended = True
+        self._wake()
+
+    def start(self, since: int | None) -> int:
+        """Return the position behind which an observer begins that has read up to `since`; None begins with the oldest line kept.
+
+        Raises:
+            ReplayGap: lines behind `since` are not kept any more, or there is no such line yet.
+        """
+        if since is None:
+            return self.oldest - 1
+        if since > self.last:
+            raise ReplayGap(f"the session has no line {since} yet: its last one is {self.last}")
+        self._refuse_gap(since)
+        return since
+
+    def _refuse_gap(self, since: int) -> None:
+        if since < self.oldest - 1:
+            raise ReplayGap(f"the lines behind {since} are not kept any more: the oldest one is {self.oldest}. since=None begins there")
+
+    def take(self, after: int, *, scrub: bool, max_bytes: int) -> Excerpt:
+        """Return the lines behind `after`: at least one block, and not many more than `max_bytes`; none when there are none yet.
+
+        Lines that an observer has missed are told by a note.
+        """
+        skipped = max(0, self.oldest - 1 - after)
+        after += skipped
+        at = max(self._forgotten, bisect_right(self._entries, after, key=_first_of) - 1)
+        if at < len(self._entries) and self._entries[at].last <= after:
+            at += 1
+        taken: list[_Entry] = []
+        size = 0
+        while at < len(self._entries) and size < max_bytes:
+            taken.append(self._entries[at])
+            size += self._entries[at].size
+            at += 1
+        return Excerpt(taken, after=after, skipped=skipped, redactor=self._redactor_for(scrub))
+
+    def call_at_change(self, wake: Callable[[], object]) -> None:
+        """Call `wake()` once, at the next line or at the end. It must not wait."""
+        self._waiting.append(wake)
+
+    def forget_call(self, wake: Callable[[], object]) -> None:
+        """Take back `call_at_change(wake)`."""
+        if wake in self._waiting:
+            self._waiting.remove(wake)
+
+    def _redactor_for(self, scrub: bool) -> Redactor | None:
+        if not scrub:
+            return None
+        if self._redactor is None:
+            self._redactor = self._make_redactor()
+        return self._redactor
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for wake in waiting:
+            wake()
+
+    def _forget(self) -> None:
+        entries, at = self._entries, self._forgotten
+        while self._size > self._max_bytes and at < len(entries):
+            self._size -= entries[at].size
+            entries[at] = _GONE
+            at += 1
+        self._forgotten = at
+        if at > len(entries) // 2:  # each entry is moved at most once on average
+            del entries[:at]
+            self._forgotten = 0
+
+
+_GONE: Final[Any] = _Entry(LineBlock(b"", b"", 0, 0), first=0, t=0.0, direction="note")
+"""Stands where a forgotten block was."""
+
+
+def _first_of(entry: _Entry) -> int:
+    return entry.first

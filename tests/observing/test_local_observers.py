@@ -1,0 +1,234 @@
+"""Observers of a session in this process: every line, from any position that is kept, and never at the cost of the session."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+import claude_transport
+from claude_transport import Query, ReplayGap
+from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.observing import ObservableTransport, Observation, ObservedLine, observe
+from claude_transport.streams.memory import MemoryConnectable, MemoryStream
+from claude_transport.transports.mock import MockTransport
+from claude_transport.transports.stream import StreamTransport
+from claude_transport.wrappers import LoggingTransport
+
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "All is well."}
+SECRET = "sk-ant-api03-" + "a" * 80
+
+
+class Stage:
+    """A transport whose other end the test plays."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.opener = MemoryConnectable()
+        self.transport = ObservableTransport(StreamTransport(self.opener), **settings)
+        self.lines = self.transport.read_lines
+
+    async def connect(self) -> MemoryStream:
+        await self.transport.connect()
+        return await self.opener.accept()
+
+    async def read(self, count: int) -> list[bytes]:
+        """Read as the owner does."""
+        found: list[bytes] = []
+        async for batch in self.transport.read_lines():
+            found += batch
+            if len(found) >= count:
+                break
+        return found
+
+
+async def some(observation: Observation, count: int) -> list[ObservedLine]:
+    with anyio.fail_after(30):
+        return [await anext(observation) for _ in range(count)]
+
+
+async def all_of(observation: Observation) -> list[ObservedLine]:
+    with anyio.fail_after(30):
+        return [line async for line in observation]
+
+
+async def test_an_observer_sees_both_directions_and_ends_with_the_session() -> None:
+    stage = Stage()
+    peer = await stage.connect()
+    await stage.transport.write(b'{"type":"user","n":1}\n')
+    await peer.send(b'{"n":2}\n{"n":3}\n')
+    await stage.read(2)
+    watching = observe(stage.transport, session=None)
+    seen = await some(watching, 3)
+    assert [(line.direction, bytes(line)) for line in seen] == [("in", b'{"type":"user","n":1}'), ("out", b'{"n":2}'), ("out", b'{"n":3}')]
+    assert [line.position for line in seen] == [1, 2, 3]
+    assert watching.position == 3
+    await stage.transport.close()
+    assert {line.direction for line in await all_of(watching)} == {"note"}
+
+
+async def test_a_late_observer_begins_where_it_says() -> None:
+    stage = Stage()
+    peer = await stage.connect()
+    await peer.send(b"".join(b'{"n":%d}\n' % number for number in range(1, 101)))
+    await stage.read(100)
+    assert bytes((await some(observe(stage.transport, session=None), 1))[0]) == b'{"n":1}'
+    assert bytes((await some(observe(stage.transport, session=None, since=41), 1))[0]) == b'{"n":42}'
+    watching = observe(stage.transport, session=None, since=100)
+    await peer.send(b'{"n":101}\n')
+    await stage.read(1)
+    assert (await some(watching, 1))[0].position == 101
+    await stage.transport.close()
+
+
+async def test_a_position_that_is_not_kept_is_a_replay_gap_and_none_begins_with_the_oldest() -> None:
+    stage = Stage(max_bytes=20_000)
+    peer = await stage.connect()
+    for number in range(50):
+        await peer.send(b'{"n":%d,"text":"%s"}\n' % (number, b"x" * 1000))
+        await stage.read(1)
+    for since in (0, 5, 51, 10**9):
+        with pytest.raises(ReplayGap):
+            await some(observe(stage.transport, session=None, since=since), 1)
+    oldest = (await some(observe(stage.transport, session=None, since=None), 1))[0]
+    assert 30 < oldest.position < 50
+    assert (await some(observe(stage.transport, session=None, since=oldest.position), 1))[0].position == oldest.position + 1
+    await stage.transport.close()
+
+
+async def test_an_observer_that_is_overtaken_is_told_how_much_it_has_missed_and_costs_no_memory() -> None:
+    stage = Stage(max_bytes=50_000)
+    peer = await stage.connect()
+    stuck = observe(stage.transport, session=None)
+    await peer.send(b'{"n":0}\n')
+    await stage.read(1)
+    assert bytes((await some(stuck, 1))[0]) == b'{"n":0}'
+    for number in range(1, 301):
+        await peer.send(b'{"n":%d,"text":"%s"}\n' % (number, b"x" * 1000))
+        await stage.read(1)
+        assert stage.transport.log.kept_bytes <= 50_000
+    note, line = await some(stuck, 2)
+    assert (note.direction, note.skipped) == ("note", line.position - 2)
+    assert note.position == line.position - 1
+    assert line.skipped == 0
+    rest = await some(stuck, 300 - json.loads(line)["n"])
+    assert json.loads(rest[-1])["n"] == 300
+    await stage.transport.close()
+
+
+async def test_fifty_observers_see_every_line_while_one_of_them_is_stuck() -> None:
+    stage = Stage()
+    peer = await stage.connect()
+    seen: list[list[ObservedLine]] = [[] for _ in range(49)]
+    stuck = observe(stage.transport, session=None)
+
+    async def watch(place: int) -> None:
+        async for line in observe(stage.transport, session=None):
+            seen[place].append(line)
+
+    async def speak() -> None:
+        for number in range(300):
+            await peer.send(b'{"n":%d}\n' % number)
+        await peer.aclose()
+
+    owner: list[bytes] = []
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for place in range(49):
+                tasks.start_soon(watch, place)
+            tasks.start_soon(speak)
+            async for batch in stage.transport.read_lines():
+                owner += batch
+            await stage.transport.close()
+    assert owner == [b'{"n":%d}' % number for number in range(300)]
+    for lines in seen:
+        assert [bytes(line) for line in lines if line.direction == "out"] == owner
+    assert len(await all_of(stuck)) > 300
+
+
+@pytest.mark.parametrize("scrub", [True, False])
+async def test_the_owner_chooses_whether_secrets_are_seen(scrub: bool) -> None:
+    stage = Stage(scrub=scrub)
+    peer = await stage.connect()
+    prompt = {"type": "user", "message": {"role": "user", "content": f"use {SECRET} of alice@corp.io"}}
+    asked = {"type": "control_request", "request_id": "r", "request": {"subtype": "can_use_tool", "input": {"command": f"echo {SECRET}"}}}
+    await stage.transport.write(json.dumps(prompt))
+    await peer.send(json.dumps(asked).encode() + b"\n")
+    assert SECRET.encode() in (await stage.read(1))[0]  # the owner's line is as it was
+    seen = b"\n".join(await some(observe(stage.transport, session=None), 2))
+    assert (SECRET.encode() in seen, b"alice@" in seen) == (not scrub, not scrub)
+    await stage.transport.close()
+
+
+async def test_a_long_line_is_redacted_too() -> None:
+    stage = Stage()
+    peer = await stage.connect()
+    line = json.dumps({"text": "x " * 150_000 + SECRET}).encode()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(peer.send, line + b"\n")
+        assert await stage.read(1) == [line]
+    seen = (await some(observe(stage.transport, session=None), 1))[0]
+    assert SECRET.encode() not in seen
+    assert len(seen) > 300_000
+    await stage.transport.close()
+
+
+async def test_an_observer_that_is_cancelled_loses_nothing() -> None:
+    stage = Stage()
+    peer = await stage.connect()
+    watching = observe(stage.transport, session=None)
+    for _ in range(3):
+        with anyio.move_on_after(0) as scope:
+            await anext(watching)
+        assert scope.cancelled_caught
+    await peer.send(b'{"n":1}\n{"n":2}\n')
+    await stage.read(2)
+    with anyio.move_on_after(0):
+        await anext(watching)
+    assert [bytes(line) for line in await some(watching, 2)] == [b'{"n":1}', b'{"n":2}']
+    await stage.transport.close()
+
+
+async def test_a_closed_observation_is_over() -> None:
+    stage = Stage()
+    peer = await stage.connect()
+    await peer.send(b'{"n":1}\n{"n":2}\n')
+    await stage.read(2)
+    async with observe(stage.transport, session=None) as watching:
+        await some(watching, 1)
+    assert await all_of(watching) == []
+    await stage.transport.close()
+
+
+async def test_the_transport_of_a_query_is_found_below_other_wrappers() -> None:
+    transport = LoggingTransport(ObservableTransport(MockTransport([RESULT])))
+    async with Query(transport) as query:
+        watching = observe(transport, session=None)
+        await (await query.send("Hello")).result()
+    seen = await all_of(watching)
+    assert any(line.direction == "in" and b"Hello" in line for line in seen)
+    assert any(line.direction == "out" and b'"result"' in line for line in seen)
+
+
+async def test_what_cannot_be_observed_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="ObservableTransport"):
+        observe(MockTransport(), session=None)
+    with pytest.raises(ConfigurationError, match="ws://"):
+        observe("tcp://127.0.0.1:1", session="a")
+    for session in (None, "", "../metrics", "a b", "x" * 65, "ä"):
+        with pytest.raises(ConfigurationError, match="session"):
+            observe("ws://127.0.0.1:1", session=session)
+    for since in (-1, True, "1", 1.5, 2**60):
+        with pytest.raises(ConfigurationError, match="since"):
+            observe("ws://127.0.0.1:1", session="a", since=since)  # type: ignore[arg-type]
+    for token in ("", "a b", "ä", "a\r\nx: y"):
+        with pytest.raises(ConfigurationError, match="token"):
+            observe("ws://127.0.0.1:1", session="a", token=token)
+    with pytest.raises(ConfigurationError, match="max_bytes"):
+        ObservableTransport(MockTransport(), max_bytes=0)
+
+
+def test_it_has_its_name_at_the_top_too() -> None:
+    assert getattr(claude_transport, "observe") is observe  # noqa: B009 - the stub lists the hundred names only
