@@ -113,6 +113,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
     "inspection.codex_lanes": "What a tape of Codex says, loaded only for such a tape.",
     "interop.agent_sdk.translation": "Options and callbacks of the official SDK: changes with the options; `adapting` with the transport.",
+    "pool.aim": "How a ready session goes elsewhere; it changes with what the CLI keeps of a directory.",
     "pool.codex_pool": "Public behind its door; a pool of Claude never loads it.",
     "protocol.codex_turns": "The turns of Codex in bytes; it changes with that protocol.",
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
