@@ -103,6 +103,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "bridge.stdio": "The CLI's end of the bridge: it runs in another process and must not import the host's end.",
     "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
     "client.controls": "One method for each control request; it changes with the list of requests.",
+    "client.tools": "Typed tools for servers in this process: public behind its door, and `Query` does not know it.",
     "client.lanes": "Messages by subagent: public behind its door, and `Query` does not know it.",
     "codex.launch": "What would be run for Codex, which a session of Claude never loads.",
     "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
