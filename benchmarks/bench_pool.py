@@ -4,14 +4,16 @@
     python benchmarks/bench_pool.py --cli PATH        a binary other than that of `find_cli()`
 
 The kinds take turns, so a machine that becomes slower does so for all: a new session (cold); lines written by hand, with the prompt after
-the answer to `initialize`, or right behind `initialize` (pipelined); a pool with no session ready; a warm pool. The model is a fake
-Messages API on the loopback interface that answers at once. Nothing leaves the machine, and no key is needed.
+the answer to `initialize`, or right behind `initialize` (pipelined); a pool with no session ready; a warm pool; a warm pool whose session
+goes to another directory or model, or is replaced because the directory is not trusted. The model is a fake Messages API on the loopback
+interface that answers at once. Nothing leaves the machine, and no key is needed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import statistics
 import tempfile
 import time
@@ -36,6 +38,8 @@ async def clean_world(cli: str) -> AsyncIterator[ct.ClaudeOptions]:
             for place in places.values():
                 place.mkdir()
             env = {"PATH": "/usr/bin:/bin", "HOME": str(places["home"]), "CLAUDE_CONFIG_DIR": str(places["config"]), "LANG": "C.UTF-8"}
+            trusted = {"projects": {str(places["project"]): {"hasTrustDialogAccepted": True}}}
+            (places["config"] / ".claude.json").write_text(json.dumps(trusted))
             env |= {"TMPDIR": str(places["tmp"]), **api.environment()}
             yield ct.ClaudeOptions(cli_path=cli, cwd=places["project"], env=env, env_mode="exact")
 
@@ -76,11 +80,17 @@ async def by_hand(options: ct.ClaudeOptions, *, pipelined: bool) -> Sample:
         return ready, watch()
 
 
-async def pooled(options: ct.ClaudeOptions, *, warm: int) -> Sample:
+def directory(options: ct.ClaudeOptions, place: str) -> Path:
+    made = Path(str(options.cwd)) / place
+    made.mkdir(exist_ok=True)
+    return made
+
+
+async def pooled(options: ct.ClaudeOptions, *, warm: int, model: str | None = None, cwd: Path | None = None) -> Sample:
     async with ct.SessionPool(options, warm=warm, cap=max(1, warm)) as pool:
         await pool.warm_up()
         watch = Stopwatch()
-        async with pool.acquire() as query:
+        async with pool.acquire(cwd=cwd, model=model) as query:
             ready = watch()
             await (await query.send("Hello")).result()
             return ready, watch()
@@ -92,6 +102,9 @@ WAYS: dict[str, Callable[[ct.ClaudeOptions], Awaitable[Sample]]] = {
     "by hand, pipelined": lambda options: by_hand(options, pipelined=True),
     "a pool with none ready": lambda options: pooled(options, warm=0),
     "a warm pool": lambda options: pooled(options, warm=1),
+    "warm, another model": lambda options: pooled(options, warm=1, model="haiku"),
+    "warm, another directory": lambda options: pooled(options, warm=1, cwd=directory(options, "below")),
+    "warm, one not trusted": lambda options: pooled(options, warm=1, cwd=directory(options, "../beside")),
 }
 
 

@@ -28,9 +28,11 @@ class World:
         self.gate.set()
         self.failures: deque[Exception] = deque()
         """The errors with which the next connections fail."""
+        self.replies: dict[str, Frame] = {}
+        """What every peer answers to a control request, by subtype: a response; `error` alone fails it, `silent` drops it."""
 
     def __call__(self, options: ClaudeOptions) -> Peer:
-        self.made.append(Peer(self, pid=10_000 + len(self.made)))
+        self.made.append(Peer(self, pid=10_000 + len(self.made), options=options))
         return self.made[-1]
 
     def hold(self) -> anyio.Event:
@@ -47,13 +49,15 @@ class World:
 class Peer:
     """A CLI that answers all requests, as a transport with the six methods."""
 
-    def __init__(self, world: World, *, pid: int) -> None:
+    def __init__(self, world: World, *, pid: int, options: ClaudeOptions | None = None) -> None:
         self.world = world
+        self.options = options or ClaudeOptions()
         self.info = TransportInfo(kind="peer", pid=pid)
         self.pid = pid
         self.is_deaf = False
         """True for a peer that accepts all input and answers nothing."""
         self.asked: list[str] = []
+        self.requests: list[Frame] = []
         self.prompts: list[str] = []
         self.questions: list[Frame] = []
         self.answers: list[Frame] = []
@@ -79,9 +83,14 @@ class Peer:
         elif frame["type"] == "control_request" and not self.is_deaf:
             subtype = frame["request"]["subtype"]
             self.asked.append(subtype)
+            self.requests.append(frame["request"])
             if subtype == "initialize":
                 await self.world.gate.wait()
-            self.say({"type": "control_response", "response": {"subtype": "success", "request_id": frame["request_id"], "response": {}}})
+            reply = self.world.replies.get(subtype, {})
+            if "silent" in reply:
+                return
+            outcome = {"subtype": "error", **reply} if "error" in reply else {"subtype": "success", "response": reply}
+            self.say({"type": "control_response", "response": {**outcome, "request_id": frame["request_id"]}})
 
     async def read_messages(self) -> AsyncIterator[Frame]:
         while True:

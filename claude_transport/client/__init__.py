@@ -5,6 +5,7 @@ The conversation: `Query` starts it, sends prompts, and closes it. `QueryOptions
 Callbacks: `Allow` and `Deny` answer `can_use_tool`. `HookMatcher` registers hook callbacks. `CallbackContext` is what each callback
     receives.
 Subagents: `split_by_parent` gives `Lanes`: one `Lane` of messages for the main conversation and one for each subagent.
+Tools: `tool` makes a tool of an async function, an `SdkMcpTool`; `create_sdk_mcp_server` makes an `SdkMcpServer` of several.
 Stalls: `Watchdog` says after how many silent seconds a `StallEvent` is reported.
 
 The messages are in `claude_transport.messages`, the answers of the CLI in `claude_transport.control`, hooks in `claude_transport.hooks`.
@@ -22,6 +23,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "client.questions": "Allow CallbackContext Deny HookMatcher",
         "client.reports": "CloseReport InterruptOutcome ResumePoint",
         "client.storage": "Turn",
+        "client.tools": "SdkMcpServer SdkMcpTool create_sdk_mcp_server tool",
         "client.watchdog": "StallEvent Watchdog",
     },
 )

@@ -13,6 +13,10 @@ from claude_transport.client.reports import CloseReport as CloseReport
 from claude_transport.client.reports import InterruptOutcome as InterruptOutcome
 from claude_transport.client.reports import ResumePoint as ResumePoint
 from claude_transport.client.storage import Turn as Turn
+from claude_transport.client.tools import SdkMcpServer as SdkMcpServer
+from claude_transport.client.tools import SdkMcpTool as SdkMcpTool
+from claude_transport.client.tools import create_sdk_mcp_server as create_sdk_mcp_server
+from claude_transport.client.tools import tool as tool
 from claude_transport.client.watchdog import StallEvent as StallEvent
 from claude_transport.client.watchdog import Watchdog as Watchdog
 
@@ -28,8 +32,12 @@ __all__ = [
     "Query",
     "QueryOptions",
     "ResumePoint",
+    "SdkMcpServer",
+    "SdkMcpTool",
     "StallEvent",
     "Turn",
     "Watchdog",
+    "create_sdk_mcp_server",
     "split_by_parent",
+    "tool",
 ]

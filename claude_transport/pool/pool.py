@@ -44,6 +44,7 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.pool.aim import Aim
 from claude_transport.printable import printable
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -245,23 +246,38 @@ class SessionPool(WarmPool):
         super().__init__(limits, self._recipe, check_interval=check_interval, read_rss=read_rss, clock=clock, sleep=sleep)
 
     @asynccontextmanager
-    async def acquire(self, *, timeout: float = DEFAULT_TIMEOUT, can_use_tool: CanUseToolCallback | None = None) -> AsyncIterator[Query]:
+    async def acquire(
+        self,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        can_use_tool: CanUseToolCallback | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        model: str | None = None,
+    ) -> AsyncIterator[Query]:
         """Hand out a session that was never used, as a started `Query`, and end it when the `async with` block is left.
 
         Callers are served in the order of asking. Leaving the block interrupts a running turn and does not wait for the end of the process.
 
+        With `cwd` or `model`, a ready session goes there by control requests. A session that cannot, or that would keep settings of its
+        first directory, is ended; a new process with these options takes its place, which takes as long as any start. The directory is
+        never trusted for the caller: the CLI moves only to one that is trusted in its configuration, itself or a directory above it.
+
         Args:
-            timeout: seconds to wait for a session.
+            timeout: seconds to wait for a session. Going elsewhere has a bound of its own.
             can_use_tool: replaces the pool's `can_use_tool` for this use.
+            cwd: the absolute path of another working directory, where the CLI runs.
+            model: another model.
 
         Raises:
             ConnectTimeout: no session was free after `timeout` seconds; its `code` is `pool.exhausted`.
             ClaudeTransportError: the start for this call failed, with an error of `Query.start()`.
             NotConnected: the pool was not started.
             TransportClosed: the pool is closed, or was closed during the wait.
-            ConfigurationError: `can_use_tool` is given, and the sessions were started without one.
+            ControlRequestFailed: the session refused the model, for example by a hook of the pool.
+            ConfigurationError: `can_use_tool` is given, and the sessions were started without one. Or `cwd` or `model` is not valid.
         """
         check_callback("can_use_tool", can_use_tool)
+        aim = self._recipe.aim(cwd, model)
         if can_use_tool is not None and not self._recipe.has_guard:
             message = "the sessions of this pool were not started to ask for permission: give the pool a can_use_tool, too"
             raise ConfigurationError(message, option="can_use_tool")
@@ -270,6 +286,11 @@ class SessionPool(WarmPool):
             assert isinstance(session, PooledQuery)  # noqa: S101 - for the type checkers: the recipe makes no others
             if can_use_tool is not None and session.guard is not None:
                 session.guard.callback = can_use_tool
+            if aim.is_elsewhere:
+                is_there = await aim.reached_by(session.query)
+                if not is_there:
+                    await session.restart(self._recipe.query(aim, guard=session.guard))
+                self._stock.note_aimed(restarted=not is_there)
             yield session.query
         finally:
             self._stock.give_back(session)
@@ -307,7 +328,7 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     * Sessions now: `idle` (ready), `starting`, `in_use` (handed out and not given back), `ending` (being closed).
     * `waiting`: calls of `acquire()` that wait for a session.
     * Sessions since the pool was made: `started`, `failed_starts`, `handed_out`; of these, `handed_out_warm` were ready when they were
-      asked for.
+      asked for. Of those with a `cwd` or `model` of their own, `aimed` went there, and in place of `restarted` a new process was started.
     * `retired`: how many sessions were ended since then, by reason (`Retirement`).
     """
 
@@ -321,6 +342,8 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     handed_out: int
     handed_out_warm: int
     retired: dict[str, int]
+    aimed: int = 0
+    restarted: int = 0
 
     @property
     def live(self) -> int:
@@ -448,10 +471,24 @@ class PooledQuery(PooledSession):
     def __init__(self, query: Query, *, guard: LateGuard | None) -> None:
         self.query: Query = query
         self.guard: LateGuard | None = guard
+        self._is_over = False
 
     async def start(self) -> None:
         """Start the query."""
         await self.query.start()
+
+    async def restart(self, query: Query) -> None:
+        """End the process, and start `query` in its place: at no time are there two.
+
+        Raises:
+            TransportClosed: the session was ended meanwhile, so `query` is not started.
+            ClaudeTransportError: the start failed.
+        """
+        await self.query.aclose()
+        if self._is_over:
+            raise TransportClosed("the pool was closed")
+        self.query = query
+        await query.start()
 
     async def check(self, *, timeout: float) -> None:
         """Ask for the version of the CLI."""
@@ -460,6 +497,7 @@ class PooledQuery(PooledSession):
 
     def abandon(self) -> None:
         """Begin to close the query."""
+        self._is_over = True
         self.query.abandon()
 
     async def aclose(self) -> None:
@@ -511,8 +549,16 @@ class QueryRecipe:
         callback = self._arguments.get("can_use_tool")
         check_callback("can_use_tool", callback)
         guard = None if callback is None else LateGuard(callback)
+        return PooledQuery(self.query(Aim(None, None), guard=guard), guard=guard)
+
+    def query(self, aim: Aim, *, guard: LateGuard | None) -> Query:
+        """Return a query that is not started, whose process starts in the directory and with the model of `aim`."""
         arguments: QueryOptions = {**self._arguments, "can_use_tool": guard}
-        return PooledQuery(Query(self._make_transport(self._options), **arguments), guard=guard)
+        return Query(self._make_transport(aim.options_for(self._options)), **arguments)
+
+    def aim(self, cwd: object, model: object) -> Aim:
+        """Return where one use of a session has to go. Raises `ConfigurationError` for what is no path or no model."""
+        return Aim.at(cwd, model, options=self._options)
 
 
 def _check_for_many(options: object) -> None:
@@ -615,6 +661,10 @@ class Stock:
         if session in self.in_use:
             self._retire(session, Retirement.USED)
             self._changed()
+
+    def note_aimed(self, *, restarted: bool) -> None:
+        """Count a session that was sent elsewhere, or the new process that took its place."""
+        self._counts["restarted" if restarted else "aimed"] += 1
 
     def withdraw(self, waiter: Waiter) -> None:
         """Remove a waiter whose caller has gone. If it has a session, the session was not used and goes to the next caller."""
@@ -833,6 +883,8 @@ class Stock:
             handed_out=self._counts["handed out"],
             handed_out_warm=self._counts["warm"],
             retired=dict(self._retired),
+            aimed=self._counts["aimed"],
+            restarted=self._counts["restarted"],
         )
 
     def spawn(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> BackgroundTask:
