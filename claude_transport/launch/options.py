@@ -271,5 +271,5 @@ def default_of(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def is_given(field: msgspec.structs.FieldInfo, value: Any, *, unless: Container[object] = ()) -> bool:
-    """Return whether an option is neither at its default nor one of `unless`. A session store is compared by identity, never by its value."""
+    """Return whether an option is neither at its default nor one of `unless`. A session store is compared by identity, not by value."""
     return value is not None if field.name == "session_store" else value != default_of(field) and value not in unless

@@ -40,6 +40,7 @@ def call(options: Any = None, codex: CodexOptions | None = None, **arguments: st
 
 # ------------------------------------------------------------------------------------------------------------ what is refused
 
+
 class Equal(InMemorySessionStore):
     """A store that says that it is equal to everything."""
 
