@@ -197,7 +197,8 @@ async def test_a_session_that_is_deleted_while_a_list_is_made_is_left_out(tmp_pa
     store = sessions.FileSessionStore(tmp_path)
     other = SID.replace("a", "b")
     for session in (SID, other):
-        await store.append({**KEY, "session_id": session}, [entry("1")])
+        key: Any = {**KEY, "session_id": session}
+        await store.append(key, [entry("1")])
     real = Path.iterdir
 
     def vanishing(self: Path) -> Iterator[Path]:
@@ -259,7 +260,8 @@ async def test_a_subpath_that_cannot_be_a_file_is_left_out_of_a_resumed_session(
     store = Hostile()
     key: Any = {**KEY, "project_key": sessions.project_key_for_directory()}
     await store.append(key, [entry("1")])
-    await store.append({**key, "subpath": "subagents/agent-x"}, [entry("1")])
+    part: Any = {**key, "subpath": "subagents/agent-x"}
+    await store.append(part, [entry("1")])
     found = await find_session(store, resume=SID, cwd=None)
     assert found is not None
     assert sorted(map(str, found.transcripts)) == ["None", "subagents/agent-x"]
