@@ -5,18 +5,17 @@ Most tests run the functions of the how-to's example. Each of its calls is a pro
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import anyio
 import pytest
 from live_session import PATIENCE, Live, bash
+from loading import load_file
 
 import claude_transport as ct
 from claude_transport.sessions import FileSessionStore, SQLiteSessionStore
@@ -27,17 +26,7 @@ MADE = {"command": "touch made", "description": "d"}
 DEFERS = pytest.mark.needs("a tool call that is deferred twice does not run")
 
 
-def example() -> ModuleType:
-    """The example of the how-to."""
-    spec = importlib.util.spec_from_file_location("approve_later", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-approve_later: Any = example()
+approve_later: Any = load_file(EXAMPLE, "approve_later")
 
 
 def deciding(decision: ct.hooks.PreToolUseDecision) -> dict[str, list[ct.HookMatcher]]:
