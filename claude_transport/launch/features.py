@@ -215,6 +215,12 @@ _BEHAVIOURS: Final = _rows(
     ("permission modes of 2.1.330", 257, 191, "the mode `manual`, and commands in the mode `plan`"),
     ("user_message_uuids", 275, 257, "results that name the prompts they answer; without, turns are told apart by their order"),
     (
+        "set_cwd changes the memory",
+        308,
+        280,
+        "`SessionPool.acquire(cwd=…)` without a new process; an older claude would keep `CLAUDE.md` of the first directory",
+    ),
+    (
         "a tool call that is deferred twice does not run",
         257,
         191,
