@@ -110,6 +110,7 @@ PROMISED = [
     "describe_environment",
     "encode_message",
     "find_cli",
+    "observe",
     "open_transport",
     "preflight",
     "query",
